@@ -4,9 +4,9 @@
 import os
 import sys
 
-from chats.ground.native import missing_library
+from chats.ground.native import parse_missing_library
 from project.env import Misconfigured
-from project.trouble import SAID, sentence_for
+from project.trouble import SAID, describe_command_error
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
@@ -18,9 +18,9 @@ if __name__ == "__main__":
             sys.exit(main(sys.argv[2:]))
         if sys.argv[1:] == ["version"]:
             # Django's command of the same name prints Django's version.
-            from project.release import product_version
+            from project.release import get_product_version
 
-            sys.stdout.write(f"Palimpsest {product_version()}\n")
+            sys.stdout.write(f"Palimpsest {get_product_version()}\n")
             sys.exit()
         from django.core.management import execute_from_command_line
 
@@ -28,12 +28,12 @@ if __name__ == "__main__":
     except Misconfigured as error:
         sys.exit(str(error))
     except ImportError as error:
-        lacking = missing_library(str(error))
+        lacking = parse_missing_library(str(error))
         if lacking is None:
             raise
         sys.exit(f"Palimpsest needs {lacking.name}, which this machine lacks. {lacking.remedy}")
     except Exception as error:
-        said = sentence_for(error)
+        said = describe_command_error(error)
         if not said:
             raise
         sys.stderr.write(f"{said}\n")

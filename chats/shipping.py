@@ -18,11 +18,14 @@ from django.db.models import Q
 from chats.ground import leases, queue
 from chats.models import SkippedRow
 from contextpolicy import following
-from contextpolicy.audit.ocsf import ocsf_line, own_line
+from contextpolicy.audit.ocsf import format_native_line, format_ocsf_line
 from contextpolicy.models import AuditEvent, LedgerReader
 
 READER = "lines"
-FORMS: Mapping[str, Callable[[AuditEvent], str]] = {"own": own_line, "ocsf": ocsf_line}
+FORMS: Mapping[str, Callable[[AuditEvent], str]] = {
+    "own": format_native_line,
+    "ocsf": format_ocsf_line,
+}
 # Events written at once, and seconds that one task takes.
 AT_ONCE = 500
 SECONDS = 10.0
@@ -30,20 +33,20 @@ SECONDS = 10.0
 
 def enqueue_due() -> int:
     """Send the task if there are events to ship; return how many were sent."""
-    if not settings.LEDGER_LINES or not lag():
+    if not settings.LEDGER_LINES or not count_unshipped_events():
         return 0
     queue.enqueue(queue.SHIP_LEDGER)
     return 1
 
 
-def lag() -> int:
+def count_unshipped_events() -> int:
     """Return how many events wait to be shipped, ids that were taken back among them."""
     newest = AuditEvent.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
     place = LedgerReader.objects.filter(pk=READER).first()
     return newest - (place.last if place else 0) + (len(place.missed) if place else 0)
 
 
-def ship(
+def ship_events(
     *,
     clock: Callable[[], datetime],
     is_closing: Callable[[], bool],
@@ -55,29 +58,31 @@ def ship(
     """
     form = FORMS.get(settings.LEDGER_LINES)
     target = out or sys.__stdout__
-    if form is None or target is None or (token := claim()) is None:
+    if form is None or target is None or (token := claim_shipping()) is None:
         return 0
     mine = LedgerReader.objects.filter(pk=READER, lease_token=token)
     until, written = time.monotonic() + SECONDS, 0
     try:
         while not is_closing() and time.monotonic() < until:
-            if not mine.update(lease_until=leases.until()):
+            if not mine.update(lease_until=leases.compute_lease_end()):
                 break
-            place, now = following.reader(READER), clock()
-            found = following.read(place, now=now, most=AT_ONCE)
+            place, now = following.get_ledger_reader(READER), clock()
+            found = following.read_ledger_events(place, now=now, most=AT_ONCE)
             if not found.events and found.missed == place.missed:
                 break
-            target.write("".join(f"{line}\n" for line in lines_of(found.events, form, now=now)))
+            target.write(
+                "".join(f"{line}\n" for line in format_event_lines(found.events, form, now=now))
+            )
             target.flush()
             written += len(found.events)
-            if not following.move(place, found, now=now):
+            if not following.advance_reader(place, found, now=now):
                 break
     finally:
         mine.update(lease_until=None, lease_token="")
     return written
 
 
-def lines_of(
+def format_event_lines(
     events: Sequence[AuditEvent], form: Callable[[AuditEvent], str], *, now: datetime
 ) -> Iterator[str]:
     """Yield the line of each event; one that cannot be written is noted, and skipped."""
@@ -92,10 +97,12 @@ def lines_of(
             yield line
 
 
-def claim() -> str | None:
+def claim_shipping() -> str | None:
     """Take the right to ship; None while another process has it."""
-    following.reader(READER)
-    free = Q(lease_until=None) | leases.ended()
+    following.get_ledger_reader(READER)
+    free = Q(lease_until=None) | leases.match_expired_leases()
     token = uuid4().hex
     taken = LedgerReader.objects.filter(free, pk=READER)
-    return token if taken.update(lease_token=token, lease_until=leases.until()) else None
+    return (
+        token if taken.update(lease_token=token, lease_until=leases.compute_lease_end()) else None
+    )

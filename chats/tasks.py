@@ -71,7 +71,7 @@ def run_turn(*, turn_id: str, **_later: Any) -> None:
 @shared_task(name=queue.MAINTAIN_CHAT)
 def maintain_chat(*, chat_id: str, **_later: Any) -> None:
     """Prepare a compaction if the chat's policy asks for one."""
-    maintain.maintain(
+    maintain.maintain_chat_context(
         chat_id=uuid.UUID(chat_id),
         counter=O200kCounter(),
         now=timezone.now(),
@@ -88,37 +88,37 @@ def tell_strategy(*, turn_id: str, **_later: Any) -> None:
 @shared_task(name=queue.VERIFY_LEDGER)
 def verify_ledger(*, verification_id: str, **_later: Any) -> None:
     """Verify the ledger as somebody asked."""
-    verification.run(pk=int(verification_id), clock=timezone.now)
+    verification.run_verification(pk=int(verification_id), clock=timezone.now)
 
 
 @shared_task(name=queue.KEEP_LEDGER)
 def keep_ledger(**_later: Any) -> None:
     """Sign the checkpoint and ask for the verification that are due."""
-    upkeep.keep(now=timezone.now())
+    upkeep.maintain_ledger(now=timezone.now())
 
 
 @shared_task(name=queue.STAMP_LEDGER)
 def stamp_ledger(**_later: Any) -> None:
     """Have the newest checkpoint stamped by the authority outside."""
-    stamping.stamp(clock=timezone.now)
+    stamping.request_due_timestamp(clock=timezone.now)
 
 
 @shared_task(name=queue.COUNT)
 def count(**_later: Any) -> None:
     """Bring the counts of days and the balances of compactions up to the ledger."""
-    keeping.keep(clock=timezone.now, is_closing=lambda: running.here.closing)
+    keeping.count_ledger_events(clock=timezone.now, is_closing=lambda: running.here.closing)
 
 
 @shared_task(name=queue.SHIP_LEDGER)
 def ship_ledger(**_later: Any) -> None:
     """Write what the ledger has grown by to the standard output."""
-    shipping.ship(clock=timezone.now, is_closing=lambda: running.here.closing)
+    shipping.ship_events(clock=timezone.now, is_closing=lambda: running.here.closing)
 
 
 @shared_task(name=queue.INDEX_CHAT)
 def index_chat(*, chat_id: str, **_later: Any) -> None:
     """Make what was said in a chat searchable."""
-    indexing.index_chat(chat_id=uuid.UUID(chat_id))
+    indexing.update_chat_index(chat_id=uuid.UUID(chat_id))
 
 
 @shared_task(name=queue.INDEX_CHATS)
@@ -130,7 +130,7 @@ def index_chats(*, chat_ids: str, **_later: Any) -> None:
 @shared_task(name=queue.WARM_UP)
 def warm_up(*, branch_id: str, cause: warm_ups.Cause, tries: str = "1", **_later: Any) -> None:
     """Have a model server read what a branch's next prompt begins with."""
-    warm_ups.warm_up(
+    warm_ups.warm_up_branch(
         branch_id=uuid.UUID(branch_id),
         cause=cause,
         tries=int(tries),
@@ -165,7 +165,7 @@ def read_preferences(*, chat_id: str, **_later: Any) -> None:
 @shared_task(name=queue.EMBED)
 def embed(**_later: Any) -> None:
     """Go on with the vectors that are due."""
-    embedding.go_on(now=timezone.now())
+    embedding.continue_embedding_pass(now=timezone.now())
 
 
 @shared_task(name=queue.EMBED_CHAT)
@@ -183,19 +183,19 @@ def erase_chat(*, chat_id: str, **_later: Any) -> None:
 @shared_task(name=queue.FULFIL_WISH)
 def fulfil_wish(*, wish_id: str, **_later: Any) -> None:
     """Erase what a legal hold kept waiting, if none covers it any more."""
-    wishes.fulfil(wish_id=uuid.UUID(wish_id), now=timezone.now())
+    wishes.run_pending_erasure(wish_id=uuid.UUID(wish_id), now=timezone.now())
 
 
 @shared_task(name=queue.RETAIN)
 def retain(**_later: Any) -> None:
     """Go on with the run of retention that is due, for some seconds."""
-    retention.go_on(clock=timezone.now, is_closing=lambda: running.here.closing)
+    retention.continue_retention_run(clock=timezone.now, is_closing=lambda: running.here.closing)
 
 
 @shared_task(name=queue.COUNT_RADIUS)
 def count_radius(*, radius_id: str, **_later: Any) -> None:
     """Go on counting the chats that a policy would change, for some seconds."""
-    radius.go_on(
+    radius.continue_radius_count(
         radius_id=uuid.UUID(radius_id),
         clock=timezone.now,
         is_closing=lambda: running.here.closing,
@@ -205,7 +205,7 @@ def count_radius(*, radius_id: str, **_later: Any) -> None:
 @shared_task(name=queue.EVALUATE)
 def evaluate(*, evaluation_id: str, **_later: Any) -> None:
     """Judge what ended lately under an evaluated draft, for some seconds."""
-    evaluations.go_on(
+    evaluations.continue_evaluation(
         evaluation_id=uuid.UUID(evaluation_id),
         clock=timezone.now,
         is_closing=lambda: running.here.closing,
@@ -226,13 +226,15 @@ def import_file(*, import_id: str, **_later: Any) -> None:
 @shared_task(name=queue.DELIVER)
 def deliver(*, lane: str, **_later: Any) -> None:
     """Tell webhooks what waits for them."""
-    delivering.deliver(lane=lane, clock=timezone.now, is_closing=lambda: running.here.closing)
+    delivering.send_due_deliveries(
+        lane=lane, clock=timezone.now, is_closing=lambda: running.here.closing
+    )
 
 
 @shared_task(name=queue.SWEEP)
 def sweep(**_later: Any) -> None:
     """Recover what dead workers and lost broker messages left behind."""
-    recover.sweep(now=timezone.now())
+    recover.run_sweep(now=timezone.now())
     heartbeats.note_sweep()
 
 
@@ -244,7 +246,7 @@ def note_failure(
 
     The database's own trouble passes, and is told elsewhere.
     """
-    if isinstance(exception, Exception) and not databases.may_pass(exception):
+    if isinstance(exception, Exception) and not databases.is_retryable_error(exception):
         given = kwargs if isinstance(kwargs, dict) else {}
         row = ", ".join(f"{name} {value}" for name, value in sorted(given.items()))
         SkippedRow.note(
@@ -282,7 +284,7 @@ def sweep_at_start(**_signal: Any) -> None:
     queue.index_batcher.start()
     if settings.TAKES_OVER:
         recover.take_over(now=timezone.now(), worker=settings.TAKES_OVER)
-    recover.sweep(now=timezone.now())
+    recover.run_sweep(now=timezone.now())
     close_old_connections()
     logger.info("worker ready")
 
@@ -299,7 +301,7 @@ def sweep_instead() -> None:
     """Sweep in place of the schedule."""
     logger.warning("the schedule is late; this worker sweeps instead of it")
     try:
-        recover.sweep(now=timezone.now())
+        recover.run_sweep(now=timezone.now())
     finally:
         close_old_connections()
 

@@ -58,10 +58,10 @@ class BlastRadiusNeeded(Exception):
             "This instance requires a count before a policy applies to people: of every active "
             "chat, if more than {limit} may change or any would be refused."
         ).format(limit=f"{settings.BLAST_RADIUS_LIMIT or 0:.0%}")
-        super().__init__(join_sentences(rule, progress(row), do))
+        super().__init__(join_sentences(rule, describe_count_progress(row), do))
 
 
-def progress(row: BlastRadius | None) -> str:
+def describe_count_progress(row: BlastRadius | None) -> str:
     """Describe how far a count is."""
     if row is None:
         return gettext("The chats that this content would change have not been counted yet.")
@@ -82,18 +82,18 @@ def progress(row: BlastRadius | None) -> str:
     return said.format(judged=row.judged, in_use=row.in_use, share=share)
 
 
-def digest_of(values: Mapping[str, Any], locks: Collection[str]) -> str:
+def compute_content_digest(values: Mapping[str, Any], locks: Collection[str]) -> str:
     """Return the digest of a version's values and locks."""
     said = json.dumps([dict(values), sorted(locks)], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(said.encode()).hexdigest()
 
 
-def base_of(policy: ContextPolicy) -> int:
+def get_active_number(policy: ContextPolicy) -> int:
     """Return the number of the active version; 0 for none."""
     return policy.current.number if policy.current else 0
 
 
-def check_version(
+def check_version_count(
     policy: ContextPolicy,
     *,
     values: Mapping[str, Any],
@@ -102,17 +102,19 @@ def check_version(
     now: datetime,
 ) -> BlastRadius | None:
     """Check that a version may become active; return its count. Raises `BlastRadiusNeeded`."""
-    is_same = before is not None and digest_of(before.values, before.locks) == digest_of(
-        values, locks
-    )
+    is_same = before is not None and compute_content_digest(
+        before.values, before.locks
+    ) == compute_content_digest(values, locks)
     governs = not is_same and policy.assignments.filter(level__in=GOVERNING).exists()
-    if not governs or not is_asked_for():
+    if not governs or not is_count_required():
         return None
-    rows = radii(policy, digest=digest_of(values, locks), now=now).filter(group=None)
-    return sufficient(rows, do=PUT_IN_FORCE)
+    rows = filter_fresh_radii(policy, digest=compute_content_digest(values, locks), now=now).filter(
+        group=None
+    )
+    return require_sufficient_count(rows, do=PUT_IN_FORCE)
 
 
-def check_assignment(
+def check_assignment_count(
     policy: ContextPolicy,
     *,
     level: str,
@@ -129,43 +131,47 @@ def check_assignment(
     version = policy.current
     limit = settings.BLAST_RADIUS_LIMIT
     is_wide = level in COUNTED or (user is not None and limit is not None and share > limit)
-    if version is None or not is_wide or not is_asked_for():
+    if version is None or not is_wide or not is_count_required():
         return None
     if policy.assignments.filter(level=level, group=group, user=user).exists():
         return None
-    rows = radii(policy, digest=digest_of(version.values, version.locks), now=now)
+    rows = filter_fresh_radii(
+        policy, digest=compute_content_digest(version.values, version.locks), now=now
+    )
     rows = rows.filter(place=BlastRadius.Place.INSTANCE, group=group)
-    return sufficient(rows, do=ASSIGN)
+    return require_sufficient_count(rows, do=ASSIGN)
 
 
-def is_asked_for() -> bool:
+def is_count_required() -> bool:
     """Return True if this instance requires counts and has ever had a chat."""
     if settings.BLAST_RADIUS_LIMIT is None:
         return False
     return LedgerHead.objects.filter(scope__startswith="chat:").exists()
 
 
-def radii(policy: ContextPolicy, *, digest: str, now: datetime) -> QuerySet[BlastRadius]:
+def filter_fresh_radii(
+    policy: ContextPolicy, *, digest: str, now: datetime
+) -> QuerySet[BlastRadius]:
     """Return the fresh counts of a content against the active version, newest first."""
     rows = BlastRadius.objects.filter(
-        policy=policy, digest=digest, base=base_of(policy), started_at__gte=now - FRESH
+        policy=policy, digest=digest, base=get_active_number(policy), started_at__gte=now - FRESH
     )
     return rows.exclude(state=BlastRadius.State.VOID).order_by("-started_at")
 
 
-def sufficient(rows: QuerySet[BlastRadius], *, do: StrOrPromise) -> BlastRadius:
+def require_sufficient_count(rows: QuerySet[BlastRadius], *, do: StrOrPromise) -> BlastRadius:
     """Return a sufficient count; `do` says what to do if there is none.
 
     Raises `BlastRadiusNeeded`.
     """
     newest = list(rows)
     for row in newest:
-        if suffices(row):
+        if is_sufficient_count(row):
             return row
     raise BlastRadiusNeeded(newest[0] if newest else None, do=do)
 
 
-def suffices(row: BlastRadius) -> bool:
+def is_sufficient_count(row: BlastRadius) -> bool:
     """Return True if a count is sufficient: a complete one, or a harmless sample."""
     if row.state == BlastRadius.State.FINISHED:
         return True
@@ -174,7 +180,7 @@ def suffices(row: BlastRadius) -> bool:
     return is_small and not row.sampled_refuse and not row.would_refuse
 
 
-def numbers(row: BlastRadius) -> dict[str, Any]:
+def build_radius_data(row: BlastRadius) -> dict[str, Any]:
     """Return the data of a count for the ledger."""
     told: dict[str, Any] = {
         "radius": str(row.pk),
@@ -199,8 +205,10 @@ def numbers(row: BlastRadius) -> dict[str, Any]:
     return told
 
 
-def counted(row: BlastRadius | None) -> dict[str, Any]:
+def build_count_data(row: BlastRadius | None) -> dict[str, Any]:
     """Return the event data of the count that allowed a change."""
     if row is None:
         return {}
-    return {"counted": {name: said for name, said in numbers(row).items() if name != "policy"}}
+    return {
+        "counted": {name: said for name, said in build_radius_data(row).items() if name != "policy"}
+    }

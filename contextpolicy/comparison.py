@@ -9,7 +9,7 @@ from contextpolicy.models import PolicyVersion
 Side = dict[str, Any] | None
 
 
-def changed_fields(before: PolicyVersion | None, after: PolicyVersion) -> list[dict[str, Any]]:
+def diff_version_fields(before: PolicyVersion | None, after: PolicyVersion) -> list[dict[str, Any]]:
     """List the changed fields of a version, each with both sides."""
     names = _names(before.values if before else (), after.values)
     sides = [(name, _of(before, name), _of(after, name)) for name in names]
@@ -18,7 +18,7 @@ def changed_fields(before: PolicyVersion | None, after: PolicyVersion) -> list[d
     ]
 
 
-def both_changes(
+def list_concurrent_changes(
     *,
     base: PolicyVersion,
     theirs: PolicyVersion,

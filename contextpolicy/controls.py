@@ -1,4 +1,4 @@
-"""The two checks of every change that affects whom a policy applies to: one function, `judge`.
+"""`check_change`: the two checks of every change that affects whom a policy applies to.
 
 A second person (`two_persons`) and a count of the affected chats (`blast`), each if the instance
 requires it. A recently active version passes again, but only for the audience for which it was
@@ -21,7 +21,7 @@ from contextpolicy.models import (
     PolicyAssignment,
     PolicyVersion,
 )
-from contextpolicy.reasons import says_something
+from contextpolicy.reasons import is_meaningful_text
 
 Level = PolicyAssignment.Level
 # Versions that were active within this time can be restored at once.
@@ -72,9 +72,9 @@ class ChangeVerdict:
     agreed: bool = False
 
 
-def judge(change: Change, *, now: datetime) -> ChangeVerdict:
+def check_change(change: Change, *, now: datetime) -> ChangeVerdict:
     """Apply both checks to a change. Raises nothing: the caller refuses, or keeps a draft."""
-    if says_something(change.emergency):
+    if is_meaningful_text(change.emergency):
         return ChangeVerdict()
     old = change.restores
     waits = two_persons.is_needed(
@@ -86,22 +86,22 @@ def judge(change: Change, *, now: datetime) -> ChangeVerdict:
         by=change.by,
         removed=change.removed,
     )
-    agreed = waits and old is not None and was_approved(change.policy, old=old, now=now)
-    if old is not None and was_counted(change.policy, old=old, now=now):
+    agreed = waits and old is not None and has_recent_approval(change.policy, old=old, now=now)
+    if old is not None and has_recent_count(change.policy, old=old, now=now):
         return ChangeVerdict(waits=waits and not agreed, agreed=agreed)
     try:
-        row = counted(change, now=now)
+        row = require_change_count(change, now=now)
     except BlastRadiusNeeded as needed:
         return ChangeVerdict(waits=waits and not agreed, needs_count=needed, agreed=agreed)
     return ChangeVerdict(waits=waits and not agreed, row=row, agreed=agreed)
 
 
-def counted(change: Change, *, now: datetime) -> BlastRadius | None:
+def require_change_count(change: Change, *, now: datetime) -> BlastRadius | None:
     """Return the count that allows the change. Raises `BlastRadiusNeeded`."""
     if change.removed:
         return None
     if not change.assigned:
-        return blast.check_version(
+        return blast.check_version_count(
             change.policy,
             values=change.values,
             locks=change.locks,
@@ -110,12 +110,12 @@ def counted(change: Change, *, now: datetime) -> BlastRadius | None:
         )
     (level,) = change.levels
     share = sum(of(change.user, now) for of in SHARES) if change.user else 0.0
-    return blast.check_assignment(
+    return blast.check_assignment_count(
         change.policy, level=level, group=change.group, user=change.user, share=share, now=now
     )
 
 
-def version_change(
+def build_version_change(
     policy: ContextPolicy,
     *,
     values: Mapping[str, Any],
@@ -131,7 +131,7 @@ def version_change(
         values=values,
         locks=locks,
         before=policy.current,
-        levels=levels_of(policy),
+        levels=list_policy_levels(policy),
         author=author,
         by=by,
         restores=restores,
@@ -139,7 +139,7 @@ def version_change(
     )
 
 
-def placing_change(
+def build_assignment_change(
     policy: ContextPolicy,
     *,
     level: str,
@@ -169,7 +169,7 @@ def placing_change(
     )
 
 
-def levels_of(policy: ContextPolicy) -> set[str]:
+def list_policy_levels(policy: ContextPolicy) -> set[str]:
     """Return the levels at which a policy applies.
 
     `other` for chats and agents that name it, `shared` for agents of teams that everyone may use.
@@ -179,7 +179,7 @@ def levels_of(policy: ContextPolicy) -> set[str]:
     return levels | ({two_persons.SHARED} if any(uses(policy) for uses in SHARED_USES) else set())
 
 
-def was_counted(policy: ContextPolicy, *, old: PolicyVersion, now: datetime) -> bool:
+def has_recent_count(policy: ContextPolicy, *, old: PolicyVersion, now: datetime) -> bool:
     """Return True if a version was recently active everywhere where its policy applies today."""
     story = Story(policy, old=old)
     return story.is_recent(now) and all(
@@ -187,14 +187,14 @@ def was_counted(policy: ContextPolicy, *, old: PolicyVersion, now: datetime) -> 
     )
 
 
-def was_approved(policy: ContextPolicy, *, old: PolicyVersion, now: datetime) -> bool:
+def has_recent_approval(policy: ContextPolicy, *, old: PolicyVersion, now: datetime) -> bool:
     """Return True if a second person recently approved a version for everyone it would apply to.
 
     The person who published it approved it for the targets at that time. A person who assigned the
     policy while it was active approved it for that target.
     """
     story = Story(policy, old=old)
-    levels = levels_of(policy)
+    levels = list_policy_levels(policy)
     if not story.is_recent(now) or two_persons.OTHER in levels:
         return False
     return all(story.is_approved_for(row) for row in policy.assignments.all())
@@ -269,7 +269,7 @@ class Story:
         )
 
 
-def person_of(actor: str) -> int | None:
+def parse_actor_user(actor: str) -> int | None:
     """Return the user id of the actor `user:<id>`; None for `system` and `worker`."""
     kind, _, identity = actor.partition(":")
     return int(identity) if kind == "user" else None

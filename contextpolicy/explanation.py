@@ -12,7 +12,13 @@ from django.utils.translation import gettext_noop
 
 from contextpolicy.engine.policy import LIMIT_FIELDS
 from contextpolicy.linter import findings
-from contextpolicy.resolution import Layer, Source, layers_that_count, made_to_work, merge
+from contextpolicy.resolution import (
+    Layer,
+    Source,
+    adjust_policy_values,
+    merge_layers,
+    select_decisive_layers,
+)
 
 # Why a value won. Pages translate these words.
 WON = {
@@ -69,16 +75,16 @@ class ExplainedField:
         return self.value != self.wanted
 
 
-def explain(
+def explain_policy_fields(
     layers: Collection[Layer], *, defaults: Mapping[str, object], model_window: int | None
 ) -> list[ExplainedField]:
     """Explain every field of the policy that these layers (far to near) make, by name.
 
-    Raises PolicyImpossible like `resolution.resolve`.
+    Raises PolicyImpossible like `resolution.resolve_policy`.
     """
-    merged, sources = merge(layers, defaults=defaults)
-    values, _ = made_to_work(merged, model_window=model_window)
-    unused = findings.unused_fields(values)
+    merged, sources = merge_layers(layers, defaults=defaults)
+    values, _ = adjust_policy_values(merged, model_window=model_window)
+    unused = findings.find_unused_fields(values)
     names = {(layer.level, layer.slug): layer.name for layer in layers}
     wanted, used = merged.to_json(), values.to_json()
     return [
@@ -88,15 +94,15 @@ def explain(
             wanted=wanted[name],
             source=source,
             policy=names.get((source[0], source[1]), ""),
-            reason=reason_of(name, source),
+            reason=find_winning_reason(name, source),
             is_used=name not in unused,
-            losing=losing(name, source=source, value=wanted[name], layers=layers),
+            losing=list_losing_values(name, source=source, value=wanted[name], layers=layers),
         )
         for name, source in sorted(sources.items())
     ]
 
 
-def reason_of(name: str, source: Source) -> str:
+def find_winning_reason(name: str, source: Source) -> str:
     """Return the reason why a value won."""
     if source[0] in ("setting", "default"):
         return source[0]
@@ -106,21 +112,23 @@ def reason_of(name: str, source: Source) -> str:
     return "common" if kind == "intersection" else "strictest"
 
 
-def losing(name: str, *, source: Source, value: object, layers: Collection[Layer]) -> list[Losing]:
+def list_losing_values(
+    name: str, *, source: Source, value: object, layers: Collection[Layer]
+) -> list[Losing]:
     """Return the values that lost, nearest first."""
     decisive = "strategy" if name == "strategy_config" else name
-    heard = layers_that_count(decisive, layers)
+    heard = select_decisive_layers(decisive, layers)
     found: list[Losing] = []
     for layer in layers:
         if name not in layer.values or (layer.level, layer.slug) == source[:2]:
             continue
         said = layer.values[name]
-        reason = lost_by(name, layer, said=said, value=value, source=source, heard=heard)
+        reason = find_losing_reason(name, layer, said=said, value=value, source=source, heard=heard)
         found.append(Losing(layer.level, layer.slug, layer.name, layer.version, said, reason))
     return found[::-1]
 
 
-def lost_by(
+def find_losing_reason(
     name: str,
     layer: Layer,
     *,
@@ -138,10 +146,10 @@ def lost_by(
     if said is None:
         return "no_limit"
     if kind == "intersection":
-        return "equal" if sorted(said) == sorted(as_list(value)) else "wider"
+        return "equal" if sorted(said) == sorted(convert_to_list(value)) else "wider"
     return "equal" if said == value else "looser"
 
 
-def as_list(value: object) -> list[Any]:
+def convert_to_list(value: object) -> list[Any]:
     """Return a list field's value; None counts as an empty list."""
     return list(value) if isinstance(value, list | tuple) else []

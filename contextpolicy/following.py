@@ -27,26 +27,26 @@ class Read:
     missed: list[list[object]]
 
 
-def reader(name: str) -> LedgerReader:
+def get_ledger_reader(name: str) -> LedgerReader:
     """Return a reader's position; a new reader starts before the first event."""
     return LedgerReader.objects.get_or_create(name=name)[0]
 
 
-def is_behind(name: str, *, types: Collection[str]) -> bool:
+def has_unread_events(name: str, *, types: Collection[str]) -> bool:
     """Return True if the reader has, or may have, unprocessed events of these types."""
     place = LedgerReader.objects.filter(pk=name).first() or LedgerReader()
     newer = AuditEvent.objects.filter(type__in=types, pk__gt=place.last)
     return bool(place.missed) or newer.exists()
 
 
-def read(place: LedgerReader, *, now: datetime, most: int) -> Read:
+def read_ledger_events(place: LedgerReader, *, now: datetime, most: int) -> Read:
     """Return the next events after a position, late ones first, with at most `most` new ones."""
     awaited = {int(str(pk)): str(since) for pk, since in place.missed}
     late = list(AuditEvent.objects.filter(pk__in=awaited).order_by("pk"))
     fresh = list(AuditEvent.objects.filter(pk__gt=place.last).order_by("pk")[:most])
     for event in late:
         awaited.pop(event.pk)
-    for pk, since in gaps(place.last, fresh):
+    for pk, since in find_id_gaps(place.last, fresh):
         awaited[pk] = since.isoformat()
     missed: list[list[object]] = [
         [pk, since]
@@ -56,7 +56,7 @@ def read(place: LedgerReader, *, now: datetime, most: int) -> Read:
     return Read([*late, *fresh], fresh[-1].pk if fresh else place.last, missed)
 
 
-def gaps(last: int, events: list[AuditEvent]) -> Iterator[tuple[int, datetime]]:
+def find_id_gaps(last: int, events: list[AuditEvent]) -> Iterator[tuple[int, datetime]]:
     """Yield the missing ids between events, with the time of the event after each gap."""
     for event in events:
         for pk in range(max(last + 1, event.pk - MOST_MISSED), event.pk):
@@ -64,7 +64,7 @@ def gaps(last: int, events: list[AuditEvent]) -> Iterator[tuple[int, datetime]]:
         last = event.pk
 
 
-def move(place: LedgerReader, found: Read, *, now: datetime) -> bool:
+def advance_reader(place: LedgerReader, found: Read, *, now: datetime) -> bool:
     """Store the new position, in the transaction that processed the events.
 
     Returns False if another reader moved it first; then the caller must not write anything.

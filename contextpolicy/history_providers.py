@@ -64,23 +64,23 @@ class ProviderRefused(Exception):
 
 
 @cache
-def installed() -> Offers[InstalledProvider]:
+def load_history_providers() -> Offers[InstalledProvider]:
     """Load the providers of installed packages, once per process (`installed.cache_clear()`)."""
-    return load_offers(entry_points(group=GROUP), noun="history provider", check=checked_provider)
+    return load_offers(entry_points(group=GROUP), noun="history provider", check=validate_provider)
 
 
 def find_provider(name: str) -> HistoryProvider | None:
     """Return the installed provider with that name; None if there is none."""
-    found = installed().found.get(name)
+    found = load_history_providers().found.get(name)
     return found.provider if found else None
 
 
-def provider_problems(name: str) -> list[Problem]:
+def find_provider_problems(name: str) -> list[Problem]:
     """List why a policy cannot name this provider; an empty name means the built-in one."""
     if not name or find_provider(name) is not None:
         return []
-    known = ", ".join(installed().found) or gettext("none is installed")
-    if fault := installed().faults.get(name):
+    known = ", ".join(load_history_providers().found) or gettext("none is installed")
+    if fault := load_history_providers().faults.get(name):
         sentence = gettext(
             "{fault} Leave it empty for the built-in one, or choose an installed one: {names}."
         ).format(fault=fault, names=known)
@@ -92,7 +92,7 @@ def provider_problems(name: str) -> list[Problem]:
     return [Problem("unknown_history_provider", ("history_provider",), sentence)]
 
 
-def checked_provider(provider: Any, package: str) -> InstalledProvider:
+def validate_provider(provider: Any, package: str) -> InstalledProvider:
     """Validate the object of an entry point. Raises `OfferRefused` if it is not a provider."""
     if not isinstance(provider, HistoryProvider):
         raise OfferRefused("it has no get_history")

@@ -1,6 +1,6 @@
 """Places and releases legal holds, and returns their extent.
 
-Code that deletes texts calls `held_for_good` in the transaction of the deletion. Placing a hold
+Code that deletes texts calls `lock_held_targets` in the transaction of the deletion. Placing a hold
 waits for all such transactions that have already called it; those that call it later see the hold.
 Data covered by a hold can therefore never be deleted.
 """
@@ -20,9 +20,9 @@ from django.utils import timezone
 from django.utils.translation import gettext
 
 from contextpolicy import two_persons
-from contextpolicy.ledger import record
+from contextpolicy.ledger import record_event
 from contextpolicy.models import LegalHold, PolicyAssignment
-from contextpolicy.reasons import says_something
+from contextpolicy.reasons import is_meaningful_text
 
 Level = PolicyAssignment.Level
 # A hold stays active this long after its release, so that a mistaken release can be corrected.
@@ -67,7 +67,7 @@ class Held:
         return self.everything or owner_id in self.people or not self.chats.isdisjoint(chats)
 
 
-def place(
+def place_hold(
     *,
     level: str,
     case: str,
@@ -86,7 +86,7 @@ def place(
     deleted, its members at that time stay held.
     """
     case, reason = case.strip(), reason.strip()
-    is_said = says_something(case) and says_something(reason)
+    is_said = is_meaningful_text(case) and is_meaningful_text(reason)
     targets = {Level.GROUP: group, Level.USER: user, Level.CHAT: chat_id}
     given = [name for name, target in targets.items() if target]
     if not is_said or given != [name for name in targets if name == level]:
@@ -108,17 +108,17 @@ def place(
         data = {**_named(hold), "reason": reason}
         if review_on:
             data["review_on"] = review_on.isoformat()
-        record("hold.placed", actor=actor, now=now, data=data)
+        record_event("hold.placed", actor=actor, now=now, data=data)
     return hold
 
 
-def release(*, hold: LegalHold, reason: str, actor: str, now: datetime) -> LegalHold:
+def release_hold(*, hold: LegalHold, reason: str, actor: str, now: datetime) -> LegalHold:
     """Release a hold; it ends a week later.
 
     Raises `HoldIncomplete` without a reason, `HoldReleased`, and `SecondPersonNeeded`.
     """
     reason = reason.strip()
-    if not says_something(reason):
+    if not is_meaningful_text(reason):
         raise HoldIncomplete
     with transaction.atomic():
         row = LegalHold.objects.select_for_update(of=("self",)).get(pk=hold.pk)
@@ -129,18 +129,18 @@ def release(*, hold: LegalHold, reason: str, actor: str, now: datetime) -> Legal
         row.ends_at = now + LASTS
         row.save(update_fields=["released_by", "released_at", "release_reason", "ends_at"])
         data = {**_named(row), "reason": reason, "ends_at": row.ends_at.isoformat()}
-        record("hold.released", actor=actor, now=now, data=data)
+        record_event("hold.released", actor=actor, now=now, data=data)
     return row
 
 
-def in_force(*, now: datetime) -> QuerySet[LegalHold]:
+def filter_active_holds(*, now: datetime) -> QuerySet[LegalHold]:
     """Return the active holds: not released, or released less than `LASTS` ago."""
     return LegalHold.objects.filter(Q(ends_at=None) | Q(ends_at__gt=now))
 
 
-def held(*, now: datetime) -> Held:
-    """Return the held people and chats, for display. Before a deletion, call `held_for_good`."""
-    rows = in_force(now=now).order_by()
+def load_held_targets(*, now: datetime) -> Held:
+    """Return the held people and chats, for display. `lock_held_targets` is for deletions."""
+    rows = filter_active_holds(now=now).order_by()
     found = list(rows.values_list("level", "group", "user", "chat_id", "people"))
     groups = {group for _, group, *_ in found if group}
     members: set[int] = set()
@@ -160,22 +160,22 @@ def keep_members(group: Group, *, now: datetime) -> None:
     """Store all current members of a held group in its holds, before the group is deleted."""
     members = set(group.user_set.values_list("pk", flat=True))
     with transaction.atomic():
-        rows = in_force(now=now).select_for_update(of=("self",))
+        rows = filter_active_holds(now=now).select_for_update(of=("self",))
         for hold in rows.filter(group=group):
             hold.people = sorted({*hold.people, *members})
             hold.save(update_fields=["people"])
 
 
 @receiver(pre_delete, sender=Group)
-def group_goes(instance: Group, **_signal: Any) -> None:
+def keep_deleted_group_members(instance: Group, **_signal: Any) -> None:
     """Keep the members of a group held if it is deleted other than through its page."""
     keep_members(instance, now=timezone.now())
 
 
-def held_for_good(*, now: datetime) -> Held:
+def lock_held_targets(*, now: datetime) -> Held:
     """Return the held people and chats. New holds are blocked until the transaction ends."""
     _pass_gate(alone=False)
-    return held(now=now)
+    return load_held_targets(now=now)
 
 
 def _pass_gate(*, alone: bool) -> None:

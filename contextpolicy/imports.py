@@ -17,10 +17,10 @@ from django.utils.text import slugify
 from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy import publish
-from contextpolicy.engine.policy import Problem, defaults_for
-from contextpolicy.linter.errors import check
+from contextpolicy.engine.policy import Problem, get_strategy_defaults
+from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import ContextPolicy, PolicyVersion
-from contextpolicy.plugins import FOREIGN_KEYS, MalformedImport, imported_strategy
+from contextpolicy.plugins import FOREIGN_KEYS, MalformedImport, parse_imported_strategy
 
 # Maximum characters of the JSON. A strategy with its config takes a page or two.
 LONGEST_IMPORT = 100_000
@@ -85,21 +85,21 @@ def import_strategy(
     the values that do not belong to a strategy. Raises `MalformedImport`, `ReservedName`,
     `PolicyExists`, `publish.PolicyProblems` and `publish.PolicyChangedMeanwhile`.
     """
-    form = read(text)
-    if is_own(form):
+    form = parse_import_json(text)
+    if is_exported_policy(form):
         return import_policy(
             cast(Mapping[str, Any], form), into=into, name=name, actor=actor, now=now
         )
-    said = of_history(form, into=into) or imported_strategy(form)
-    called = name.strip() or identity(form)
+    said = convert_history_form(form, into=into) or parse_imported_strategy(form)
+    called = name.strip() or get_form_id(form)
     note = f"Imported: {called or said['strategy']}"[:500]
     if into is None:
-        return new_policy(called, values=said, note=note, actor=actor, now=now)
-    current = seen(into)
+        return create_imported_policy(called, values=said, note=note, actor=actor, now=now)
+    current = get_latest_version(into)
     before = current.values if current else {}
     values = {key: value for key, value in before.items() if key not in OF_A_STRATEGY} | said
     locks = [key for key in (current.locks if current else ()) if key in values]
-    publish.new_version(
+    publish.create_policy_version(
         policy=into,
         values=values,
         locks=locks,
@@ -112,12 +112,12 @@ def import_strategy(
     return into
 
 
-def of_history(form: object, *, into: ContextPolicy | None) -> dict[str, Any]:
+def convert_history_form(form: object, *, into: ContextPolicy | None) -> dict[str, Any]:
     """Convert `context.history` to policy fields; empty if the form has none.
 
     Keys may be nested or dotted. Raises `MalformedImport`.
     """
-    told = history_in(form)
+    told = extract_history_values(form)
     if not told:
         return {}
     found = [
@@ -137,13 +137,13 @@ def of_history(form: object, *, into: ContextPolicy | None) -> dict[str, Any]:
     if "token_budget" in fields:
         # Their limit applies to the prompt alone, ours to prompt and reply.
         before = into.current.values if into and into.current else {}
-        usual = defaults_for("dynamic_summary").reserve_tokens
+        usual = get_strategy_defaults("dynamic_summary").reserve_tokens
         fields["reserve_tokens"] = before.get("reserve_tokens", usual)
         fields["token_budget"] += fields["reserve_tokens"]
     return {"strategy": "dynamic_summary", **fields}
 
 
-def history_in(form: object) -> dict[str, Any]:
+def extract_history_values(form: object) -> dict[str, Any]:
     """Return the form's values under `context.history`, by the last part of their keys.
 
     Raises `MalformedImport` if a value is present both nested and dotted.
@@ -165,12 +165,12 @@ def history_in(form: object) -> dict[str, Any]:
     return {**nested, **found}
 
 
-def is_own(form: object) -> bool:
-    """Return True if a form is a policy in the format of `exported`."""
+def is_exported_policy(form: object) -> bool:
+    """Return True if a form is a policy in the format of `export_policy`."""
     return isinstance(form, Mapping) and OWN_FORM in form
 
 
-def exported(policy: ContextPolicy) -> dict[str, Any]:
+def export_policy(policy: ContextPolicy) -> dict[str, Any]:
     """Return a policy and its newest version as a form that `import_strategy` accepts."""
     version = policy.newest
     return {
@@ -196,16 +196,18 @@ def import_policy(
     Raises `publish.PolicyProblems` with all problems at once, `MalformedImport`, `ReservedName`,
     `PolicyExists` and `publish.PolicyChangedMeanwhile`.
     """
-    found = form_problems(form)
+    found = find_form_problems(form)
     if found:
         raise publish.PolicyProblems(found)
     called = name.strip() or str(form.get("name", "")).strip() or str(form.get("slug", ""))
     values, locks = form.get("values", {}), form.get("locks", [])
     note = f"Imported: {called}"[:500]
     if into is None:
-        return new_policy(called, values=values, locks=locks, note=note, actor=actor, now=now)
-    current = seen(into)
-    publish.new_version(
+        return create_imported_policy(
+            called, values=values, locks=locks, note=note, actor=actor, now=now
+        )
+    current = get_latest_version(into)
+    publish.create_policy_version(
         policy=into,
         values=values,
         locks=locks,
@@ -218,13 +220,13 @@ def import_policy(
     return into
 
 
-def seen(policy: ContextPolicy) -> PolicyVersion | None:
+def get_latest_version(policy: ContextPolicy) -> PolicyVersion | None:
     """Return the latest version: a draft, or the active one."""
     newest = policy.newest
     return newest if newest and newest.activated_at is None else policy.current
 
 
-def form_problems(form: Mapping[str, Any]) -> list[Problem]:
+def find_form_problems(form: Mapping[str, Any]) -> list[Problem]:
     """List all problems of an exported policy."""
     found = [
         Problem(
@@ -243,14 +245,14 @@ def form_problems(form: Mapping[str, Any]) -> list[Problem]:
         found.append(Problem("unknown_version", (OWN_FORM,), sentence))
     for key, kind in OWN_KEYS.items():
         if key in form and not isinstance(form[key], kind):
-            found.append(Problem("malformed_key", (key,), wrong_kind(key, kind)))
+            found.append(Problem("malformed_key", (key,), describe_wrong_type(key, kind)))
     values, locks = form.get("values", {}), form.get("locks", [])
     if isinstance(values, Mapping) and isinstance(locks, list):
-        found += check(values, locks=[str(lock) for lock in locks])
+        found += find_policy_errors(values, locks=[str(lock) for lock in locks])
     return found
 
 
-def wrong_kind(key: str, kind: type) -> str:
+def describe_wrong_type(key: str, kind: type) -> str:
     """Describe the kind of value that a key of an exported policy has."""
     sentences = {
         str: gettext("{key} must be a text."),
@@ -261,7 +263,7 @@ def wrong_kind(key: str, kind: type) -> str:
     return sentences[kind].format(key=key)
 
 
-def new_policy(
+def create_imported_policy(
     name: str,
     *,
     values: Mapping[str, Any],
@@ -312,7 +314,7 @@ def check_slug_free(slug: str) -> None:
         raise PolicyExists(slug=same)
 
 
-def read(text: str) -> object:
+def parse_import_json(text: str) -> object:
     """Parse the form from JSON. Raises `MalformedImport`."""
     if len(text) > LONGEST_IMPORT:
         raise MalformedImport(
@@ -321,7 +323,7 @@ def read(text: str) -> object:
             )
         )
     try:
-        form = json.loads(text, object_pairs_hook=without_doubles)
+        form = json.loads(text, object_pairs_hook=reject_import_duplicates)
         # Databases do not accept lone surrogates or infinite numbers.
         json.dumps(form, ensure_ascii=False, allow_nan=False).encode()
     except json.JSONDecodeError as error:
@@ -333,12 +335,12 @@ def read(text: str) -> object:
         raise
     except (ValueError, RecursionError) as error:
         raise MalformedImport(str(CANNOT_BE_STORED)) from error
-    if any("\0" in found for found in texts_in(form)):
+    if any("\0" in found for found in collect_json_strings(form)):
         raise MalformedImport(str(CANNOT_BE_STORED))
     return form
 
 
-def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def reject_import_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an object from its pairs. Raises `MalformedImport` for a duplicate key."""
     counts = Counter(name for name, _ in pairs)
     twice = [repr(name) for name, count in counts.items() if count > 1]
@@ -351,20 +353,20 @@ def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def texts_in(value: object) -> Iterator[str]:
+def collect_json_strings(value: object) -> Iterator[str]:
     """Yield every string in a JSON value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             yield str(key)
-            yield from texts_in(inner)
+            yield from collect_json_strings(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from texts_in(inner)
+            yield from collect_json_strings(inner)
 
 
-def identity(form: object) -> str:
+def get_form_id(form: object) -> str:
     """Return the form's id; empty if it has none."""
     given = form.get("id") if isinstance(form, Mapping) else None
     return given.strip() if isinstance(given, str) else ""

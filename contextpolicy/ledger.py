@@ -189,7 +189,7 @@ class UnknownEventType(Exception):
     """The type is not in the closed list."""
 
 
-def record(
+def record_event(
     event_type: str,
     *,
     actor: str,
@@ -204,32 +204,32 @@ def record(
     `UnknownEventType`, and Django's TransactionManagementError if no transaction is open: an
     event commits or rolls back with the change that it reports.
     """
-    head = locked_head(f"chat:{chat_id}" if chat_id else INSTANCE)
+    head = lock_chain_head(f"chat:{chat_id}" if chat_id else INSTANCE)
     event = AuditEvent(
         type=event_type,
         at=now.astimezone(UTC),
         actor=actor,
         chat_id=chat_id,
         turn_id=turn_id,
-        data=as_stored(data or {}),
+        data=normalise_event_data(data or {}),
     )
-    append(event, head=head)
+    append_event(event, head=head)
     return event
 
 
 def begin_chain(event_type: str, *, actor: str, now: datetime, chat_id: uuid.UUID) -> AuditEvent:
     """Append the first event of a chat created in this transaction. No lock is needed."""
-    check_open()
+    check_transaction_open()
     head = LedgerHead(scope=f"chat:{chat_id}", count=0, last_hash=GENESIS)
     event = AuditEvent(
         type=event_type, at=now.astimezone(UTC), actor=actor, chat_id=chat_id, data={}
     )
-    prepared.insert(head)
-    append(event, head=head)
+    prepared.insert_row(head)
+    append_event(event, head=head)
     return event
 
 
-def append(event: AuditEvent, *, head: LedgerHead) -> None:
+def append_event(event: AuditEvent, *, head: LedgerHead) -> None:
     """Write the event after `head`, and move the head.
 
     Raises `UnknownEventType`.
@@ -237,19 +237,19 @@ def append(event: AuditEvent, *, head: LedgerHead) -> None:
     if event.type not in EVENT_TYPES:
         raise UnknownEventType(event.type)
     event.scope, event.seq, event.previous_hash = head.scope, head.count + 1, head.last_hash
-    event.hash = event_hash(event)
-    prepared.insert(event)
+    event.hash = compute_event_hash(event)
+    prepared.insert_row(event)
     head.count, head.last_hash = event.seq, event.hash
-    prepared.save(head, "count", "last_hash")
+    prepared.save_row_fields(head, "count", "last_hash")
     recorded.send(sender=AuditEvent, event=event)
 
 
-def locked_head(scope: str) -> LedgerHead:
+def lock_chain_head(scope: str) -> LedgerHead:
     """Return the head of a chain, locked until the transaction ends; created with the first event.
 
     SQLite has no row locks; there the IMMEDIATE transaction is the lock.
     """
-    check_open()
+    check_transaction_open()
     head = statements.LEDGER_HEAD.first(scope=scope)
     if head is None:
         # If two transactions start a chain at once, the second waits here for the first.
@@ -259,13 +259,13 @@ def locked_head(scope: str) -> LedgerHead:
     return head
 
 
-def check_open() -> None:
+def check_transaction_open() -> None:
     """Raise Django's TransactionManagementError if no transaction is open."""
     if not transaction.get_connection().in_atomic_block:
         raise transaction.TransactionManagementError("An audit event needs an open transaction.")
 
 
-def as_stored(data: Mapping[str, Any]) -> dict[str, Any]:
+def normalise_event_data(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data in the form that every database returns, so that the hash is reproducible.
 
     PostgreSQL stores JSON numbers by value: 1e+22 is returned as an integer. Whole floats are
@@ -281,12 +281,12 @@ def _whole_if_it_is(text: str) -> float | int:
     return int(number) if number.is_integer() else number
 
 
-def event_hash(event: AuditEvent) -> str:
+def compute_event_hash(event: AuditEvent) -> str:
     """Hash the previous hash and the row's line with SHA-256."""
-    return hashlib.sha256((event.previous_hash + line_of(event)).encode()).hexdigest()
+    return hashlib.sha256((event.previous_hash + format_event_line(event)).encode()).hexdigest()
 
 
-def line_of(event: AuditEvent) -> str:
+def format_event_line(event: AuditEvent) -> str:
     """Return the row as canonical JSON (sorted keys, no spaces, ASCII), for hash and export."""
     content = {
         "scope": event.scope,
@@ -328,7 +328,7 @@ class AnchorCheck(Protocol):
         """Yield the differences; `told` counts the comparisons by sentence."""
 
 
-# `verify` runs them for all chains; verifying single chains runs them separately.
+# `find_ledger_breaks` runs them for all chains; verifying single chains runs them separately.
 ANCHORS: list[AnchorCheck] = []
 
 
@@ -348,17 +348,19 @@ class ContentCheck(Protocol):
 CONTENTS: list[ContentCheck] = []
 
 
-def verify(*, scope: str | None = None, told: Counter[str] | None = None) -> Iterator[Break]:
+def find_ledger_breaks(
+    *, scope: str | None = None, told: Counter[str] | None = None
+) -> Iterator[Break]:
     """Yield the first break of every chain, and rows that do not match their recorded hashes.
 
     Yields nothing if everything is valid. `told` gets the findings, counted by sentence. Read-only.
     """
-    yield from chains(scope=scope)
+    yield from find_chain_breaks(scope=scope)
     for check in CHECKS:
         yield from check(scope=scope, told=Counter() if told is None else told)
 
 
-def chains(*, scope: str | None = None) -> Iterator[Break]:
+def find_chain_breaks(*, scope: str | None = None) -> Iterator[Break]:
     """Yield every chain's first break; nothing if all chains are valid.
 
     Chains may grow during verification: if a head row and the rows differ, both are read again.
@@ -403,7 +405,7 @@ class Chain:
             return f"row {self.seq} is missing"
         if event.previous_hash != self.last_hash:
             return "it does not continue the previous row"
-        if event.hash != event_hash(event):
+        if event.hash != compute_event_hash(event):
             return "its content was changed"
         return ""
 

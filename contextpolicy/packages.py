@@ -40,7 +40,7 @@ def load_offers(
         try:
             if point.name in taken:
                 raise OfferRefused(f"its name is taken by a built-in {noun}")
-            offer = check(object_of(point), package_of(point))
+            offer = check(load_entry_point(point), describe_package(point))
             if point.name in found:
                 raise OfferRefused("two packages offer it")
         except Exception as error:  # noqa: BLE001 - importing a package may fail in any way
@@ -52,7 +52,7 @@ def load_offers(
     return Offers(found, faults)
 
 
-def object_of(point: EntryPoint) -> Any:
+def load_entry_point(point: EntryPoint) -> Any:
     """Return the object of an entry point. Raises `OfferRefused` if its name differs."""
     loaded = point.load()
     made = loaded() if isinstance(loaded, type) else loaded
@@ -61,6 +61,6 @@ def object_of(point: EntryPoint) -> Any:
     return made
 
 
-def package_of(point: EntryPoint) -> str:
+def describe_package(point: EntryPoint) -> str:
     """Return the package of an entry point with its version; empty if unknown."""
     return f"{point.dist.name} {point.dist.version}" if point.dist else ""

@@ -1,9 +1,9 @@
 """Finds strategies of other packages by entry point, and validates their configs by their schemas.
 
 A package registers a strategy under the entry point group `palimpsest.strategies`: a class without
-arguments, or an object, with a `name`, optionally a `config_schema` (a JSON Schema of an object),
-and either `choose` or `compose` (see `engine.strategies.contract`). A strategy that cannot be
-loaded is an error when a policy is saved; at run time the engine falls back to `sliding_window`.
+arguments, or an object, with a `name`, optionally a `config_schema` (a JSON Schema of an
+object), and either `choose` or `compose` (see `engine.strategies.contract`). A strategy that cannot
+be loaded is an error when a policy is saved; at run time the engine falls back to `sliding_window`.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from django.utils.translation import gettext
 
-from contextpolicy.engine.policy import Problem, defaults_for
-from contextpolicy.engine.schema import SchemaRefused, check_schema, violations
+from contextpolicy.engine.policy import Problem, get_strategy_defaults
+from contextpolicy.engine.schema import SchemaRefused, check_schema, find_schema_violations
 from contextpolicy.engine.strategies import contract
 from contextpolicy.engine.strategies.contract import (
     STRATEGIES,
@@ -57,40 +57,40 @@ class MalformedImport(ValueError):
 
 
 @cache
-def installed() -> Offers[Plugin]:
+def load_strategy_plugins() -> Offers[Plugin]:
     """Load the strategies of installed packages, once per process (`installed.cache_clear()`)."""
     points = entry_points(group=GROUP)
-    return load_offers(points, noun="strategy", check=checked_plugin, taken=STRATEGIES)
+    return load_offers(points, noun="strategy", check=validate_plugin, taken=STRATEGIES)
 
 
-def strategy_names() -> tuple[str, ...]:
+def list_strategy_names() -> tuple[str, ...]:
     """Return the strategies that a policy can name: built-in ones, then those of packages."""
-    return (*STRATEGIES, *installed().found)
+    return (*STRATEGIES, *load_strategy_plugins().found)
 
 
 def find_strategy(name: str) -> Strategy | None:
     """Return the strategy with that name; None if there is none, then the engine falls back."""
-    plugin = installed().found.get(name)
+    plugin = load_strategy_plugins().found.get(name)
     return STRATEGIES.get(name) or (plugin.strategy if plugin else None)
 
 
-def hears_turns(name: str) -> bool:
+def is_turn_hook_strategy(name: str) -> bool:
     """Return True if the strategy has a turn hook; no built-in one does."""
-    plugin = installed().found.get(name)
-    return plugin is not None and contract.hears_turns(plugin.strategy)
+    plugin = load_strategy_plugins().found.get(name)
+    return plugin is not None and contract.has_turn_hook(plugin.strategy)
 
 
-def config_schema(name: str) -> Mapping[str, object]:
+def get_config_schema(name: str) -> Mapping[str, object]:
     """Return the JSON Schema of a strategy's config; empty for the built-in ones."""
-    plugin = installed().found.get(name)
+    plugin = load_strategy_plugins().found.get(name)
     return plugin.config_schema if plugin else NO_CONFIG
 
 
-def strategy_problems(name: str, config: Mapping[str, object]) -> list[Problem]:
+def find_strategy_problems(name: str, config: Mapping[str, object]) -> list[Problem]:
     """List why a policy cannot be saved with this strategy and config; empty if it can."""
     if find_strategy(name) is None:
-        names = ", ".join(strategy_names())
-        if fault := installed().faults.get(name):
+        names = ", ".join(list_strategy_names())
+        if fault := load_strategy_plugins().faults.get(name):
             sentence = gettext("{fault} Choose one of {names}.").format(fault=fault, names=names)
         else:
             sentence = gettext(
@@ -103,11 +103,11 @@ def strategy_problems(name: str, config: Mapping[str, object]) -> list[Problem]:
             ("strategy_config",),
             gettext("The config of {name} does not fit: {fault}.").format(name=name, fault=fault),
         )
-        for fault in violations(config_schema(name), config)
+        for fault in find_schema_violations(get_config_schema(name), config)
     ]
 
 
-def imported_strategy(data: object) -> dict[str, object]:
+def parse_imported_strategy(data: object) -> dict[str, object]:
     """Convert a strategy in import form to policy fields.
 
     Accepts {"id", "contextStrategy": {"type": "plugin", "pluginId", "config"}} and the inner object
@@ -128,7 +128,7 @@ def imported_strategy(data: object) -> dict[str, object]:
         raise MalformedImport(
             gettext(
                 "The strategy {name!r} does not exist. Install its package, or use one of {names}."
-            ).format(name=plugin_id, names=", ".join((*FOREIGN_IDS, *strategy_names())))
+            ).format(name=plugin_id, names=", ".join((*FOREIGN_IDS, *list_strategy_names())))
         )
     if name not in STRATEGIES:
         return {"strategy": name, "strategy_config": dict(config)}
@@ -136,7 +136,7 @@ def imported_strategy(data: object) -> dict[str, object]:
 
 
 def _as_fields(name: str, config: Mapping[str, object]) -> dict[str, object]:
-    known = defaults_for(name).to_json()
+    known = get_strategy_defaults(name).to_json()
     fields = {FOREIGN_KEYS.get(key, key): value for key, value in config.items()}
     found = [
         gettext(
@@ -156,7 +156,7 @@ def _as_fields(name: str, config: Mapping[str, object]) -> dict[str, object]:
     return fields
 
 
-def checked_plugin(strategy: Any, package: str) -> Plugin:
+def validate_plugin(strategy: Any, package: str) -> Plugin:
     """Validate the object of an entry point. Raises `OfferRefused` if it is no usable strategy."""
     schema = getattr(strategy, "config_schema", NO_CONFIG)
     try:

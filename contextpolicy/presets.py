@@ -12,7 +12,7 @@ from typing import Any
 from django.db import transaction
 
 from contextpolicy.models import ContextPolicy, PolicyAssignment
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 
 SYSTEM = "system"
 DEMO = "demo"
@@ -198,7 +198,7 @@ def seed_policies(*, now: datetime) -> None:
     """Create the missing built-in policies; existing ones are unchanged.
 
     A new instance starts with *Demo* for everyone, so that a user of the demo model sees a
-    compaction after a few messages; `leave_demo` ends that.
+    compaction after a few messages; `replace_demo_policy` ends that.
     """
     with transaction.atomic():
         existing = set(ContextPolicy.objects.values_list("slug", flat=True))
@@ -216,10 +216,12 @@ def seed_policies(*, now: datetime) -> None:
         }
         is_free = not PolicyAssignment.objects.filter(level="instance").exists()
         if DEMO in made and is_free:
-            assign(policy=made[DEMO], level="instance", actor=SYSTEM, now=now, is_agreed=True)
+            assign_policy(
+                policy=made[DEMO], level="instance", actor=SYSTEM, now=now, is_agreed=True
+            )
 
 
-def leave_demo(*, actor: str, now: datetime) -> bool:
+def replace_demo_policy(*, actor: str, now: datetime) -> bool:
     """Assign *Long chats* to everyone instead of *Demo*, unless an administrator changed it.
 
     Called when a real model is connected. Returns whether the policy changed.
@@ -228,5 +230,5 @@ def leave_demo(*, actor: str, now: datetime) -> bool:
     normal = ContextPolicy.objects.filter(slug=LONG_CHATS.slug, retired=False).first()
     if not is_demo or normal is None:
         return False
-    assign(policy=normal, level="instance", actor=actor, now=now, is_agreed=True)
+    assign_policy(policy=normal, level="instance", actor=actor, now=now, is_agreed=True)
     return True

@@ -16,13 +16,13 @@ from django.db import transaction
 from django.utils.translation import gettext
 
 from contextpolicy import blast, controls, two_persons
-from contextpolicy.controls import person_of
+from contextpolicy.controls import parse_actor_user
 from contextpolicy.engine import names
 from contextpolicy.engine.policy import TEXT_FIELDS, Problem
-from contextpolicy.ledger import record
-from contextpolicy.linter.errors import check
+from contextpolicy.ledger import record_event
+from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
-from contextpolicy.reasons import says_something
+from contextpolicy.reasons import is_meaningful_text
 
 
 class PolicyProblems(Exception):
@@ -106,7 +106,7 @@ def check_name_free(name: str, *, but: ContextPolicy | None = None) -> None:
         return
     others = ContextPolicy.objects.exclude(pk__in=[but.pk] if but else [])
     for other in others.values_list("name", flat=True):
-        if names.folded(other) == names.folded(name):
+        if names.casefold_name(other) == names.casefold_name(name):
             raise PolicyNameTaken(other)
 
 
@@ -125,8 +125,8 @@ def create_policy(
     """Create a policy with its version 1. Raises `PolicyProblems`."""
     with transaction.atomic():
         policy = ContextPolicy.objects.create(slug=slug, name=name, description=description)
-        record("policy.created", actor=actor, now=now, data={"policy": slug, "name": name})
-        new_version(
+        record_event("policy.created", actor=actor, now=now, data={"policy": slug, "name": name})
+        create_policy_version(
             policy=policy,
             values=values,
             locks=locks,
@@ -138,7 +138,7 @@ def create_policy(
     return policy
 
 
-def new_version(
+def create_policy_version(
     *,
     policy: ContextPolicy,
     values: Mapping[str, Any],
@@ -155,13 +155,13 @@ def new_version(
 
     `values` has the fields that the policy sets, by the names of `PolicyValues`. `locks` names the
     fields that no nearer level may override. `based_on` is the edited version, which must be the
-    newest. A draft is published by `activate`, and so is a version that waits for a second person.
-    A version without the required count is refused, or kept as a draft with `may_wait`. `restores`
-    is the older version with the same content. Raises `PolicyProblems`, `PolicyChangedMeanwhile`
-    and `blast.BlastRadiusNeeded`.
+    newest. A draft is published by `activate_version`, and so is a version that waits for a second
+    person. A version without the required count is refused, or kept as a draft with `may_wait`.
+    `restores` is the older version with the same content. Raises `PolicyProblems`,
+    `PolicyChangedMeanwhile` and `blast.BlastRadiusNeeded`.
     """
-    author = person_of(actor)
-    found = check(values, locks=locks)
+    author = parse_actor_user(actor)
+    found = find_policy_errors(values, locks=locks)
     if found:
         raise PolicyProblems(found)
     with transaction.atomic():
@@ -171,10 +171,10 @@ def new_version(
             raise PolicyChangedMeanwhile(current=newest.number)
         verdict = controls.ChangeVerdict()
         if not is_draft:
-            change = controls.version_change(
+            change = controls.build_version_change(
                 locked, values=values, locks=locks, author=author, by=author, restores=restores
             )
-            verdict = controls.judge(change, now=now)
+            verdict = controls.check_change(change, now=now)
         # A version that waits for a second person is counted when that person publishes it.
         waits, uncounted = verdict.waits, not verdict.waits and verdict.needs_count is not None
         if uncounted and not may_wait and verdict.needs_count is not None:
@@ -193,18 +193,18 @@ def new_version(
         if not is_draft:
             ContextPolicy.objects.filter(pk=policy.pk).update(current=version)
         data: dict[str, Any] = {"policy": locked.slug, "version": version.number, "note": note}
-        data |= differences(before, version) | ({"draft": True} if is_draft else {})
+        data |= build_step_data(before, version) | ({"draft": True} if is_draft else {})
         data |= {"waits": True} if waits else {}
         data |= {"uncounted": True} if uncounted else {}
         data |= {"agreed": True} if verdict.agreed and not is_draft else {}
-        data |= {} if is_draft else blast.counted(verdict.row)
-        record("policy.version_created", actor=actor, now=now, data=data)
+        data |= {} if is_draft else blast.build_count_data(verdict.row)
+        record_event("policy.version_created", actor=actor, now=now, data=data)
     if not is_draft:
         policy.current = version
     return version
 
 
-def activate(
+def activate_version(
     *, policy: ContextPolicy, number: int, actor: str, now: datetime, emergency: str = ""
 ) -> PolicyVersion:
     """Publish a draft wherever the policy applies; an active version stays active.
@@ -220,33 +220,35 @@ def activate(
         if version is None or version.number != number:
             raise PolicyChangedMeanwhile(current=version.number if version else 0)
         if version != before:
-            found = check(version.values, locks=version.locks)
+            found = find_policy_errors(version.values, locks=version.locks)
             if found:
                 raise PolicyProblems(found)
-            change = controls.version_change(
+            change = controls.build_version_change(
                 locked,
                 values=version.values,
                 locks=version.locks,
                 author=version.created_by_id,
-                by=person_of(actor),
+                by=parse_actor_user(actor),
                 emergency=emergency,
             )
-            verdict = controls.judge(change, now=now)
+            verdict = controls.check_change(change, now=now)
             if verdict.waits:
-                raise two_persons.activation_needed(version.created_by_id)
+                raise two_persons.build_activation_refusal(version.created_by_id)
             if verdict.needs_count is not None:
                 raise verdict.needs_count
             PolicyVersion.objects.filter(pk=version.pk).update(activated_at=now)
             ContextPolicy.objects.filter(pk=policy.pk).update(current=version)
-            data = {"policy": locked.slug, "version": number, **differences(before, version)}
-            data |= {"emergency": emergency.strip()} if says_something(emergency) else {}
-            data |= blast.counted(verdict.row)
-            record("policy.version_activated", actor=actor, now=now, data=data)
+            data = {"policy": locked.slug, "version": number, **build_step_data(before, version)}
+            data |= {"emergency": emergency.strip()} if is_meaningful_text(emergency) else {}
+            data |= blast.build_count_data(verdict.row)
+            record_event("policy.version_activated", actor=actor, now=now, data=data)
     policy.current = version
     return version
 
 
-def restore(*, policy: ContextPolicy, number: int, actor: str, now: datetime) -> PolicyVersion:
+def restore_policy_version(
+    *, policy: ContextPolicy, number: int, actor: str, now: datetime
+) -> PolicyVersion:
     """Create a new version with the values and locks of an older one, active at once.
 
     History stays linear: no version is removed. Name, retirement and assignments belong to the
@@ -258,7 +260,7 @@ def restore(*, policy: ContextPolicy, number: int, actor: str, now: datetime) ->
     old = policy.versions.filter(number=number).first()
     if old is None:
         raise NoSuchVersion(number=number)
-    return new_version(
+    return create_policy_version(
         policy=policy,
         values=old.values,
         locks=old.locks,
@@ -269,10 +271,10 @@ def restore(*, policy: ContextPolicy, number: int, actor: str, now: datetime) ->
     )
 
 
-def differences(before: PolicyVersion | None, after: PolicyVersion) -> dict[str, Any]:
+def build_step_data(before: PolicyVersion | None, after: PolicyVersion) -> dict[str, Any]:
     """Return the event data of the step from one version to the next."""
     return {
-        "changes": changes(before.values if before else {}, after.values),
+        "changes": diff_policy_values(before.values if before else {}, after.values),
         "locks": {"from": before.locks if before else [], "to": after.locks},
     }
 
@@ -286,7 +288,7 @@ def change_policy(
     actor: str,
     now: datetime,
 ) -> None:
-    """Rename, describe, retire or reactivate a policy; only `new_version` changes its values.
+    """Rename, describe, retire or reactivate a policy. `create_policy_version` changes its values.
 
     Raises `PolicyInUse` and `PolicyNameTaken`. Reactivating a policy that chats or agents name also
     raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
@@ -303,8 +305,8 @@ def change_policy(
         if before["retired"] and not retired:
             check_revival(locked, actor=actor, now=now)
         ContextPolicy.objects.filter(pk=policy.pk).update(**after)
-        data = {"policy": locked.slug, "changes": changes(before, after)}
-        record("policy.changed", actor=actor, now=now, data=data)
+        data = {"policy": locked.slug, "changes": diff_policy_values(before, after)}
+        record_event("policy.changed", actor=actor, now=now, data=data)
     policy.refresh_from_db()
 
 
@@ -317,23 +319,23 @@ def check_revival(policy: ContextPolicy, *, actor: str, now: datetime) -> None:
     if version is None:
         return
     change = replace(
-        controls.version_change(
+        controls.build_version_change(
             policy,
             values=version.values,
             locks=version.locks,
             author=version.created_by_id,
-            by=person_of(actor),
+            by=parse_actor_user(actor),
         ),
         before=None,
     )
-    verdict = controls.judge(change, now=now)
+    verdict = controls.check_change(change, now=now)
     if verdict.waits:
-        raise two_persons.revival_needed()
+        raise two_persons.build_revival_refusal()
     if verdict.needs_count is not None:
         raise verdict.needs_count
 
 
-def assign(
+def assign_policy(
     *,
     policy: ContextPolicy,
     level: str,
@@ -358,17 +360,17 @@ def assign(
         there = PolicyAssignment.objects.select_related("policy__current").filter(**place).first()
         verdict = controls.ChangeVerdict()
         if not is_agreed:
-            change = controls.placing_change(
+            change = controls.build_assignment_change(
                 locked,
                 level=level,
                 group=group,
                 user=user,
-                by=person_of(actor),
+                by=parse_actor_user(actor),
                 before=there.policy.current if there else None,
             )
-            verdict = controls.judge(change, now=now)
+            verdict = controls.check_change(change, now=now)
         if verdict.waits:
-            raise two_persons.assignment_needed()
+            raise two_persons.build_assignment_refusal()
         if verdict.needs_count is not None:
             raise verdict.needs_count
         row, is_new = PolicyAssignment.objects.select_related("policy").get_or_create(
@@ -381,31 +383,33 @@ def assign(
             row.policy = locked
             row.save(update_fields=["policy"])
         data = {**_target(row), "policy": locked.slug, "previous": previous}
-        data |= blast.counted(verdict.row)
-        record("policy.assigned", actor=actor, now=now, chat_id=chat_id, data=data)
+        data |= blast.build_count_data(verdict.row)
+        record_event("policy.assigned", actor=actor, now=now, chat_id=chat_id, data=data)
     return row
 
 
-def unassign(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
+def unassign_policy(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
     """Remove an assignment; of two concurrent removals one is recorded.
 
     Raises `SecondPersonNeeded`.
     """
     with transaction.atomic():
         policy = ContextPolicy.objects.select_for_update().get(pk=assignment.policy_id)
-        change = controls.placing_change(
-            policy, level=assignment.level, by=person_of(actor), removed=True
+        change = controls.build_assignment_change(
+            policy, level=assignment.level, by=parse_actor_user(actor), removed=True
         )
-        if controls.judge(change, now=now).waits:
-            raise two_persons.unassignment_needed()
+        if controls.check_change(change, now=now).waits:
+            raise two_persons.build_unassignment_refusal()
         data = {**_target(assignment), "policy": assignment.policy.slug}
         deleted, _ = PolicyAssignment.objects.filter(pk=assignment.pk).delete()
         if deleted:
             chat_id = assignment.chat_id
-            record("policy.unassigned", actor=actor, now=now, chat_id=chat_id, data=data)
+            record_event("policy.unassigned", actor=actor, now=now, chat_id=chat_id, data=data)
 
 
-def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def diff_policy_values(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
     """List the differences, as {field: {from, to}}; texts as hashes.
 
     A side without the field is omitted.

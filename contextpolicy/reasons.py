@@ -6,14 +6,14 @@ import unicodedata
 _INVISIBLE = frozenset("\u115f\u1160\u3164\uffa0")
 
 
-def letters_of(text: str) -> str:
+def extract_letters(text: str) -> str:
     """Return the letters and digits of a text, without spaces, marks and invisible characters."""
     return "".join(
         each for each in text if unicodedata.category(each)[0] in "LN" and each not in _INVISIBLE
     )
 
 
-def says_something(text: str, *, letters: int = 1, different: int = 1) -> bool:
+def is_meaningful_text(text: str, *, letters: int = 1, different: int = 1) -> bool:
     """Return True if a text has enough letters or digits, and enough different ones."""
-    found = letters_of(text)
+    found = extract_letters(text)
     return len(found) >= letters and len(set(found.casefold())) >= different

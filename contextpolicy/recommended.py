@@ -39,7 +39,9 @@ class CreatedDrafts:
     skipped: Mapping[str, str]
 
 
-def missing_values(values: Mapping[str, Any], *, slug: str, is_default: bool) -> dict[str, Any]:
+def find_missing_values(
+    values: Mapping[str, Any], *, slug: str, is_default: bool
+) -> dict[str, Any]:
     """Return the recommended values that a policy does not set.
 
     `is_default`: the policy is the one for everyone. Other policies without a strategy only change
@@ -58,7 +60,7 @@ def missing_values(values: Mapping[str, Any], *, slug: str, is_default: bool) ->
     }
 
 
-def recommendations() -> list[Recommendation]:
+def list_recommendations() -> list[Recommendation]:
     """Return the active policies without the recommended values, by name."""
     default = PolicyAssignment.objects.filter(level="instance").values_list("policy", flat=True)
     is_default = set(default)
@@ -68,7 +70,7 @@ def recommendations() -> list[Recommendation]:
         current = policy.current
         if current is None:
             continue
-        fields = missing_values(
+        fields = find_missing_values(
             current.values, slug=policy.slug, is_default=policy.pk in is_default
         )
         newest = max(policy.versions.all(), key=lambda version: version.number)
@@ -82,7 +84,7 @@ def create_drafts(*, actor: str, now: datetime) -> CreatedDrafts:
     """Create a draft with the recommended values for each policy that has no draft yet."""
     drafts: list[PolicyVersion] = []
     skipped: dict[str, str] = {}
-    for found in recommendations():
+    for found in list_recommendations():
         slug = found.policy.slug
         if found.draft is not None:
             skipped[slug] = gettext(
@@ -93,7 +95,7 @@ def create_drafts(*, actor: str, now: datetime) -> CreatedDrafts:
         if current is None:
             continue
         try:
-            draft = publish.new_version(
+            draft = publish.create_policy_version(
                 policy=found.policy,
                 values={**current.values, **found.fields},
                 locks=current.locks,

@@ -22,10 +22,10 @@ from contextpolicy.engine.budget import PolicyImpossible
 from contextpolicy.engine.policy import (
     LIMIT_FIELDS,
     PolicyValues,
-    defaults_for,
-    filled,
-    from_json,
-    problems,
+    apply_policy_fields,
+    find_value_problems,
+    get_strategy_defaults,
+    parse_policy_values,
 )
 from contextpolicy.models import ContextPolicy, EffectivePolicy, PolicyVersion
 
@@ -57,7 +57,7 @@ class Layer:
     locks: frozenset[str]
 
 
-def resolve(
+def resolve_policy(
     *,
     user_id: int,
     group_ids: Collection[int] | None = None,
@@ -74,8 +74,8 @@ def resolve(
     Loads the assignments in one query. Raises PolicyImpossible if the merged values cannot work,
     even with a smaller keep-last and low mark.
     """
-    assigned = assigned_for(user_id=user_id, group_ids=group_ids, chat_id=chat_id)
-    assigned = with_agent(assigned, policy=agent_policy)
+    assigned = list_assigned_policies(user_id=user_id, group_ids=group_ids, chat_id=chat_id)
+    assigned = insert_agent_policy(assigned, policy=agent_policy)
     digest, content = _outcome(assigned, model_window, tuple(defaults.items()))
     row = statements.POLICY_BY_DIGEST.first(digest=digest)
     if row is None:
@@ -97,7 +97,7 @@ def _stored(digest: str, content: dict[str, Any]) -> EffectivePolicy:
         return EffectivePolicy(digest=digest, **content)
 
 
-def unsaved(
+def build_effective_policy(
     assigned: tuple[Assigned, ...], *, model_window: int | None, defaults: Mapping[str, object]
 ) -> EffectivePolicy:
     """Return the effective policy of these assignments as an unsaved row.
@@ -118,14 +118,14 @@ def _outcome(
 
     Cached, because every reply needs it and few differ. Raises PolicyImpossible.
     """
-    layers = as_layers(assigned)
-    merged, sources = merge(layers, defaults=dict(defaults))
-    values, adjusted = made_to_work(merged, model_window=model_window)
+    layers = parse_assignment_layers(assigned)
+    merged, sources = merge_layers(layers, defaults=dict(defaults))
+    values, adjusted = adjust_policy_values(merged, model_window=model_window)
     content = {
         "values": values.to_json(),
         "sources": {name: list(source) for name, source in sources.items()},
         "adjusted": [list(adjustment) for adjustment in adjusted],
-        "label": label_of(layers),
+        "label": format_policy_label(layers),
     }
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode("ascii")).hexdigest(), content
@@ -139,17 +139,17 @@ class _Said:
     row: EffectivePolicy = field(compare=False)
 
 
-def values_of(row: EffectivePolicy) -> PolicyValues:
+def load_policy_values(row: EffectivePolicy) -> PolicyValues:
     """Return the values of an effective policy in the engine's type."""
     return _values(_Said(row.digest, row))
 
 
 @lru_cache(maxsize=256)
 def _values(said: _Said) -> PolicyValues:
-    return from_json(said.row.values)
+    return parse_policy_values(said.row.values)
 
 
-def assigned_for(
+def list_assigned_policies(
     *, user_id: int, group_ids: Collection[int] | None, chat_id: UUID | None
 ) -> tuple[Assigned, ...]:
     """Return the policies that apply, far to near.
@@ -159,38 +159,38 @@ def assigned_for(
     if group_ids is None:
         found = cast(list[Assigned], statements.ASSIGNMENTS.tuples(user=user_id, chat=chat_id))
     else:
-        found = list(statements.assigned_to(user=user_id, groups=group_ids, chat=chat_id))
+        found = list(statements.select_assignments(user=user_id, groups=group_ids, chat=chat_id))
     found.sort(key=lambda assigned: assigned[1], reverse=True)
-    return far_to_near(found)
+    return sort_far_to_near(found)
 
 
-def far_to_near(assigned: Iterable[Assigned]) -> tuple[Assigned, ...]:
+def sort_far_to_near(assigned: Iterable[Assigned]) -> tuple[Assigned, ...]:
     """Sort the policies by level; those of one level keep their order."""
     return tuple(sorted(assigned, key=lambda each: FAR_TO_NEAR.index(each[0])))
 
 
-def with_agent(
+def insert_agent_policy(
     assigned: tuple[Assigned, ...], *, policy: ContextPolicy | None
 ) -> tuple[Assigned, ...]:
     """Insert the policy of the replying agent at its level."""
     if policy is None or policy.current is None:
         return assigned
-    return far_to_near((*assigned, of_agent(policy, policy.current)))
+    return sort_far_to_near((*assigned, build_agent_assignment(policy, policy.current)))
 
 
-def of_agent(policy: ContextPolicy, version: PolicyVersion) -> Assigned:
+def build_agent_assignment(policy: ContextPolicy, version: PolicyVersion) -> Assigned:
     """Return an agent's policy in the form of an assignment."""
     values, locks = json.dumps(version.values), json.dumps(version.locks)
     return ("agent", policy.slug, policy.name, version.number, values, locks)
 
 
-def layers_of_group(group_id: int) -> list[Layer]:
+def list_group_layers(group_id: int) -> list[Layer]:
     """Return the policies that apply to everyone and to a group as layers, far to near."""
-    rows = statements.assigned_to(user=None, groups=[group_id], chat=None)
-    return as_layers(far_to_near(cast(list[Assigned], list(rows))))
+    rows = statements.select_assignments(user=None, groups=[group_id], chat=None)
+    return parse_assignment_layers(sort_far_to_near(cast(list[Assigned], list(rows))))
 
 
-def label_of(layers: Collection[Layer]) -> str:
+def format_policy_label(layers: Collection[Layer]) -> str:
     """Return the display name of the nearest policy with its version: "Support v7"."""
     if not layers:
         return BUILT_IN
@@ -198,7 +198,7 @@ def label_of(layers: Collection[Layer]) -> str:
     return f"{nearest.name} v{nearest.version}"
 
 
-def merge(
+def merge_layers(
     layers: Collection[Layer], *, defaults: Mapping[str, object]
 ) -> tuple[PolicyValues, dict[str, Source]]:
     """Merge the layers (far to near) into values, with the source of each field."""
@@ -212,16 +212,16 @@ def merge(
             value, layer, locked = found
             chosen[name] = layer.values.get(name, {}) if decisive != name else value
             sources[name] = (layer.level, layer.slug, layer.version, locked)
-    base = defaults_for(str(chosen.get("strategy", PolicyValues().strategy)))
+    base = get_strategy_defaults(str(chosen.get("strategy", PolicyValues().strategy)))
     for name, value in defaults.items() if base.strategy == "simple" else ():
         if name not in chosen:
             chosen[name] = value
             sources[name] = ("setting", "", 0, False)
-    values = filled(chosen, base=base)
+    values = apply_policy_fields(chosen, base=base)
     return values, {name: sources.get(name, ("default", "", 0, False)) for name in values.to_json()}
 
 
-def made_to_work(
+def adjust_policy_values(
     values: PolicyValues, *, model_window: int | None
 ) -> tuple[PolicyValues, tuple[Adjustment, ...]]:
     """Return the values unchanged, scaled to a small model, or with a lower keep-last or low mark.
@@ -231,9 +231,9 @@ def made_to_work(
     """
     fitted = _scaled_to(values, model_window)
     fitted = _with_lower_keep_last(fitted, model_window)
-    if problems(fitted, model_window=model_window):
+    if find_value_problems(fitted, model_window=model_window):
         fitted = _with_lower_low_mark(fitted, model_window)
-    remaining = problems(fitted, model_window=model_window)
+    remaining = find_value_problems(fitted, model_window=model_window)
     if remaining:
         raise PolicyImpossible(" ".join(problem.sentence for problem in remaining))
     wanted, used = values.to_json(), fitted.to_json()
@@ -263,29 +263,29 @@ def _decide(field: str, layers: Collection[Layer]) -> tuple[object, Layer, bool]
     return value, layer, locked
 
 
-def value_of(field: str, layers: Collection[Layer]) -> object:
+def resolve_field_value(field: str, layers: Collection[Layer]) -> object:
     """Return the layers' value of one field; None if none sets it."""
     found = _decide(field, layers)
     return found[0] if found is not None else None
 
 
-def layers_that_count(field: str, layers: Collection[Layer]) -> list[Layer]:
+def select_decisive_layers(field: str, layers: Collection[Layer]) -> list[Layer]:
     """Return the layers that are not overridden by a lock on the field."""
     return _until_lock(field, layers)[0]
 
 
-def layers_for(
+def list_chat_layers(
     *,
     user_id: int,
     chat_id: UUID | None,
     agent_policy: ContextPolicy | None = None,
 ) -> list[Layer]:
     """Return the policies that apply to a person's chat as layers, far to near."""
-    assigned = assigned_for(user_id=user_id, group_ids=None, chat_id=chat_id)
-    return as_layers(with_agent(assigned, policy=agent_policy))
+    assigned = list_assigned_policies(user_id=user_id, group_ids=None, chat_id=chat_id)
+    return parse_assignment_layers(insert_agent_policy(assigned, policy=agent_policy))
 
 
-def as_layers(assigned: Iterable[Assigned]) -> list[Layer]:
+def parse_assignment_layers(assigned: Iterable[Assigned]) -> list[Layer]:
     """Parse assignments."""
     return [
         Layer(level, slug, name, version, json.loads(values), frozenset(json.loads(locks)))
@@ -308,7 +308,7 @@ def _scaled_to(values: PolicyValues, model_window: int | None) -> PolicyValues:
     """Scale reserve and summary in proportion to a window that is smaller than the budget."""
     if model_window is None or model_window >= values.token_budget:
         return values
-    if not problems(values, model_window=model_window):
+    if not find_value_problems(values, model_window=model_window):
         return values
 
     def scaled(tokens: int) -> int:
@@ -323,7 +323,9 @@ def _scaled_to(values: PolicyValues, model_window: int | None) -> PolicyValues:
 
 def _with_lower_keep_last(values: PolicyValues, model_window: int | None) -> PolicyValues:
     def is_too_many(keep: int) -> bool:
-        found = problems(replace(values, keep_last_messages=keep), model_window=model_window)
+        found = find_value_problems(
+            replace(values, keep_last_messages=keep), model_window=model_window
+        )
         return any("keep_last_messages" in problem.fields for problem in found)
 
     keep = values.keep_last_messages
@@ -337,6 +339,6 @@ def _with_lower_keep_last(values: PolicyValues, model_window: int | None) -> Pol
 def _with_lower_low_mark(values: PolicyValues, model_window: int | None) -> PolicyValues:
     for percent in range(int(values.compact_to * 100 - 1e-9), 0, -1):
         lowered = replace(values, compact_to=percent / 100)
-        if not problems(lowered, model_window=model_window):
+        if not find_value_problems(lowered, model_window=model_window):
             return lowered
     return values

@@ -14,10 +14,10 @@ from django.db.models import Q
 from django.utils.translation import gettext
 
 from contextpolicy import controls, two_persons
-from contextpolicy.controls import person_of
+from contextpolicy.controls import parse_actor_user
 from contextpolicy.engine import names
 from contextpolicy.holds import keep_members
-from contextpolicy.ledger import record
+from contextpolicy.ledger import record_event
 from contextpolicy.models import LegalHold, PolicyAssignment
 
 USER = "User"
@@ -152,10 +152,10 @@ def seed_roles() -> None:
     with transaction.atomic():
         for name, rights in ROLES.items():
             group, _ = Group.objects.get_or_create(name=name)
-            group.permissions.set(permissions_of(rights))
+            group.permissions.set(load_permissions(rights))
 
 
-def permissions_of(rights: Collection[str]) -> list[Permission]:
+def load_permissions(rights: Collection[str]) -> list[Permission]:
     """Return the rows of permission names. Raises UnknownPermission."""
     wanted = Q(pk__in=[])
     for right in rights:
@@ -176,7 +176,7 @@ def change_roles(*, person: User, groups: Collection[Group], actor: str, now: da
     change.
     """
     with transaction.atomic():
-        check_membership(person=person, groups=groups, by=person_of(actor), now=now)
+        check_membership(person=person, groups=groups, by=parse_actor_user(actor), now=now)
         before = sorted(person.groups.values_list("name", flat=True))
         after = sorted(group.name for group in groups)
         person.groups.set(groups)
@@ -185,7 +185,7 @@ def change_roles(*, person: User, groups: Collection[Group], actor: str, now: da
         _keep_an_owner()
         if before != after:
             changed = {"user": person.pk, "groups": {"from": before, "to": after}}
-            record("role.changed", actor=actor, now=now, data=changed)
+            record_event("role.changed", actor=actor, now=now, data=changed)
 
 
 def check_membership(
@@ -196,14 +196,14 @@ def check_membership(
     after = {group.pk for group in groups}
     moved = PolicyAssignment.objects.filter(group__in=before ^ after)
     for row in moved.select_related("policy__current", "group"):
-        change = controls.placing_change(
+        change = controls.build_assignment_change(
             row.policy,
             level=PolicyAssignment.Level.USER,
             by=by,
             removed=row.group_id in before,
         )
-        if controls.judge(change, now=now).waits:
-            raise two_persons.membership_needed(str(row.group))
+        if controls.check_change(change, now=now).waits:
+            raise two_persons.build_membership_refusal(str(row.group))
 
 
 def save_person(*, person: User, changed: Collection[str], actor: str, now: datetime) -> None:
@@ -217,7 +217,7 @@ def save_person(*, person: User, changed: Collection[str], actor: str, now: date
         flags = {name: getattr(person, name) for name in ("is_active", "is_superuser")}
         data = {"user": person.pk, "fields": sorted(changed)}
         data |= {name: value for name, value in flags.items() if name in changed}
-        record("user.changed", actor=actor, now=now, data=data)
+        record_event("user.changed", actor=actor, now=now, data=data)
 
 
 def save_group(*, group: Group, actor: str, now: datetime) -> None:
@@ -226,11 +226,11 @@ def save_group(*, group: Group, actor: str, now: datetime) -> None:
         before = Group.objects.filter(pk=group.pk).values_list("name", flat=True).first()
         others = Group.objects.exclude(pk=group.pk) if group.name != before else ()
         for other in others:
-            if names.folded(other.name) == names.folded(group.name):
+            if names.casefold_name(other.name) == names.casefold_name(group.name):
                 raise GroupNameTaken(other.name)
         group.save()
         named = {"from": before, "to": group.name}
-        record("role.changed", actor=actor, now=now, data={"group": group.pk, "name": named})
+        record_event("role.changed", actor=actor, now=now, data={"group": group.pk, "name": named})
 
 
 def delete_group(*, group: Group, actor: str, now: datetime) -> None:
@@ -247,7 +247,7 @@ def delete_group(*, group: Group, actor: str, now: datetime) -> None:
         data = {"group": group.pk, "name": named, "members": group.user_set.count()}
         keep_members(group, now=now)
         group.delete()
-        record("role.changed", actor=actor, now=now, data=data)
+        record_event("role.changed", actor=actor, now=now, data=data)
 
 
 def _keep_an_owner() -> None:

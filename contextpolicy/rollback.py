@@ -47,13 +47,13 @@ def check_plan(
     for migration, goes_back in plan:
         if not goes_back:
             continue
-        for app, model, column in drops(migration.app_label, migration.operations):
+        for app, model, column in list_dropped_columns(migration.app_label, migration.operations):
             if is_committed(app, model, column, apps=apps, using=using):
                 place = f"{model}.{column}" if column else f"the table of {model}"
                 raise CommandError(REFUSED.format(migration=migration, place=place))
 
 
-def drops(app: str, operations: Sequence[Any]) -> Iterator[tuple[str, str, str]]:
+def list_dropped_columns(app: str, operations: Sequence[Any]) -> Iterator[tuple[str, str, str]]:
     """Yield app, model and column that the rollback drops; the column is empty for a table."""
     for operation in operations:
         match operation:
@@ -62,7 +62,7 @@ def drops(app: str, operations: Sequence[Any]) -> Iterator[tuple[str, str, str]]
             case AddField():
                 yield app, operation.model_name_lower, operation.name
             case SeparateDatabaseAndState():
-                yield from drops(app, operation.database_operations)
+                yield from list_dropped_columns(app, operation.database_operations)
 
 
 def is_committed(app: str, model: str, column: str, *, apps: Any, using: str) -> bool:

@@ -39,7 +39,7 @@ class SkillNameTaken(Exception):
         )
 
 
-def check_free(field: str, value: str, *, but: Skill | None) -> None:
+def check_skill_free(field: str, value: str, *, but: Skill | None) -> None:
     """Raise SkillNameTaken if another skill has this `name` or `slug`, which `field` names.
 
     A skill keeps the one that it has: older versions allowed duplicates.
@@ -48,7 +48,7 @@ def check_free(field: str, value: str, *, but: Skill | None) -> None:
         return
     others = Skill.objects.exclude(pk__in=[but.pk] if but else [])
     for other in others.values_list(field, flat=True):
-        if names.folded(other) == names.folded(value):
+        if names.casefold_name(other) == names.casefold_name(value):
             raise SkillNameTaken(other)
 
 
@@ -62,19 +62,21 @@ def save_skill(*, skill: Skill, actor: str, now: datetime) -> None:
     with transaction.atomic():
         before = Skill.objects.select_for_update().filter(pk=skill.pk).first()
         for field in ("name", "slug"):
-            check_free(field, getattr(skill, field), but=before)
+            check_skill_free(field, getattr(skill, field), but=before)
         skill.updated_at = now
         skill.save()
         data = {"skill": skill.slug, "characters": len(skill.text), "enabled": skill.enabled}
         if before is None:
-            ledger.record("skill.created", actor=actor, now=now, data=data)
+            ledger.record_event("skill.created", actor=actor, now=now, data=data)
         else:
             fields = ("name", "text", "enabled")
             changed = [name for name in fields if getattr(before, name) != getattr(skill, name)]
-            ledger.record("skill.changed", actor=actor, now=now, data={**data, "fields": changed})
+            ledger.record_event(
+                "skill.changed", actor=actor, now=now, data={**data, "fields": changed}
+            )
 
 
-def texts_of(slugs: Sequence[str]) -> list[str]:
+def load_skill_texts(slugs: Sequence[str]) -> list[str]:
     """Return the texts of enabled skills, in the policy's order.
 
     Each text has its name above it. A missing or disabled skill is omitted.

@@ -10,7 +10,7 @@ from contextpolicy.models import EffectivePolicy, LedgerHead, PolicyAssignment
 from speed import prepared
 
 
-def assigned_to(*, user: Any, groups: Any, chat: Any) -> QuerySet[PolicyAssignment, Any]:
+def select_assignments(*, user: Any, groups: Any, chat: Any) -> QuerySet[PolicyAssignment, Any]:
     """Select the columns of a `Layer` for each assignment that applies; a chat may be None."""
     applies = Q(level="instance") | Q(level="user", user_id=user)
     applies |= Q(level="group", group_id__in=groups)
@@ -39,7 +39,7 @@ POLICY_BY_DIGEST = prepared.Select(
 
 
 ASSIGNMENTS = prepared.Select(
-    lambda at: assigned_to(
+    lambda at: select_assignments(
         user=at("user"),
         groups=User.groups.through.objects.filter(user=at("user")).values("group"),
         chat=at("chat"),

@@ -4,7 +4,7 @@ Controlled by the setting `TWO_PERSONS`; off by default. If it is on, a version 
 everyone or a group waits until another person publishes it. So does a version that changes a lock
 or shortens retention, if its policy applies to anyone. The same rule applies to assigning and
 unassigning a policy, and to moving people in and out of groups. The person who placed a legal hold
-cannot release it. Every writer calls `controls.judge`.
+cannot release it. Every writer calls `controls.check_change`.
 """
 
 from collections.abc import Collection, Mapping
@@ -58,16 +58,18 @@ def is_needed(
     if removed:
         return bool(locks)
     changes = sorted(locks) != sorted(before.locks if before else [])
-    return bool(levels) and (changes or erases_sooner(values, before.values if before else {}))
+    return bool(levels) and (
+        changes or is_retention_shortened(values, before.values if before else {})
+    )
 
 
-def erases_sooner(values: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+def is_retention_shortened(values: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     """Return True if the change would erase messages that are kept today."""
     days, until_now = (said.get("retention_days") for said in (values, before))
     return days is not None and (until_now is None or days < until_now)
 
 
-def activation_needed(author: int | None) -> SecondPersonNeeded:
+def build_activation_refusal(author: int | None) -> SecondPersonNeeded:
     """Return the refusal for an author who publishes their version."""
     if has_others(author):
         return SecondPersonNeeded(
@@ -85,7 +87,7 @@ def activation_needed(author: int | None) -> SecondPersonNeeded:
     )
 
 
-def assignment_needed() -> SecondPersonNeeded:
+def build_assignment_refusal() -> SecondPersonNeeded:
     """Return the refusal for an author who assigns their policy."""
     return SecondPersonNeeded(
         gettext(
@@ -95,7 +97,7 @@ def assignment_needed() -> SecondPersonNeeded:
     )
 
 
-def unassignment_needed() -> SecondPersonNeeded:
+def build_unassignment_refusal() -> SecondPersonNeeded:
     """Return the refusal for an author who unassigns their policy."""
     return SecondPersonNeeded(
         gettext(
@@ -105,7 +107,7 @@ def unassignment_needed() -> SecondPersonNeeded:
     )
 
 
-def revival_needed() -> SecondPersonNeeded:
+def build_revival_refusal() -> SecondPersonNeeded:
     """Return the refusal for an author who reactivates their policy."""
     return SecondPersonNeeded(
         gettext(
@@ -115,7 +117,7 @@ def revival_needed() -> SecondPersonNeeded:
     )
 
 
-def membership_needed(group: str) -> SecondPersonNeeded:
+def build_membership_refusal(group: str) -> SecondPersonNeeded:
     """Return the refusal for the author of a group's policy who moves people in or out."""
     return SecondPersonNeeded(
         gettext(

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Sum
 
-from contextpolicy.ledger import ANCHORS, CONTENTS, Break, verify
+from contextpolicy.ledger import ANCHORS, CONTENTS, Break, find_ledger_breaks
 from contextpolicy.models import AuditEvent, LedgerHead, LedgerLeaf, LedgerVerification
 
 # In rows: a page that verifies this many rows takes about a tenth of a second.
@@ -24,13 +24,13 @@ PAGE_SECONDS = 1.0
 LONGEST = timedelta(hours=2)
 
 
-def rows_of(scope: str) -> int:
+def count_chain_rows(scope: str) -> int:
     """Count the rows of a chain, or of all chains if the scope is empty."""
     heads = LedgerHead.objects.filter(scope=scope) if scope else LedgerHead.objects.all()
     return int(heads.aggregate(rows=Sum("count"))["rows"] or 0)
 
 
-def ask(
+def request_verification(
     *, scope: str, actor: str, now: datetime, since_leaf: int | None = None
 ) -> LedgerVerification:
     """Request a verification of the ledger; a pending request is reused.
@@ -44,7 +44,7 @@ def ask(
     )
 
 
-def run(*, pk: int, clock: Callable[[], datetime]) -> None:
+def run_verification(*, pk: int, clock: Callable[[], datetime]) -> None:
     """Run a requested verification and store the result.
 
     A second delivery of the task finds the request running and does nothing.
@@ -54,8 +54,8 @@ def run(*, pk: int, clock: Callable[[], datetime]) -> None:
         return
     asked = LedgerVerification.objects.get(pk=pk)
     told = Counter[str]()
-    scopes = scopes_of(asked)
-    found = [each for scope in scopes for each in verify(scope=scope, told=told)]
+    scopes = select_verification_scopes(asked)
+    found = [each for scope in scopes for each in find_ledger_breaks(scope=scope, told=told)]
     if asked.since_leaf is not None:
         found += [each for compare in ANCHORS for each in compare(told=told)]
     # A nightly run also checks some other chains, because changed content adds no row.
@@ -67,7 +67,10 @@ def run(*, pk: int, clock: Callable[[], datetime]) -> None:
     if scopes == [None]:
         asked.chains, asked.rows = LedgerHead.objects.count(), AuditEvent.objects.count()
     else:
-        asked.chains, asked.rows = len(scopes), sum(rows_of(str(scope)) for scope in scopes)
+        asked.chains, asked.rows = (
+            len(scopes),
+            sum(count_chain_rows(str(scope)) for scope in scopes),
+        )
     asked.finished_at = clock()
     asked.save()
 
@@ -85,7 +88,7 @@ def verify_contents(
     return [each for found in checks for each in found]
 
 
-def scopes_of(asked: LedgerVerification) -> list[str | None]:
+def select_verification_scopes(asked: LedgerVerification) -> list[str | None]:
     """Return the chains to verify; one None means every chain."""
     if asked.scope:
         return [asked.scope]
@@ -96,7 +99,7 @@ def scopes_of(asked: LedgerVerification) -> list[str | None]:
     return list(leaves.filter(origin__in=origin).values_list("scope", flat=True).distinct())
 
 
-def overdue(*, now: datetime, age: timedelta) -> list[int]:
+def list_overdue_verifications(*, now: datetime, age: timedelta) -> list[int]:
     """Return requests that are pending for longer than `age`; close those whose worker ended."""
     gone = LedgerVerification.objects.filter(finished_at=None, started_at__lt=now - LONGEST)
     gone.update(finished_at=now, error="worker_lost")

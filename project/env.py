@@ -85,7 +85,7 @@ class Misconfigured(Exception):
     """An environment variable has an unusable value."""
 
 
-def text(name: str, default: str = "") -> str:
+def read_string(name: str, default: str = "") -> str:
     """Read the variable; `NAME_FILE` may name a file that holds its value (container secrets).
 
     Raises Misconfigured if that file cannot be read.
@@ -109,12 +109,12 @@ def text(name: str, default: str = "") -> str:
     return os.environ.get(name, default)
 
 
-def flag(name: str, *, default: bool = False) -> bool:
+def read_bool(name: str, *, default: bool = False) -> bool:
     """Read a yes/no variable: 1, true, yes, on or 0, false, no, off.
 
     Raises Misconfigured for anything else.
     """
-    value = text(name).lower()
+    value = read_string(name).lower()
     if not value:
         return default
     if value in {"1", "true", "yes", "on"}:
@@ -124,9 +124,9 @@ def flag(name: str, *, default: bool = False) -> bool:
     raise Misconfigured(f"{name} must be 1 or 0, not {value!r}.")
 
 
-def positive_int(name: str, default: int) -> int:
+def read_positive_int(name: str, default: int) -> int:
     """Read an integer above zero; raises Misconfigured for any other value."""
-    value = text(name)
+    value = read_string(name)
     if not value:
         return default
     if not value.isascii() or not value.isdigit() or int(value) == 0:
@@ -134,12 +134,12 @@ def positive_int(name: str, default: int) -> int:
     return int(value)
 
 
-def share(name: str) -> float | None:
+def read_percentage(name: str) -> float | None:
     """Read a percentage of 0 to 100 as a share; None if it is not set.
 
     Raises Misconfigured for any other value.
     """
-    value = text(name)
+    value = read_string(name)
     if not value:
         return None
     try:
@@ -151,9 +151,9 @@ def share(name: str) -> float | None:
     return percent / 100
 
 
-def seconds(name: str, default: float) -> float:
+def read_seconds(name: str, default: float) -> float:
     """Read a duration in seconds above zero; raises Misconfigured for any other value."""
-    value = text(name)
+    value = read_string(name)
     if not value:
         return default
     try:
@@ -165,7 +165,7 @@ def seconds(name: str, default: float) -> float:
     return duration
 
 
-def host_and_port(url: str) -> str:
+def extract_host_port(url: str) -> str:
     """Return `host:port` of an http(s) URL, always with the port.
 
     Raises Misconfigured for any other URL.
@@ -180,25 +180,25 @@ def host_and_port(url: str) -> str:
     return f"{parts.hostname}:{port}"
 
 
-def https_address(name: str) -> str:
+def read_https_url(name: str) -> str:
     """Read an https:// URL without its trailing slash; empty if it is not set.
 
     Raises Misconfigured for any other URL.
     """
-    value = text(name).rstrip("/")
+    value = read_string(name).rstrip("/")
     parts = urlsplit(value)
     if value and (parts.scheme != "https" or not parts.hostname):
         raise Misconfigured(f"{name} must be an https:// address.")
     return value
 
 
-def public_url(name: str) -> str:
+def read_public_url(name: str) -> str:
     """Read the https:// URL of this instance: a scheme, a host and optionally a port.
 
     Raises Misconfigured for any other URL, including one with a path: cookies, links and the
     content security policy apply to a whole host.
     """
-    value = https_address(name)
+    value = read_https_url(name)
     parts = urlsplit(value)
     if parts.path or parts.query or parts.fragment or parts.username is not None:
         raise Misconfigured(
@@ -206,37 +206,37 @@ def public_url(name: str) -> str:
             "or a user is not supported: give Palimpsest its own host name."
         )
     if value:
-        host_and_port(value)
+        extract_host_port(value)
     return value
 
 
-def proxies(name: str) -> int:
+def read_proxy_count(name: str) -> int:
     """Read the number of proxies in front, each of which appends to X-Forwarded-For.
 
     "off" and 0 mean none, "on" means one. Raises Misconfigured for any other value.
     """
-    value = text(name)
+    value = read_string(name)
     if value.isascii() and value.isdigit() and int(value) <= MOST_PROXIES:
         return int(value)
     try:
-        return int(flag(name))
+        return int(read_bool(name))
     except Misconfigured:
         raise Misconfigured(
             f"{name} must be the number of proxies in front, 0 to {MOST_PROXIES}, not {value!r}."
         ) from None
 
 
-def items(name: str, default: str = "") -> list[str]:
+def read_list(name: str, default: str = "") -> list[str]:
     """Read a comma-separated list without empty items."""
-    return [item.strip() for item in text(name, default).split(",") if item.strip()]
+    return [item.strip() for item in read_string(name, default).split(",") if item.strip()]
 
 
-def origins(name: str) -> list[str]:
+def read_origins(name: str) -> list[str]:
     """Read a list of origins, such as `https://example.org` or `http://127.0.0.1:3000`.
 
     Raises Misconfigured for any other value.
     """
-    found = items(name)
+    found = read_list(name)
     for origin in found:
         parts = urlsplit(origin)
         if parts.scheme not in {"http", "https"} or origin != f"{parts.scheme}://{parts.netloc}":
@@ -247,31 +247,31 @@ def origins(name: str) -> list[str]:
     return found
 
 
-def history_window() -> int:
+def read_history_window() -> int:
     """Read HISTORY_WINDOW, or the older name TG_HISTORY_WINDOW if the new one is not set."""
-    if text("HISTORY_WINDOW"):
-        return positive_int("HISTORY_WINDOW", 12)
-    return positive_int("TG_HISTORY_WINDOW", 12)
+    if read_string("HISTORY_WINDOW"):
+        return read_positive_int("HISTORY_WINDOW", 12)
+    return read_positive_int("TG_HISTORY_WINDOW", 12)
 
 
-def data_folder(default: Path) -> Path:
+def prepare_data_folder(default: Path) -> Path:
     """Return the folder of all data that needs a backup, readable only by its owner.
 
     A folder of another owner is used unchanged if its group may write, as in Kubernetes volumes
     with an `fsGroup`. Raises Misconfigured if it cannot be used.
     """
-    folder = Path(text("PALIMPSEST_DATA") or default).expanduser()
+    folder = Path(read_string("PALIMPSEST_DATA") or default).expanduser()
     try:
         folder = folder.resolve()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid == os.geteuid():
             folder.chmod(0o700)
     except OSError as error:
-        raise unusable(folder, error) from error
+        raise build_path_error(folder, error) from error
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         is_read_only = bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
         number = errno.EROFS if is_read_only else errno.EACCES
-        raise unusable(folder, OSError(number, os.strerror(number)))
+        raise build_path_error(folder, OSError(number, os.strerror(number)))
     make_temporary_folder(folder)
     return folder
 
@@ -286,34 +286,34 @@ def make_temporary_folder(folder: Path) -> None:
         try:
             place.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise unusable(place, error) from error
+            raise build_path_error(place, error) from error
 
 
-def unusable(path: Path, error: OSError) -> Misconfigured:
+def build_path_error(path: Path, error: OSError) -> Misconfigured:
     """Return the exception for an unusable file or folder, with the reason."""
-    said = trouble.file_sentence(error, what=str(path))
+    said = trouble.describe_file_error(error, what=str(path))
     return Misconfigured(said or f"{path} cannot be used: {error.strerror}.")
 
 
-def kept_key(path: Path, *, make: str) -> str:
+def load_or_create_key(path: Path, *, make: str) -> str:
     """Return the key in a file of the data folder; created on the first start, mode 0600.
 
     Processes that start at once get the same key: it is created under a lock, and the file is
     written atomically. An interrupted start may leave a file without a key.
     """
     try:
-        return stored_key(path) or new_key(path, make=make)
+        return read_key_file(path) or create_key_file(path, make=make)
     except OSError as error:
-        raise unusable(path, error) from error
+        raise build_path_error(path, error) from error
 
 
-def new_key(path: Path, *, make: str) -> str:
+def create_key_file(path: Path, *, make: str) -> str:
     """Create a key under a lock and return it, or the one that another process just created."""
     with path.with_name("keys.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if key := stored_key(path):
+        if key := read_key_file(path):
             return key
-        key = fernet_key() if make == "fernet" else secrets.token_urlsafe(64)
+        key = generate_fernet_key() if make == "fernet" else secrets.token_urlsafe(64)
         fresh = path.with_name(f"{path.name}.new")
         fresh.unlink(missing_ok=True)
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -325,7 +325,7 @@ def new_key(path: Path, *, make: str) -> str:
     return key
 
 
-def stored_key(path: Path) -> str:
+def read_key_file(path: Path) -> str:
     """Return the key in a file; empty if there is none."""
     try:
         return path.read_text(encoding="ascii").strip()
@@ -333,17 +333,17 @@ def stored_key(path: Path) -> str:
         return ""
 
 
-def fernet_key() -> str:
+def generate_fernet_key() -> str:
     """Create a key as `Fernet.generate_key` does, without importing its package."""
     return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 
-def redis_url(data: Path) -> str:
+def resolve_redis_url(data: Path) -> str:
     """Return `REDIS_URL`, else the socket of the server that `manage.py serve` supervises."""
-    return text("REDIS_URL") or f"unix://{embedded_socket(data)}"
+    return read_string("REDIS_URL") or f"unix://{resolve_broker_socket(data)}"
 
 
-def embedded_socket(data: Path) -> Path:
+def resolve_broker_socket(data: Path) -> Path:
     """Return the socket path of the embedded broker.
 
     It is in the data folder if the path is short enough for a socket.
@@ -355,7 +355,7 @@ def embedded_socket(data: Path) -> Path:
     return Path(tempfile.gettempdir()) / f"palimpsest-{name}" / "broker.sock"
 
 
-def broker_url(url: str) -> str:
+def format_broker_url(url: str) -> str:
     """Return the URL in kombu's notation for a unix socket."""
     if url.startswith("unix://"):
         return "redis+socket://" + url.removeprefix("unix://")
@@ -366,7 +366,7 @@ def broker_url(url: str) -> str:
 PREPARE_AFTER = 2
 
 
-def database(data: Path) -> dict[str, object]:
+def build_database_settings(data: Path) -> dict[str, object]:
     """Return the database settings for `DATABASE_URL` (postgres://user:password@host:port/name).
 
     Without it: SQLite in the data folder. IMMEDIATE because a deferred read that becomes a write
@@ -374,22 +374,22 @@ def database(data: Path) -> dict[str, object]:
     failure. recursive_triggers so that REPLACE fires the ledger's delete trigger. Raises
     Misconfigured for another database; no message contains a part of the URL.
     """
-    url = text("DATABASE_URL")
+    url = read_string("DATABASE_URL")
     if not url:
-        return sqlite_database(data / "palimpsest.sqlite3")
+        return build_sqlite_settings(data / "palimpsest.sqlite3")
     scheme, mark, rest = url.partition("://")
     if scheme == "sqlite" and mark:
         path, has_options, _ = rest.partition("?")
         if has_options:
             raise Misconfigured("DATABASE_URL: a sqlite:// address has no options.")
-        return sqlite_database(Path(unquote(path)))
+        return build_sqlite_settings(Path(unquote(path)))
     if scheme not in {"postgres", "postgresql"} or not mark:
         raise Misconfigured(
             "DATABASE_URL must begin with postgres:// or sqlite://; leave it out for SQLite."
         )
-    server = server_in(rest)
-    given = libpq_options(server["options"] or "")
-    is_pooled = flag("DATABASE_PGBOUNCER")
+    server = parse_postgres_server(rest)
+    given = parse_libpq_options(server["options"] or "")
+    is_pooled = read_bool("DATABASE_PGBOUNCER")
     if is_pooled and "options" in given:
         raise Misconfigured("DATABASE_URL has options=…, which PgBouncer does not pass on.")
     own = {} if is_pooled else {"options": f"{TIMEOUTS} {given.pop('options', '')}".rstrip()}
@@ -406,7 +406,7 @@ def database(data: Path) -> dict[str, object]:
         "OPTIONS": {
             "pool": {
                 "min_size": 1,
-                "max_size": positive_int("DATABASE_POOL_SIZE", 12),
+                "max_size": read_positive_int("DATABASE_POOL_SIZE", 12),
                 # A request fails soon if the database is unavailable. A connection attempt also
                 # ends soon, so that the next request starts a new one: the pool's own retries use a
                 # growing pause, and would notice a recovery minutes later.
@@ -423,7 +423,7 @@ def database(data: Path) -> dict[str, object]:
     }
 
 
-def server_in(rest: str) -> dict[str, str | None]:
+def parse_postgres_server(rest: str) -> dict[str, str | None]:
     """Return the parts of a PostgreSQL URL after `://`.
 
     A password may contain any character: it ends at the last part that looks like a host. Raises
@@ -450,13 +450,13 @@ def server_in(rest: str) -> dict[str, str | None]:
 def has_known_options(found: re.Match[str]) -> bool:
     """Return True if all options of a URL are known to PostgreSQL's client."""
     try:
-        libpq_options(found["options"] or "")
+        parse_libpq_options(found["options"] or "")
     except Misconfigured:
         return False
     return True
 
 
-def libpq_options(query: str) -> dict[str, str]:
+def parse_libpq_options(query: str) -> dict[str, str]:
     """Return the options after the `?` of a PostgreSQL URL, such as `sslmode=verify-full`.
 
     Raises Misconfigured for one that libpq does not know; its value is not repeated.
@@ -475,7 +475,7 @@ def libpq_options(query: str) -> dict[str, str]:
     return dict(given)
 
 
-def sqlite_database(path: Path) -> dict[str, object]:
+def build_sqlite_settings(path: Path) -> dict[str, object]:
     """Return the settings of the embedded SQLite database."""
     return {
         "ENGINE": "project.sqlite",

@@ -8,12 +8,12 @@ from pathlib import Path
 from project import env
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-DATA_DIR = env.data_folder(BASE_DIR / "data")
-PUBLIC_URL = env.public_url("PALIMPSEST_PUBLIC_URL")
+DATA_DIR = env.prepare_data_folder(BASE_DIR / "data")
+PUBLIC_URL = env.read_public_url("PALIMPSEST_PUBLIC_URL")
 BEHIND_TLS = bool(PUBLIC_URL)
-TRUSTED_PROXY = env.proxies("TRUSTED_PROXY")
-REDIS_URL = env.redis_url(DATA_DIR)
-WORKER_DRAIN_SECONDS = env.seconds("WORKER_DRAIN_SECONDS", 8.0)
-REPLIES_PER_WORKER = env.positive_int("REPLIES_PER_WORKER", 200)
-LEDGER_LINES = env.text("LEDGER_LINES")
-LOG_LEVEL = env.text("LOG_LEVEL", "INFO").upper()
+TRUSTED_PROXY = env.read_proxy_count("TRUSTED_PROXY")
+REDIS_URL = env.resolve_redis_url(DATA_DIR)
+WORKER_DRAIN_SECONDS = env.read_seconds("WORKER_DRAIN_SECONDS", 8.0)
+REPLIES_PER_WORKER = env.read_positive_int("REPLIES_PER_WORKER", 200)
+LEDGER_LINES = env.read_string("LEDGER_LINES")
+LOG_LEVEL = env.read_string("LOG_LEVEL", "INFO").upper()

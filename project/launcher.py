@@ -62,14 +62,14 @@ def main(arguments: Sequence[str]) -> int:
     parser = ArgumentParser(prog="manage.py serve", description=HELP)
     add_arguments(parser)
     given = parser.parse_args(arguments)
-    logging.config.dictConfig(logs.configuration(instance.LOG_LEVEL))
+    logging.config.dictConfig(logs.build_logging_config(instance.LOG_LEVEL))
     try:
-        launch(host=given.host, port=given.port)
+        launch_instance(host=given.host, port=given.port)
     except NotLaunched as error:
         sys.stderr.write(f"{error}\n" if str(error) else "")
         return 1
     except OSError as error:
-        said = trouble.file_sentence(error)
+        said = trouble.describe_file_error(error)
         if not said:
             raise
         sys.stderr.write(f"{said}\n")
@@ -81,11 +81,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the address to listen on."""
     parser.add_argument("--host", default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1"))
     parser.add_argument(
-        "--port", type=port_number, default=os.environ.get("PALIMPSEST_PORT", "8420")
+        "--port", type=parse_port, default=os.environ.get("PALIMPSEST_PORT", "8420")
     )
 
 
-def port_number(said: str) -> int:
+def parse_port(said: str) -> int:
     """Parse a port number. Raises ArgumentTypeError for any other value."""
     if not said.isascii() or not said.isdigit() or not 0 <= int(said) <= LAST_PORT:
         raise ArgumentTypeError(
@@ -94,7 +94,7 @@ def port_number(said: str) -> int:
     return int(said)
 
 
-def launch(*, host: str, port: int) -> None:
+def launch_instance(*, host: str, port: int) -> None:
     """Prepare the data, start the processes, print the address and watch them; Ctrl-C stops all.
 
     Raises NotLaunched if another launcher uses the data, the address cannot be used or there is no
@@ -102,9 +102,9 @@ def launch(*, host: str, port: int) -> None:
     """
     refuse_open_network(host)
     # Only the children use it. Reading it here reports an error once.
-    env.database(instance.DATA_DIR)
+    env.build_database_settings(instance.DATA_DIR)
     for key in ("SECRET_KEY", "ENCRYPTION_KEYS"):
-        env.text(key)
+        env.read_string(key)
     # Held until this process ends, however it ends.
     with (instance.DATA_DIR / "serve.lock").open("w") as lock:
         try:
@@ -122,7 +122,7 @@ def launch(*, host: str, port: int) -> None:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             signal.signal(signal.SIGHUP, supervisor.request_stop)
         try:
-            serve(supervisor, host=host, port=port)
+            supervise_processes(supervisor, host=host, port=port)
         except Unprepared:
             # If a user stopped it, the preparation was stopped too: that is not a failure.
             if not supervisor.stopping:
@@ -131,26 +131,26 @@ def launch(*, host: str, port: int) -> None:
             supervisor.stop()
 
 
-def serve(supervisor: Supervisor, *, host: str, port: int) -> None:
+def supervise_processes(supervisor: Supervisor, *, host: str, port: int) -> None:
     """Start the broker, prepare the database, start the rest, and watch until a stop is requested.
 
     Raises NotLaunched and Unprepared.
     """
-    if env.flag("SMALL_MODEL"):
+    if env.read_bool("SMALL_MODEL"):
         start_small_model(supervisor)
     start_broker(supervisor)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     READY.unlink(missing_ok=True)
     ADDRESS.write_text(f"{address}\n", encoding="utf-8")
-    page = web(host=host, port=port)
+    page = build_web_process(host=host, port=port)
     with PREPARING.open("w") as preparing:
         fcntl.flock(preparing, fcntl.LOCK_EX)
         # It loads its code now, and listens when the lock is free.
         supervisor.add(page)
-        welcome = prepare(base_url=address)
+        welcome = prepare_database(base_url=address)
     if not supervisor.stopping:
-        supervisor.add(replies())
-        supervisor.take(background())
+        supervisor.add(build_reply_worker())
+        supervisor.take(build_background_worker())
         if wait_for_page(supervisor, page, host=host, port=port):
             sys.stdout.write(f"{welcome}Stop with Ctrl-C.\n")
             sys.stdout.flush()
@@ -176,7 +176,9 @@ def refuse_used_port(host: str, port: int) -> None:
     Raises NotLaunched.
     """
     if not 0 < port <= LAST_PORT:
-        raise NotLaunched(unusable(host, port, OverflowError(f"ports are 1 to {LAST_PORT}")))
+        raise NotLaunched(
+            describe_address_error(host, port, OverflowError(f"ports are 1 to {LAST_PORT}"))
+        )
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -188,10 +190,10 @@ def refuse_used_port(host: str, port: int) -> None:
             # Binding alone succeeds if another program has bound the port with the same option.
             probe.listen()
     except OSError as error:
-        raise NotLaunched(unusable(host, port, error)) from error
+        raise NotLaunched(describe_address_error(host, port, error)) from error
 
 
-def unusable(host: str, port: int, error: Exception) -> str:
+def describe_address_error(host: str, port: int, error: Exception) -> str:
     """Return the error message for an address that cannot be used."""
     number = getattr(error, "errno", None)
     if number == errno.EADDRINUSE:
@@ -210,7 +212,7 @@ def start_small_model(supervisor: Supervisor) -> None:
     NotLaunched if it is not installed.
     """
     try:
-        supervisor.add(small_model.child(instance.DATA_DIR))
+        supervisor.add(small_model.build_model_process(instance.DATA_DIR))
     except small_model.SmallModelMissing as error:
         raise NotLaunched(str(error)) from error
     except small_model.SmallModelUnusable as error:
@@ -223,15 +225,17 @@ def start_broker(supervisor: Supervisor) -> None:
     Raises NotLaunched if there is no broker or it does not answer.
     """
     command: list[str] = []
-    if not env.text("REDIS_URL"):
+    if not env.read_string("REDIS_URL"):
         try:
-            command = broker.command(instance.DATA_DIR)
+            command = broker.build_broker_command(instance.DATA_DIR)
         except broker.BrokerMissing as error:
             raise NotLaunched(str(error)) from error
         supervisor.add(Child(name="broker", command=command, ends_last=True))
     if broker.wait_until_ready(instance.REDIS_URL, seconds=10):
         return
-    lacking = None if env.text("REDIS_URL") else native.try_command([command[0], "--version"])
+    lacking = (
+        None if env.read_string("REDIS_URL") else native.try_command([command[0], "--version"])
+    )
     if lacking:
         raise NotLaunched(
             f"The broker needs {lacking.name}, which this machine lacks. {lacking.remedy}"
@@ -239,13 +243,13 @@ def start_broker(supervisor: Supervisor) -> None:
     raise NotLaunched(f"The broker at {instance.REDIS_URL} does not answer.")
 
 
-def prepare(*, base_url: str) -> str:
+def prepare_database(*, base_url: str) -> str:
     """Migrate, seed, and release leases of workers that ended, in a short-lived process.
 
     Returns the text for the console. Raises Unprepared.
     """
     command = [sys.executable, MANAGE, "setup", "--base-url", base_url]
-    command += ["--take-over", worker_prefix()]
+    command += ["--take-over", build_worker_prefix()]
     # Only a terminal gets the sign-in link, because other outputs are logs.
     command += ["--with-link"] if sys.stdout.isatty() else []
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603  # our own command
@@ -256,7 +260,7 @@ def prepare(*, base_url: str) -> str:
     return done.stdout
 
 
-def web(*, host: str, port: int) -> Child:
+def build_web_process(*, host: str, port: int) -> Child:
     """Return the web process, which waits until the database is prepared."""
     address = ["--host", host, "--port", str(port)]
     files = ["--after", str(PREPARING), "--ready", str(READY)]
@@ -267,7 +271,7 @@ def web(*, host: str, port: int) -> Child:
     )
 
 
-def replies() -> Child:
+def build_reply_worker() -> Child:
     """Return the reply worker.
 
     It also runs the schedule. The only scheduled task is the sweep, a task of its queue, which
@@ -275,21 +279,21 @@ def replies() -> Child:
     """
     return Child(
         name="worker",
-        command=worker_command(queues.REPLIES, threads=instance.REPLIES_PER_WORKER),
-        env=partial(worker_env, queues.REPLIES, PALIMPSEST_KEEPS_SCHEDULE="1"),
+        command=build_worker_command(queues.REPLIES, threads=instance.REPLIES_PER_WORKER),
+        env=partial(build_worker_env, queues.REPLIES, PALIMPSEST_KEEPS_SCHEDULE="1"),
         grace=WORKER_GRACE,
     )
 
 
-def background() -> Child:
+def build_background_worker() -> Child:
     """Return the worker for background work.
 
     It is started with the first background task, so that an idle instance saves its memory.
     """
     return Child(
         name="background",
-        command=worker_command(*queues.BACKGROUND, threads=BACKGROUND_THREADS),
-        env=partial(worker_env, "background"),
+        command=build_worker_command(*queues.BACKGROUND, threads=BACKGROUND_THREADS),
+        env=partial(build_worker_env, "background"),
         grace=WORKER_GRACE,
         niceness=BACKGROUND_NICENESS,
         is_needed=BackgroundWork().is_there,
@@ -340,7 +344,7 @@ def is_ready(pid: int) -> bool:
         return False
 
 
-def worker_command(*names: str, threads: int = instance.REPLIES_PER_WORKER) -> list[str]:
+def build_worker_command(*names: str, threads: int = instance.REPLIES_PER_WORKER) -> list[str]:
     """Return the command line of a Celery worker for some of the queues.
 
     Without a queue it takes all of them.
@@ -355,13 +359,13 @@ def worker_command(*names: str, threads: int = instance.REPLIES_PER_WORKER) -> l
     return [*celery, "worker", *options, *quiet]
 
 
-def worker_env(kind: str, **more: str) -> Mapping[str, str]:
+def build_worker_env(kind: str, **more: str) -> Mapping[str, str]:
     """Return the environment of a worker process, with a unique name for its leases.
 
     No other worker of the kind runs at the same time, so it takes over the leases of its dead
     predecessor at once.
     """
-    name = f"{worker_prefix()}{kind}-"
+    name = f"{build_worker_prefix()}{kind}-"
     return {
         "PALIMPSEST_WORKER": f"{name}{secrets.token_hex(6)}",
         "PALIMPSEST_TAKES_OVER": name,
@@ -370,7 +374,7 @@ def worker_env(kind: str, **more: str) -> Mapping[str, str]:
     }
 
 
-def worker_prefix() -> str:
+def build_worker_prefix() -> str:
     """Return the name prefix of this launcher's workers.
 
     No other launcher uses this data folder.

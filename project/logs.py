@@ -14,7 +14,7 @@ REQUEST = contextvars.ContextVar("request", default="-")
 SECRETS = re.compile(r"(plm_|/login/link/)[A-Za-z0-9_-]+|(DETAIL:).*")
 
 
-def configuration(level: str) -> dict[str, Any]:
+def build_logging_config(level: str) -> dict[str, Any]:
     """Return the `dictConfig`: our own loggers at a level, other loggers at a higher one."""
     return {
         "version": 1,
@@ -51,7 +51,7 @@ class OneLineFormatter(logging.Formatter):
         line = super().format(record)
         first, *rest = line.split("\n")
         lines = [first, *("\t" + part for part in rest)] if record.exc_info else [line]
-        return "\n".join(SECRETS.sub(r"\1\2…", printable(part)) for part in lines)
+        return "\n".join(SECRETS.sub(r"\1\2…", escape_control_characters(part)) for part in lines)
 
     def formatException(  # noqa: N802  # the name is Python's
         self,
@@ -62,7 +62,7 @@ class OneLineFormatter(logging.Formatter):
 
         A library may quote a whole row in later lines.
         """
-        return "\n".join(reversed([told(error) for error in chain(ei[1])]))
+        return "\n".join(reversed([format_error(error) for error in walk_error_chain(ei[1])]))
 
 
 class WithoutStack(logging.Filter):
@@ -74,7 +74,7 @@ class WithoutStack(logging.Filter):
         return True
 
 
-def chain(error: BaseException | None) -> Iterator[BaseException]:
+def walk_error_chain(error: BaseException | None) -> Iterator[BaseException]:
     """Yield the error, its cause, and so on; each once."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -83,14 +83,14 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-def told(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Format one error: traceback, type, and the first line of its message."""
     stack = "".join(traceback.format_tb(error.__traceback__))
     words = str(error).partition("\n")[0]
     return f"Traceback (most recent call last):\n{stack}{type(error).__qualname__}: {words}"
 
 
-def printable(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     """Escape all characters that a terminal or a log reader would interpret."""
     return "".join(
         c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text

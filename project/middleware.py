@@ -28,7 +28,7 @@ from chats.api.errors import RequestTooLarge
 from chats.gateway.relay import HELD, WaitingHead
 from chats.ground import csrf, databases
 from chats.ground.refusals import Refusal
-from chats.web.errors import is_of_programs, refusal_response
+from chats.web.errors import is_of_programs, render_refusal
 from contextpolicy import resolution
 from project.logs import REQUEST
 
@@ -125,7 +125,7 @@ class RequestSizeLimits:
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
-        scope[REFUSED] = oversize(scope)
+        scope[REFUSED] = check_request_size(scope)
 
         head = HeldHead(scope, send)
 
@@ -159,11 +159,11 @@ class HeldHead:
             return
         if held is not None and self.message is not None:
             head, self.message = self.message, None
-            await self.onward(headed(head, held))
+            await self.onward(apply_waiting_head(head, held))
         await self.onward(message)
 
 
-def headed(message: Mapping[str, Any], held: WaitingHead) -> Mapping[str, Any]:
+def apply_waiting_head(message: Mapping[str, Any], held: WaitingHead) -> Mapping[str, Any]:
     """Return the head of a response with the final status and headers."""
     if message["status"] >= HTTPStatus.BAD_REQUEST:
         return message
@@ -191,14 +191,14 @@ class RequestBody:
             self.taken += len(message.get("body", b""))
             if message["type"] != "http.request":
                 return message
-            limit = body_limit(self.scope)
+            limit = get_body_limit(self.scope)
             if self.taken > limit:
                 self.scope[REFUSED] = RequestTooLarge(limit=limit)
             elif not self.scope[REFUSED]:
                 return message
 
 
-def oversize(scope: Scope) -> Refusal | None:
+def check_request_size(scope: Scope) -> Refusal | None:
     """Return why a request is refused before its body is read."""
     address = len(scope["raw_path"]) + len(scope["query_string"])
     if address > settings.ADDRESS_BYTES:
@@ -207,13 +207,13 @@ def oversize(scope: Scope) -> Refusal | None:
     if max(sizes, default=0) > settings.HEADER_BYTES or sum(sizes) > settings.HEADERS_BYTES:
         return HeadersTooLarge()
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-    limit = body_limit(scope)
+    limit = get_body_limit(scope)
     if any(value.isdigit() and int(value.lstrip(b"0")[:20] or 0) > limit for value in lengths):
         return RequestTooLarge(limit=limit)
     return None
 
 
-def body_limit(scope: Scope) -> int:
+def get_body_limit(scope: Scope) -> int:
     """Return the maximum body size of a request in bytes, by its path."""
     if scope["path"] in IMPORTS:
         # The form around the file takes additional bytes.
@@ -388,18 +388,18 @@ class ForeseenErrorsMiddleware(Around):
         refused = getattr(request, "scope", {}).get(REFUSED)
         if refused is None and is_malformed(request):
             refused = Malformed()
-        return refusal_response(request, refused) if refused else None
+        return render_refusal(request, refused) if refused else None
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Return the response to an expected error; other errors stay server errors."""
         if isinstance(error, Refusal):
-            return refusal_response(request, error)
-        if databases.may_pass(error):
-            return refusal_response(request, databases.refusal_for(error))
+            return render_refusal(request, error)
+        if databases.is_retryable_error(error):
+            return render_refusal(request, databases.build_database_refusal(error))
         if isinstance(error, DataError | OverflowError | OperationalError):
             # Usually a search for a number or character that no column can hold.
             LOGGER.warning("The database rejected a value.", exc_info=error)
-            return refusal_response(request, Malformed())
+            return render_refusal(request, Malformed())
         return None
 
 
@@ -422,17 +422,17 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     """Answer a request that Django refused before the view, in the format of its API."""
     if isinstance(exception, RequestDataTooBig):
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        return refusal_response(request, RequestTooLarge(limit=limit))
+        return render_refusal(request, RequestTooLarge(limit=limit))
     if isinstance(exception, DisallowedHost):
-        return refusal_response(request, UnknownHost())
+        return render_refusal(request, UnknownHost())
     if is_of_programs(request):
-        return refusal_response(request, Malformed())
+        return render_refusal(request, Malformed())
     return defaults.bad_request(request, exception)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Answer a browser form that Django's CSRF check refused, with the reason."""
-    context = {"cause": csrf.cause_of(reason)}
+    context = {"cause": csrf.explain_csrf_failure(reason)}
     return render(request, "403_csrf.html", context, status=HTTPStatus.FORBIDDEN)
 
 

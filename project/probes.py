@@ -17,7 +17,7 @@ from chats.ground.secrets import SecretUnreadable, decrypt
 from chats.models import ProviderAccount, SkippedRow
 from chats.streams.connection import STREAMS
 from contextpolicy.models import LedgerKey
-from project.versions import newer_migrations
+from project.versions import find_newer_migrations
 
 KEEPS_ALL = "noeviction"
 FULL = "storage: a disk is full, so nothing can be written; free space"
@@ -40,37 +40,37 @@ def readyz(_request: HttpRequest) -> JsonResponse:
     `warnings` lists problems that need attention while messages are still accepted.
     """
     faults = {name: fault for name, check in CHECKS.items() if (fault := check())}
-    warnings = storage_warnings()
-    warnings += [] if "database" in faults else database_warnings()
-    alive = [] if "broker" in faults else heartbeats_now()
+    warnings = list_storage_warnings()
+    warnings += [] if "database" in faults else list_database_warnings()
+    alive = [] if "broker" in faults else load_heartbeats()
     if "broker" not in faults:
-        warnings += broker_warnings() + heartbeats.warnings(alive)
+        warnings += list_broker_warnings() + heartbeats.describe_late_processes(alive)
     state = "unavailable" if faults else "degraded" if warnings else "ok"
     status = {
         "status": state,
         "version": settings.VERSION,
         "faults": faults,
         "warnings": warnings,
-        **ages_of(alive),
+        **compute_heartbeat_ages(alive),
     }
     return JsonResponse(status, status=503 if faults else 200)
 
 
-def database_fault() -> str:
+def find_database_fault() -> str:
     """Return why the database cannot be used; empty if it can."""
     try:
         executor = MigrationExecutor(connection)
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-        newer = newer_migrations(connection)
+        newer = find_newer_migrations(connection)
     except DatabaseError as error:
-        cause = databases.cause_of(error)
+        cause = databases.describe_connection_error(error)
         return f"no connection: {cause}" if cause else "no connection"
     if newer:
         return "a newer version has migrated it"
     return "migrations are missing" if plan else ""
 
 
-def storage_warnings() -> list[str]:
+def list_storage_warnings() -> list[str]:
     """Return a warning if a disk is full or nearly full.
 
     It is not a fault: a load balancer would then block reading too.
@@ -80,64 +80,64 @@ def storage_warnings() -> list[str]:
         free = found.f_bavail * found.f_frsize
     except OSError:
         return []
-    if databases.was_full() or free < LEAST_BYTES:
+    if databases.is_disk_full() or free < LEAST_BYTES:
         return [FULL]
     if free < FEW_BYTES:
         return [f"storage: only {free // 1_000_000} MB are free in the data folder"]
     return []
 
 
-def broker_fault() -> str:
+def find_broker_fault() -> str:
     """Return why the broker cannot be used. Messages are still accepted, but replies wait."""
     try:
-        policy = eviction_policy()
+        policy = get_broker_eviction()
     except (RedisError, OSError):
         return "no connection"
     return "" if policy in {KEEPS_ALL, ""} else f"it may evict tasks ({policy})"
 
 
-def eviction_policy() -> str:
+def get_broker_eviction() -> str:
     """Return the broker's eviction policy; empty if it does not report it.
 
     Raises RedisError or OSError.
     """
-    return broker_facts.eviction_policy(settings.REDIS_URL)
+    return broker_facts.read_eviction_policy(settings.REDIS_URL)
 
 
-def heartbeats_now() -> list[heartbeats.HeartbeatAge]:
+def load_heartbeats() -> list[heartbeats.HeartbeatAge]:
     """Return the heartbeats of workers and schedule; none if the broker does not answer."""
     try:
-        return heartbeats.every()
+        return heartbeats.list_heartbeats()
     except (RedisError, OSError):
         return []
 
 
-def ages_of(alive: list[heartbeats.HeartbeatAge]) -> dict[str, object]:
+def compute_heartbeat_ages(alive: list[heartbeats.HeartbeatAge]) -> dict[str, object]:
     """Return the seconds since the last heartbeat of the schedule and of each worker."""
     ages = {one.name: round(one.age, 1) for one in alive}
-    workers = {one.name: ages[one.name] for one in heartbeats.workers_in(alive)}
+    workers = {one.name: ages[one.name] for one in heartbeats.select_workers(alive)}
     return {"schedule": ages.get(heartbeats.SCHEDULE), "workers": workers}
 
 
-def broker_warnings() -> list[str]:
+def list_broker_warnings() -> list[str]:
     """Return a warning if the broker writes to disk, where erased text would remain."""
     try:
-        return [broker_facts.DISK] if broker_facts.writes_to_disk(settings.REDIS_URL) else []
+        return [broker_facts.DISK] if broker_facts.has_disk_persistence(settings.REDIS_URL) else []
     except (RedisError, OSError):
         return []
 
 
-def database_warnings() -> list[str]:
+def list_database_warnings() -> list[str]:
     """Return warnings from the database: the audit log, and rows that jobs skipped."""
     now = timezone.now()
     late = count_searches(now=now).warning
     with translation.override(settings.LANGUAGE_CODE):
         skipped = SkippedRow.warnings(now=now)
-    warnings = ledger_warnings() + encryption_warnings() + skipped
+    warnings = list_audit_log_warnings() + list_encryption_warnings() + skipped
     return [*warnings, late] if late else warnings
 
 
-def encryption_warnings() -> list[str]:
+def list_encryption_warnings() -> list[str]:
     """Return a warning if stored keys cannot be decrypted with the current encryption keys."""
     signing = LedgerKey.objects.exclude(encrypted_private="").order_by("-pk")
     stored = [
@@ -155,17 +155,21 @@ def encryption_warnings() -> list[str]:
     return [UNREADABLE] if unreadable else []
 
 
-def ledger_warnings() -> list[str]:
+def list_audit_log_warnings() -> list[str]:
     """Return a warning if the audit log needs attention; its page shows the reason."""
-    is_late = bool(upkeep.warnings(now=timezone.now()))
+    is_late = bool(upkeep.list_check_warnings(now=timezone.now()))
     return (
         ["the audit ledger needs attention: see its page in the administration"] if is_late else []
     )
 
 
-def shutdown_fault() -> str:
+def find_shutdown_fault() -> str:
     """Return a fault if this process is shutting down; empty otherwise."""
     return "shutting down" if STREAMS.closing.is_set() else ""
 
 
-CHECKS = {"database": database_fault, "broker": broker_fault, "process": shutdown_fault}
+CHECKS = {
+    "database": find_database_fault,
+    "broker": find_broker_fault,
+    "process": find_shutdown_fault,
+}

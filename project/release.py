@@ -7,7 +7,7 @@ from pathlib import Path
 FILE = Path(__file__).resolve().parent.parent / "pyproject.toml"
 
 
-def product_version() -> str:
+def get_product_version() -> str:
     """The version of this installation, such as `0.9.0`.
 
     Raises OSError if the file is missing, KeyError if it states no version.

@@ -27,7 +27,7 @@ SMALL_MODEL_MISSED = (
 )
 
 
-def seed(*, now: datetime, base_url: str, with_link: bool = False) -> str:
+def seed_database(*, now: datetime, base_url: str, with_link: bool = False) -> str:
     """Create missing initial data.
 
     Returns the text for the console. It has a sign-in link only if the administrator was just
@@ -40,7 +40,7 @@ def seed(*, now: datetime, base_url: str, with_link: bool = False) -> str:
         admin, is_new = ensure_admin(username=ADMIN, now=now)
         token = create_link(user=admin, now=now) if is_new or with_link else ""
     notice = connect_from_environment(now=now)
-    if small_account.follow(now=now):
+    if small_account.update_small_account(now=now):
         notice += SMALL_MODEL_MISSED
     address = settings.PUBLIC_URL or base_url
     name = admin.get_username()
@@ -48,19 +48,19 @@ def seed(*, now: datetime, base_url: str, with_link: bool = False) -> str:
     return (
         f"\n{notice}Palimpsest runs at {address}\n"
         f"{sign_in if token else ''}"
-        f"{'Another' if token else 'Sign-in'} link: {link_command()}\n"
+        f"{'Another' if token else 'Sign-in'} link: {build_link_command()}\n"
     )
 
 
-def link_command() -> str:
+def build_link_command() -> str:
     """Return the shell command that prints another sign-in link, for the current folder."""
     manage = settings.BASE_DIR / "manage.py"
-    words = [nearest_path(Path(sys.executable)), nearest_path(manage), "login_link"]
+    words = [shorten_path(Path(sys.executable)), shorten_path(manage), "login_link"]
     data = os.environ.get("PALIMPSEST_DATA")
     return (f"PALIMPSEST_DATA={shlex.quote(data)} " if data else "") + shlex.join(words)
 
 
-def nearest_path(path: Path) -> str:
+def shorten_path(path: Path) -> str:
     """Return a relative path if it is below the current folder, else the whole path."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
@@ -72,12 +72,12 @@ def connect_from_environment(*, now: datetime) -> str:
     Returns a message for the console if that failed, else nothing. A provider that cannot be
     reached must not prevent the start.
     """
-    asked = settings.OPENAI_API_KEY or env.text("OPENAI_BASE_URL")
+    asked = settings.OPENAI_API_KEY or env.read_string("OPENAI_BASE_URL")
     known = ProviderAccount.objects.filter(base_url=settings.OPENAI_BASE_URL.rstrip("/"))
     if not asked or known.exists():
         return ""
     try:
-        accounts.connect(
+        accounts.connect_server(
             name="",
             base_url=settings.OPENAI_BASE_URL,
             api_key=settings.OPENAI_API_KEY,

@@ -19,7 +19,7 @@ django_stubs_ext.monkeypatch()
 
 BASE_DIR = instance.BASE_DIR
 DATA_DIR = instance.DATA_DIR
-VERSION = release.product_version()
+VERSION = release.get_product_version()
 
 # --- Access ----------------------------------------------------------------------------------
 PUBLIC_URL = instance.PUBLIC_URL
@@ -27,13 +27,15 @@ BEHIND_TLS = instance.BEHIND_TLS
 TRUSTED_PROXY = instance.TRUSTED_PROXY
 
 DEBUG = False
-SECRET_KEY = env.text("SECRET_KEY") or env.kept_key(DATA_DIR / "secret_key", make="token")
+SECRET_KEY = env.read_string("SECRET_KEY") or env.load_or_create_key(
+    DATA_DIR / "secret_key", make="token"
+)
 # Newest first; older keys can still decrypt. Stored outside the database on purpose.
-ENCRYPTION_KEYS = env.items("ENCRYPTION_KEYS") or [
-    env.kept_key(DATA_DIR / "encryption_key", make="fernet")
+ENCRYPTION_KEYS = env.read_list("ENCRYPTION_KEYS") or [
+    env.load_or_create_key(DATA_DIR / "encryption_key", make="fernet")
 ]
 _public_host = urlsplit(PUBLIC_URL).hostname
-ALLOWED_HOSTS = env.items("ALLOWED_HOSTS") or (
+ALLOWED_HOSTS = env.read_list("ALLOWED_HOSTS") or (
     # The local names are always allowed, because probes inside a container use them.
     [*([_public_host] if _public_host else []), "localhost", "127.0.0.1", "[::1]"]
 )
@@ -41,8 +43,8 @@ CSRF_FAILURE_VIEW = "project.middleware.csrf_failure"
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL] if BEHIND_TLS else []
 
 # Tests may name a place where a process kills itself (`chats.ground.failpoints`).
-TESTING = env.flag("PALIMPSEST_TESTING")
-FAILPOINT = env.text("PALIMPSEST_FAILPOINT")
+TESTING = env.read_bool("PALIMPSEST_TESTING")
+FAILPOINT = env.read_string("PALIMPSEST_FAILPOINT")
 if FAILPOINT and not TESTING:
     raise env.Misconfigured("PALIMPSEST_FAILPOINT is for tests: it kills processes.")
 
@@ -111,8 +113,8 @@ TEMPLATES = [
 ]
 
 # --- Stores ----------------------------------------------------------------------------------
-DATABASE_PGBOUNCER = env.flag("DATABASE_PGBOUNCER")
-DATABASES = {"default": env.database(DATA_DIR)}
+DATABASE_PGBOUNCER = env.read_bool("DATABASE_PGBOUNCER")
+DATABASES = {"default": env.build_database_settings(DATA_DIR)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = instance.REDIS_URL
 # Where the web processes of several hosts share rate limits. The launcher's own broker, behind a
@@ -121,10 +123,10 @@ RATES_URL = "" if REDIS_URL.startswith("unix:") else REDIS_URL
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 
 # --- Celery ----------------------------------------------------------------------------------
-SWEEP_EVERY = env.seconds("SWEEP_EVERY", 10.0)
+SWEEP_EVERY = env.read_seconds("SWEEP_EVERY", 10.0)
 # Touched with each scheduled sweep; the health check of `beat` checks its age.
-SCHEDULE_FILE = env.text("SCHEDULE_FILE") or str(DATA_DIR / "schedule")
-CELERY_BROKER_URL = env.broker_url(REDIS_URL)
+SCHEDULE_FILE = env.read_string("SCHEDULE_FILE") or str(DATA_DIR / "schedule")
+CELERY_BROKER_URL = env.format_broker_url(REDIS_URL)
 # Three queues, so that background work never delays a reply. The sweep is short and recovers lost
 # replies, so it shares their queue.
 CELERY_TASK_DEFAULT_QUEUE = queues.REPLIES
@@ -166,48 +168,48 @@ CELERY_BEAT_SCHEDULE = {
 }
 
 # --- The reply pipeline (seconds unless named otherwise) ----------------------------------------
-LEASE_SECONDS = env.seconds("LEASE_SECONDS", 30.0)
-HEARTBEAT_EVERY = env.seconds("HEARTBEAT_EVERY", 10.0)
-REQUEUE_AFTER = env.seconds("REQUEUE_AFTER", 10.0)
-MAX_ATTEMPTS = env.positive_int("MAX_ATTEMPTS", 3)
-CHECKPOINT_EVERY = env.seconds("CHECKPOINT_EVERY", 1.0)
-COALESCE_SECONDS = env.seconds("COALESCE_SECONDS", 0.05)
+LEASE_SECONDS = env.read_seconds("LEASE_SECONDS", 30.0)
+HEARTBEAT_EVERY = env.read_seconds("HEARTBEAT_EVERY", 10.0)
+REQUEUE_AFTER = env.read_seconds("REQUEUE_AFTER", 10.0)
+MAX_ATTEMPTS = env.read_positive_int("MAX_ATTEMPTS", 3)
+CHECKPOINT_EVERY = env.read_seconds("CHECKPOINT_EVERY", 1.0)
+COALESCE_SECONDS = env.read_seconds("COALESCE_SECONDS", 0.05)
 WORKER_DRAIN_SECONDS = instance.WORKER_DRAIN_SECONDS
 # Leases name the worker that holds them.
-WORKER_NAME = env.text("PALIMPSEST_WORKER") or (
+WORKER_NAME = env.read_string("PALIMPSEST_WORKER") or (
     f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 )
 # Leases of workers with this name prefix are released when this worker starts: they have ended.
-TAKES_OVER = env.text("PALIMPSEST_TAKES_OVER")
+TAKES_OVER = env.read_string("PALIMPSEST_TAKES_OVER")
 # This process also runs the schedule. In a deployment with several hosts, `celery beat` does.
-KEEPS_SCHEDULE = env.flag("PALIMPSEST_KEEPS_SCHEDULE")
+KEEPS_SCHEDULE = env.read_bool("PALIMPSEST_KEEPS_SCHEDULE")
 PROVIDER_TIMEOUTS = {
-    "connect": env.seconds("PROVIDER_CONNECT_TIMEOUT", 5.0),
-    "first_token": env.seconds("PROVIDER_FIRST_TOKEN_TIMEOUT", 60.0),
-    "gap": env.seconds("PROVIDER_GAP_TIMEOUT", 30.0),
-    "total": env.seconds("PROVIDER_TOTAL_TIMEOUT", 600.0),
+    "connect": env.read_seconds("PROVIDER_CONNECT_TIMEOUT", 5.0),
+    "first_token": env.read_seconds("PROVIDER_FIRST_TOKEN_TIMEOUT", 60.0),
+    "gap": env.read_seconds("PROVIDER_GAP_TIMEOUT", 30.0),
+    "total": env.read_seconds("PROVIDER_TOTAL_TIMEOUT", 600.0),
 }
-PROVIDER_CALLS = env.positive_int("PROVIDER_CALLS", 3)
-PROVIDER_BACKOFF_MAX = env.seconds("PROVIDER_BACKOFF_MAX", 30.0)
+PROVIDER_CALLS = env.read_positive_int("PROVIDER_CALLS", 3)
+PROVIDER_BACKOFF_MAX = env.read_seconds("PROVIDER_BACKOFF_MAX", 30.0)
 # A provider that rejected its key is not called for this time, unless an operator intervenes.
-BREAKER_SECONDS = env.seconds("BREAKER_SECONDS", 900.0)
+BREAKER_SECONDS = env.read_seconds("BREAKER_SECONDS", 900.0)
 # The total time for a summary. No reply waits for it.
-SUMMARY_SECONDS = env.seconds("SUMMARY_SECONDS", 120.0)
+SUMMARY_SECONDS = env.read_seconds("SUMMARY_SECONDS", 120.0)
 # Per person, over all workers: one person's hundred chats must not delay other people's summaries.
-SUMMARIES_PER_USER = env.positive_int("SUMMARIES_PER_USER", 4)
+SUMMARIES_PER_USER = env.read_positive_int("SUMMARIES_PER_USER", 4)
 # A reply waits at most this long for the state of its chat.
-STATE_SECONDS = env.seconds("STATE_SECONDS", 20.0)
+STATE_SECONDS = env.read_seconds("STATE_SECONDS", 20.0)
 # A reply waits at most this long for retrieved context (`chats.turns.references`).
-REFERENCES_SECONDS = env.seconds("REFERENCES_SECONDS", 1.0)
+REFERENCES_SECONDS = env.read_seconds("REFERENCES_SECONDS", 1.0)
 # The time that a model server gets for a cache warm-up.
-WARM_UP_SECONDS = env.seconds("WARM_UP_SECONDS", 60.0)
+WARM_UP_SECONDS = env.read_seconds("WARM_UP_SECONDS", 60.0)
 # Whether the light model of a policy writes the titles of new chats.
-TITLES_BY_MODEL = env.flag("TITLES_BY_MODEL", default=True)
+TITLES_BY_MODEL = env.read_bool("TITLES_BY_MODEL", default=True)
 # A chat that was idle for this time gets another cache warm-up when the user starts typing.
-WARM_UP_REST_SECONDS = env.seconds("WARM_UP_REST_SECONDS", 60.0)
-MAX_STEPS = env.positive_int("MAX_STEPS", 25)
-DEMO_TOKEN_DELAY = env.seconds("DEMO_TOKEN_DELAY", 0.015)
-ALLOWED_PRIVATE_PROVIDERS = env.items(
+WARM_UP_REST_SECONDS = env.read_seconds("WARM_UP_REST_SECONDS", 60.0)
+MAX_STEPS = env.read_positive_int("MAX_STEPS", 25)
+DEMO_TOKEN_DELAY = env.read_seconds("DEMO_TOKEN_DELAY", 0.015)
+ALLOWED_PRIVATE_PROVIDERS = env.read_list(
     "ALLOWED_PRIVATE_PROVIDERS",
     ""
     if BEHIND_TLS
@@ -215,97 +217,99 @@ ALLOWED_PRIVATE_PROVIDERS = env.items(
     "localhost:8080,127.0.0.1:8080,localhost:8000,127.0.0.1:8000",
 )
 # As host:port. These webhooks may use private networks or plain http.
-ALLOWED_PRIVATE_WEBHOOKS = env.items("ALLOWED_PRIVATE_WEBHOOKS", "")
+ALLOWED_PRIVATE_WEBHOOKS = env.read_list("ALLOWED_PRIVATE_WEBHOOKS", "")
 
 # A first provider from the environment, with the variables of OpenAI's tools; see `project.seed`.
-OPENAI_API_KEY = env.text("OPENAI_API_KEY")
-OPENAI_BASE_URL = env.text("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-if env.text("OPENAI_BASE_URL"):
+OPENAI_API_KEY = env.read_string("OPENAI_API_KEY")
+OPENAI_BASE_URL = env.read_string("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+if env.read_string("OPENAI_BASE_URL"):
     # A person who controls the server's environment may also use a server in its network.
-    ALLOWED_PRIVATE_PROVIDERS.append(env.host_and_port(OPENAI_BASE_URL))
+    ALLOWED_PRIVATE_PROVIDERS.append(env.extract_host_port(OPENAI_BASE_URL))
 
 # The small model that the launcher runs (`project.small_model`): only this address is allowed.
-SMALL_MODEL_PORT = env.positive_int("SMALL_MODEL_PORT", 0)
+SMALL_MODEL_PORT = env.read_positive_int("SMALL_MODEL_PORT", 0)
 SMALL_MODEL_URL = f"http://127.0.0.1:{SMALL_MODEL_PORT}/v1" if SMALL_MODEL_PORT else ""
 if SMALL_MODEL_PORT:
     ALLOWED_PRIVATE_PROVIDERS.append(f"127.0.0.1:{SMALL_MODEL_PORT}")
 
 # --- Limits ------------------------------------------------------------------------------------
-HISTORY_WINDOW = env.history_window()
-MAX_CHARS_PER_MESSAGE = env.positive_int("MAX_CHARS_PER_MESSAGE", 4000)
-MESSAGES_PER_CHAT = env.positive_int("MESSAGES_PER_CHAT", 200_000)
-CHATS_PER_USER = env.positive_int("CHATS_PER_USER", 20_000)
-FOLDERS_PER_USER = env.positive_int("FOLDERS_PER_USER", 200)
+HISTORY_WINDOW = env.read_history_window()
+MAX_CHARS_PER_MESSAGE = env.read_positive_int("MAX_CHARS_PER_MESSAGE", 4000)
+MESSAGES_PER_CHAT = env.read_positive_int("MESSAGES_PER_CHAT", 200_000)
+CHATS_PER_USER = env.read_positive_int("CHATS_PER_USER", 20_000)
+FOLDERS_PER_USER = env.read_positive_int("FOLDERS_PER_USER", 200)
 # The name in the signatures of ledger checkpoints, and the file with the last checkpoint.
-LEDGER_ORIGIN = env.text("LEDGER_ORIGIN") or f"{_public_host or 'localhost'}/ledger"
+LEDGER_ORIGIN = env.read_string("LEDGER_ORIGIN") or f"{_public_host or 'localhost'}/ledger"
 if set(LEDGER_ORIGIN) & set("+ \t\n"):
     raise env.Misconfigured("LEDGER_ORIGIN must not contain a space or a plus sign.")
-LEDGER_CHECKPOINT_FILE = env.text("LEDGER_CHECKPOINT_FILE") or str(DATA_DIR / "ledger_checkpoint")
+LEDGER_CHECKPOINT_FILE = env.read_string("LEDGER_CHECKPOINT_FILE") or str(
+    DATA_DIR / "ledger_checkpoint"
+)
 # External anchors, off by default: a file to which every checkpoint is appended, and the URL of a
 # time-stamping authority (RFC 3161).
-LEDGER_CHECKPOINT_LIST = env.text("LEDGER_CHECKPOINT_LIST")
-LEDGER_TSA_URL = env.text("LEDGER_TSA_URL")
-LEDGER_TSA_HOST = env.host_and_port(LEDGER_TSA_URL) if LEDGER_TSA_URL else ""
+LEDGER_CHECKPOINT_LIST = env.read_string("LEDGER_CHECKPOINT_LIST")
+LEDGER_TSA_URL = env.read_string("LEDGER_TSA_URL")
+LEDGER_TSA_HOST = env.extract_host_port(LEDGER_TSA_URL) if LEDGER_TSA_URL else ""
 # Write each ledger event as a line of JSON to the standard output of the maintenance worker, in the
 # native form (`own`) or as OCSF (`ocsf`); empty: off.
 LEDGER_LINES = instance.LEDGER_LINES
 if LEDGER_LINES not in {"", "own", "ocsf"}:
     raise env.Misconfigured("LEDGER_LINES must be own, ocsf or empty.")
 # Whether policies for other people need a second person (`contextpolicy/two_persons.py`).
-TWO_PERSONS = env.flag("TWO_PERSONS")
+TWO_PERSONS = env.read_bool("TWO_PERSONS")
 # Whether owners see who read their chats. Readers of the ledger always see it.
-OWNERS_SEE_READINGS = env.flag("OWNERS_SEE_READINGS", default=True)
+OWNERS_SEE_READINGS = env.read_bool("OWNERS_SEE_READINGS", default=True)
 # The share of active chats that a policy may change before all of them must be counted
 # (`contextpolicy/blast.py`); None: no counts.
-BLAST_RADIUS_LIMIT = env.share("BLAST_RADIUS_LIMIT")
+BLAST_RADIUS_LIMIT = env.read_percentage("BLAST_RADIUS_LIMIT")
 # A deleted chat can be restored for this time; then the sweep erases it.
-DELETED_CHAT_DAYS = env.positive_int("DELETED_CHAT_DAYS", 7)
+DELETED_CHAT_DAYS = env.read_positive_int("DELETED_CHAT_DAYS", 7)
 # A temporary chat is erased this long after its last message, or when the user signs out.
-TEMPORARY_CHAT_HOURS = env.positive_int("TEMPORARY_CHAT_HOURS", 24)
+TEMPORARY_CHAT_HOURS = env.read_positive_int("TEMPORARY_CHAT_HOURS", 24)
 # If off, plain Django replaces the package `speed`. For comparing and for debugging.
-SPEED = env.flag("SPEED", default=True)
-TURNS_PER_USER = env.positive_int("TURNS_PER_USER", 4)
-TURNS_PER_KEY = env.positive_int("TURNS_PER_KEY", 8)
-WAITING_PER_CHAT = env.positive_int("WAITING_PER_CHAT", 20)
-REPLY_CHARS = env.positive_int("REPLY_CHARS", 400_000)
-TOOL_CALLS_PER_STEP = env.positive_int("TOOL_CALLS_PER_STEP", 64)
-STREAMS_PER_USER = env.positive_int("STREAMS_PER_USER", 20)
-STREAMS_PER_INSTANCE = env.positive_int("STREAMS_PER_INSTANCE", 2000)
-STREAM_SECONDS = env.seconds("STREAM_SECONDS", 900.0)
-STREAM_RECHECK_SECONDS = env.seconds("STREAM_RECHECK_SECONDS", 60.0)
-MESSAGES_PER_MINUTE = env.positive_int("MESSAGES_PER_MINUTE", 30)
-WARM_UPS_PER_MINUTE = env.positive_int("WARM_UPS_PER_MINUTE", 30)
-API_REQUESTS_PER_MINUTE = env.positive_int("API_REQUESTS_PER_MINUTE", 300)
+SPEED = env.read_bool("SPEED", default=True)
+TURNS_PER_USER = env.read_positive_int("TURNS_PER_USER", 4)
+TURNS_PER_KEY = env.read_positive_int("TURNS_PER_KEY", 8)
+WAITING_PER_CHAT = env.read_positive_int("WAITING_PER_CHAT", 20)
+REPLY_CHARS = env.read_positive_int("REPLY_CHARS", 400_000)
+TOOL_CALLS_PER_STEP = env.read_positive_int("TOOL_CALLS_PER_STEP", 64)
+STREAMS_PER_USER = env.read_positive_int("STREAMS_PER_USER", 20)
+STREAMS_PER_INSTANCE = env.read_positive_int("STREAMS_PER_INSTANCE", 2000)
+STREAM_SECONDS = env.read_seconds("STREAM_SECONDS", 900.0)
+STREAM_RECHECK_SECONDS = env.read_seconds("STREAM_RECHECK_SECONDS", 60.0)
+MESSAGES_PER_MINUTE = env.read_positive_int("MESSAGES_PER_MINUTE", 30)
+WARM_UPS_PER_MINUTE = env.read_positive_int("WARM_UPS_PER_MINUTE", 30)
+API_REQUESTS_PER_MINUTE = env.read_positive_int("API_REQUESTS_PER_MINUTE", 300)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
 # The maximum bytes of a snapshot of a team's chat; no other request body may be as large.
 SNAPSHOT_BYTES = 16 * 1024 * 1024
 # The maximum bytes of a request to /v1, which contains its whole conversation; concurrent replies.
-GATEWAY_BYTES = env.positive_int("GATEWAY_BYTES", 16 * 1024 * 1024)
-GATEWAY_TURNS_PER_KEY = env.positive_int("GATEWAY_TURNS_PER_KEY", 100)
-GATEWAY_REQUESTS_PER_MINUTE = env.positive_int("GATEWAY_REQUESTS_PER_MINUTE", 1200)
+GATEWAY_BYTES = env.read_positive_int("GATEWAY_BYTES", 16 * 1024 * 1024)
+GATEWAY_TURNS_PER_KEY = env.read_positive_int("GATEWAY_TURNS_PER_KEY", 100)
+GATEWAY_REQUESTS_PER_MINUTE = env.read_positive_int("GATEWAY_REQUESTS_PER_MINUTE", 1200)
 # Origins whose scripts may use /v1 from a browser, such as https://chat.example.org.
-GATEWAY_ORIGINS = env.origins("GATEWAY_ORIGINS")
+GATEWAY_ORIGINS = env.read_origins("GATEWAY_ORIGINS")
 # The maximum bytes of an image, and the tokens that it counts. Providers count images by pixels,
 # which this server does not inspect.
-GATEWAY_IMAGE_BYTES = env.positive_int("GATEWAY_IMAGE_BYTES", 5 * 1024 * 1024)
-GATEWAY_IMAGE_TOKENS = min(env.positive_int("GATEWAY_IMAGE_TOKENS", 1000), 999_999)
+GATEWAY_IMAGE_BYTES = env.read_positive_int("GATEWAY_IMAGE_BYTES", 5 * 1024 * 1024)
+GATEWAY_IMAGE_TOKENS = min(env.read_positive_int("GATEWAY_IMAGE_TOKENS", 1000), 999_999)
 # A chat with only one request from a client is erased after this many hours.
-GATEWAY_PROVISIONAL_HOURS = env.positive_int("GATEWAY_PROVISIONAL_HOURS", 24)
+GATEWAY_PROVISIONAL_HOURS = env.read_positive_int("GATEWAY_PROVISIONAL_HOURS", 24)
 # Limits of imported files: bytes of the upload, bytes and entries of an archive, bytes of one chat.
 # Then: concurrent imports per person, and days until an import report is deleted.
-IMPORT_FILE_BYTES = env.positive_int("IMPORT_FILE_BYTES", 512 * 1024 * 1024)
-IMPORT_UNPACKED_BYTES = env.positive_int("IMPORT_UNPACKED_BYTES", 2 * 1024 * 1024 * 1024)
-IMPORT_ENTRIES = env.positive_int("IMPORT_ENTRIES", 20_000)
-IMPORT_CHAT_BYTES = env.positive_int("IMPORT_CHAT_BYTES", 64 * 1024 * 1024)
+IMPORT_FILE_BYTES = env.read_positive_int("IMPORT_FILE_BYTES", 512 * 1024 * 1024)
+IMPORT_UNPACKED_BYTES = env.read_positive_int("IMPORT_UNPACKED_BYTES", 2 * 1024 * 1024 * 1024)
+IMPORT_ENTRIES = env.read_positive_int("IMPORT_ENTRIES", 20_000)
+IMPORT_CHAT_BYTES = env.read_positive_int("IMPORT_CHAT_BYTES", 64 * 1024 * 1024)
 # Larger files are imported in a separate process, which frees its memory when it ends.
-IMPORT_APART_BYTES = env.positive_int("IMPORT_APART_BYTES", 4 * 1024 * 1024)
-IMPORTS_PER_USER = env.positive_int("IMPORTS_PER_USER", 2)
-IMPORT_REPORT_DAYS = env.positive_int("IMPORT_REPORT_DAYS", 30)
+IMPORT_APART_BYTES = env.read_positive_int("IMPORT_APART_BYTES", 4 * 1024 * 1024)
+IMPORTS_PER_USER = env.read_positive_int("IMPORTS_PER_USER", 2)
+IMPORT_REPORT_DAYS = env.read_positive_int("IMPORT_REPORT_DAYS", 30)
 # Path with query, one header, all headers.
-ADDRESS_BYTES = env.positive_int("ADDRESS_BYTES", 4096)
-HEADER_BYTES = env.positive_int("HEADER_BYTES", 8192)
-HEADERS_BYTES = env.positive_int("HEADERS_BYTES", 32_768)
+ADDRESS_BYTES = env.read_positive_int("ADDRESS_BYTES", 4096)
+HEADER_BYTES = env.read_positive_int("HEADER_BYTES", 8192)
+HEADERS_BYTES = env.read_positive_int("HEADERS_BYTES", 32_768)
 
 # --- People --------------------------------------------------------------------------------------
 LOGIN_URL = "/login/"
@@ -327,8 +331,8 @@ AUTH_PASSWORD_VALIDATORS = [
 SESSION_COOKIE_AGE = 14 * 24 * 3600
 STAFF_IDLE_SECONDS = 24 * 3600
 LOGIN_LINK_SECONDS = 3600
-LOGIN_FAILURES_PER_IP = env.positive_int("LOGIN_FAILURES_PER_IP", 10)
-LOGIN_FAILURES_PER_ACCOUNT = env.positive_int("LOGIN_FAILURES_PER_ACCOUNT", 5)
+LOGIN_FAILURES_PER_IP = env.read_positive_int("LOGIN_FAILURES_PER_IP", 10)
+LOGIN_FAILURES_PER_ACCOUNT = env.read_positive_int("LOGIN_FAILURES_PER_ACCOUNT", 5)
 
 # --- Transport -----------------------------------------------------------------------------------
 SESSION_COOKIE_HTTPONLY = True
@@ -346,8 +350,8 @@ if BEHIND_TLS:
     CSRF_COOKIE_NAME = "__Host-csrf"
     SECURE_HSTS_SECONDS = 31_536_000
     # Other names below this host may not support https.
-    SECURE_HSTS_INCLUDE_SUBDOMAINS = env.flag("HSTS_SUBDOMAINS")
-    SECURE_HSTS_PRELOAD = env.flag("HSTS_PRELOAD")
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = env.read_bool("HSTS_SUBDOMAINS")
+    SECURE_HSTS_PRELOAD = env.read_bool("HSTS_PRELOAD")
     # Django recommends both to every site.
     SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
     SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
@@ -377,7 +381,7 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "EXCEPTION_HANDLER": "chats.api.errors.handle",
+    "EXCEPTION_HANDLER": "chats.api.errors.handle_api_error",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
 SPECTACULAR_SETTINGS = {
@@ -406,4 +410,4 @@ SPECTACULAR_SETTINGS = {
 }
 
 # --- Logs: never content ------------------------------------------------------------------------
-LOGGING = logs.configuration(instance.LOG_LEVEL)
+LOGGING = logs.build_logging_config(instance.LOG_LEVEL)

@@ -27,7 +27,7 @@ class SmallModelUnusable(Exception):
     """The small model is installed, but this machine lacks a required library."""
 
 
-def child(data: Path) -> Child:
+def build_model_process(data: Path) -> Child:
     """Return the model's process, and pass its port to all processes started after it.
 
     Raises SmallModelMissing and SmallModelUnusable.
@@ -44,7 +44,7 @@ def child(data: Path) -> Child:
             f"The small model was not started: it needs {lacking.name}, which this machine does"
             f" not have. {lacking.remedy}"
         )
-    port = str(kept_port(data / "small_model.port"))
+    port = str(choose_model_port(data / "small_model.port"))
     os.environ["SMALL_MODEL_PORT"] = port
     log = str(data / "small_model.log")
     # Run by path, and -P keeps the folder of that path out of the module search path.
@@ -52,18 +52,18 @@ def child(data: Path) -> Child:
     return Child(name="small model", command=command, grace=2.0)
 
 
-def kept_port(file: Path) -> int:
+def choose_model_port(file: Path) -> int:
     """Return a port that is free now: that of the last start if possible, else another."""
     try:
         last = int(file.read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):
         last = 0
-    port = free_port(last) or free_port(0)
+    port = find_free_port(last) or find_free_port(0)
     file.write_text(f"{port}\n", encoding="ascii")
     return port
 
 
-def free_port(wanted: int) -> int:
+def find_free_port(wanted: int) -> int:
     """Return the wanted port if it is free, else any free one; 0 asks for any free one."""
     with socket.socket() as probe:
         # A port with connections in TIME_WAIT is free.

@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--log", type=Path, required=True)
     given = parser.parse_args()
     write_to(given.log)
-    server = start(given.port)
+    server = start_model_server(given.port)
     print(f"{NAME} is served at {server.listening_address}", flush=True)  # noqa: T201  # to the log
     signal.pause()
 
@@ -54,12 +54,12 @@ def write_to(log: Path) -> None:
     os.close(file)
 
 
-def start(port: int) -> Any:
+def start_model_server(port: int) -> Any:
     """Load the model and start its server, which runs as long as the returned object lives."""
     import xllamacpp  # noqa: PLC0415  # its output on import belongs in the log
 
     asked = xllamacpp.CommonParams()
-    asked.model.path = str(model_file())
+    asked.model.path = str(find_model_file())
     asked.model_alias = {NAME}
     asked.hostnames, asked.port = ["127.0.0.1"], port
     # No other site may read a response, and no slot list may show other requests.
@@ -78,7 +78,7 @@ def start(port: int) -> Any:
     return xllamacpp.Server(asked)
 
 
-def model_file() -> Path:
+def find_model_file() -> Path:
     """Return the path of the model file. Raises FileNotFoundError if its package is missing."""
     package = find_spec(MODEL_PACKAGE)
     if package is None or package.origin is None:

@@ -33,7 +33,7 @@ def create_in_empty_database() -> None:
     leaves = executor.loader.graph.leaf_nodes()
     executor.migrate([key for key in leaves if key[0] not in OURS])
     with connection.schema_editor() as editor:
-        for model in our_models():
+        for model in list_app_models():
             editor.create_model(model)
         for module, function in BESIDES:
             getattr(import_module(module), function)(apps, editor)
@@ -42,7 +42,7 @@ def create_in_empty_database() -> None:
                 executor.recorder.record_applied(app, name)
 
 
-def our_models() -> Iterator[type[models.Model]]:
+def list_app_models() -> Iterator[type[models.Model]]:
     """Yield the models of our apps, each of which has its own table."""
     for app in OURS:
         yield from apps.get_app_config(app).get_models()

@@ -19,17 +19,18 @@ REASONS = {
 DENIED = frozenset({errno.EACCES, errno.EPERM})
 
 
-def file_sentence(error: OSError, *, what: str = "") -> str:
+def describe_file_error(error: OSError, *, what: str = "") -> str:
     """Return why a file or a folder cannot be used; empty if the error is about something else."""
     name = what or (str(error.filename) if error.filename else "")
     if error.errno in DENIED and name:
-        return f"{name} cannot be used by {user_name()}: {owner_of(Path(name))}."
+        owner = describe_path_owner(Path(name))
+        return f"{name} cannot be used by {describe_process_user()}: {owner}."
     if error.errno not in REASONS or not (name or error.errno in {errno.ENOSPC, errno.EDQUOT}):
         return ""
     return f"{name or 'A file'} cannot be written: {REASONS[error.errno]}."
 
 
-def owner_of(path: Path) -> str:
+def describe_path_owner(path: Path) -> str:
     """Return the owner of a path, or of the nearest folder above it that can be inspected."""
     for place in (path, *path.parents):
         try:
@@ -44,15 +45,15 @@ def owner_of(path: Path) -> str:
     return "nothing of its path can be read"
 
 
-def user_name() -> str:
+def describe_process_user() -> str:
     """Return the user and groups of this process."""
     groups = ", ".join(map(str, sorted({os.getegid(), *os.getgroups()})))
     return f"user {os.geteuid()} (groups {groups})"
 
 
-def sentence_for(error: BaseException) -> str:
+def describe_command_error(error: BaseException) -> str:
     """Return one sentence for the reason of a failed command; empty for an unexpected error."""
-    if isinstance(error, OSError) and (said := file_sentence(error)):
+    if isinstance(error, OSError) and (said := describe_file_error(error)):
         return said
     if "django.db" not in sys.modules:
         return ""
@@ -64,7 +65,7 @@ def sentence_for(error: BaseException) -> str:
         return ""
     if databases.is_full(error):
         return "The disk of the database is full. Free space, then start again."
-    if cause := databases.cause_of(error):
+    if cause := databases.describe_connection_error(error):
         return f"The database cannot be used: {cause}. Check DATABASE_URL and its server."
     if "readonly database" in str(error) or "unable to open database" in str(error):
         return (

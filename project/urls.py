@@ -5,7 +5,7 @@ from django.views.decorators.cache import cache_control
 from django.views.i18n import JavaScriptCatalog
 
 from chats.admin import site
-from chats.api.endpoint import nothing_here
+from chats.api.endpoint import raise_not_found
 from project.probes import healthz, readyz
 
 handler400 = "project.middleware.bad_request"
@@ -24,8 +24,8 @@ urlpatterns = [
     path("api/v1/", include("chats.api.urls")),
     path("v1/", include("chats.gateway.urls")),
     # API clients get JSON errors from every path below these; no page is there.
-    *(path(door, nothing_here) for door in ("api", "v1")),
-    *(re_path(f"^{door}/", nothing_here) for door in ("api", "v1")),
+    *(path(door, raise_not_found) for door in ("api", "v1")),
+    *(re_path(f"^{door}/", raise_not_found) for door in ("api", "v1")),
     path("", include("chats.web.account.urls")),
     path("", include("chats.web.urls")),
 ]

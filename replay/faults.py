@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from contextpolicy.engine.assembly import AssembledContext, ComposeInput
-from contextpolicy.engine.messages import WireMessage, text_of
+from contextpolicy.engine.messages import WireMessage, extract_message_text
 from contextpolicy.engine.partition import LeftOut
-from contextpolicy.engine.tokens import TokenCounter, wire_tokens
+from contextpolicy.engine.tokens import TokenCounter, count_wire_tokens
 from contextpolicy.engine.transcript import SECTION_JOINT
 
 FAULTS = (
@@ -20,19 +20,19 @@ FAULTS = (
 Prompt = tuple[ComposeInput, AssembledContext]
 
 
-def faults_of(
+def find_prompt_faults(
     facts: ComposeInput, made: AssembledContext, *, counter: TokenCounter
 ) -> Iterator[tuple[str, str]]:
     """Yield the faults of one prompt: (fault, detail)."""
     question = facts.question[0]
     limit = facts.values.token_budget - facts.values.reserve_tokens
-    tokens = sum(wire_tokens(wire, counter) for wire in made.messages)
+    tokens = sum(count_wire_tokens(wire, counter) for wire in made.messages)
     if tokens > limit or tokens != made.prompt_tokens:
         yield "over budget", f"{tokens} of {limit} (reported: {made.prompt_tokens})"
     if not is_paired(made.messages):
         yield "group split", f"the prompt for message {question.seq}"
-    asked = made.messages[question_place(made.messages)].content
-    if not asked.endswith(text_of(question)):
+    asked = made.messages[find_question_index(made.messages)].content
+    if not asked.endswith(extract_message_text(question)):
         yield "question lost", f"message {question.seq}"
     named = [segment.seq for segment in made.segments if segment.seq]
     for out in made.left_out:
@@ -54,35 +54,38 @@ def is_paired(wires: Sequence[WireMessage]) -> bool:
     return not waiting
 
 
-def question_place(wires: Sequence[WireMessage]) -> int:
+def find_question_index(wires: Sequence[WireMessage]) -> int:
     """Return the index of the question, which is the last user message."""
     return max(place for place, wire in enumerate(wires) if wire.role == "user")
 
 
-def grows(old: Prompt, new: Prompt) -> bool:
+def has_required_prefix(old: Prompt, new: Prompt) -> bool:
     """Return True if the second prompt begins with the required part of the first.
 
     That is everything up to the end of history while window and summary are unchanged. Within a
     turn it is everything up to the last step while no older step is dropped, and data dropped for
     the limit stays out of the turn.
     """
-    if anchor(old) != anchor(new):
+    if compute_prefix_anchor(old) != compute_prefix_anchor(new):
         return True
     is_same_turn = old[0].question == new[0].question
-    data, later_data = data_of(old), data_of(new)
+    data, later_data = collect_data_names(old), collect_data_names(new)
     if is_same_turn and not later_data <= data:
         return False
-    if given_up(old) != given_up(new) or (is_same_turn and later_data < data):
+    if list_dropped_data(old) != list_dropped_data(new) or (is_same_turn and later_data < data):
         return True
-    (wires, text), (later_wires, later_text) = settled_part(old), settled_part(new)
+    (wires, text), (later_wires, later_text) = extract_settled_part(old), extract_settled_part(new)
     if later_wires[: len(wires)] != wires or not later_text.startswith(text):
         return False
-    if not is_same_turn or steps_of(old) != steps_of(new)[: len(steps_of(old))]:
+    if (
+        not is_same_turn
+        or list_sent_steps(old) != list_sent_steps(new)[: len(list_sent_steps(old))]
+    ):
         return True
     return new[1].messages[: len(old[1].messages)] == old[1].messages
 
 
-def anchor(prompt: Prompt) -> tuple[object, ...]:
+def compute_prefix_anchor(prompt: Prompt) -> tuple[object, ...]:
     """Return the position at which the prefix changes: the window and the summary.
 
     `simple` and `entity_state` move by one message, so there it is the start of history. A state is
@@ -94,32 +97,32 @@ def anchor(prompt: Prompt) -> tuple[object, ...]:
     return facts.window_to, facts.summary, moving.get(facts.values.strategy)
 
 
-def data_of(prompt: Prompt) -> set[str]:
+def collect_data_names(prompt: Prompt) -> set[str]:
     """Return the names of sent data other than messages: summary, pins and tail."""
     segments = prompt[1].segments
     return {s.text_ref or s.message_id for s in segments if s.origin in ("summary", "pin", "tail")}
 
 
-def given_up(prompt: Prompt) -> list[LeftOut]:
+def list_dropped_data(prompt: Prompt) -> list[LeftOut]:
     """List the summary and pins that were dropped for the limit in a turn that fills the prompt."""
     return [out for out in prompt[1].left_out if out.reason == "budget"]
 
 
-def steps_of(prompt: Prompt) -> list[tuple[int, int | None]]:
+def list_sent_steps(prompt: Prompt) -> list[tuple[int, int | None]]:
     """List the sent steps, with the limit that cut their results."""
     return [(s.seq, s.result_limit) for s in prompt[1].segments if s.origin == "step"]
 
 
-def settled_part(prompt: Prompt) -> tuple[tuple[WireMessage, ...], str]:
+def extract_settled_part(prompt: Prompt) -> tuple[tuple[WireMessage, ...], str]:
     """Return the part before the question: messages, and in a text layout the text up to it."""
     facts, made = prompt
-    place = question_place(made.messages)
+    place = find_question_index(made.messages)
     before, asked = made.messages[:place], made.messages[place].content
     layout = facts.values.layout
     if layout == "multi_turn":
         return before, ""
     if layout == "B":
         return (before[:-1], before[-1].content) if before[-1].role == "user" else (before, "")
-    question = text_of(facts.question[0])
+    question = extract_message_text(facts.question[0])
     lead = f"{SECTION_JOINT}{facts.values.question_prefix}{question}"
     return before, asked.removesuffix(lead) if asked.endswith(lead) else ""

@@ -9,19 +9,19 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from contextpolicy.engine.acceptance import verdict
+from contextpolicy.engine.acceptance import check_generated_summary
 from contextpolicy.engine.assembly import (
     AssembledContext,
     ComposeInput,
     WindowNeeded,
-    compose,
-    fold_from,
-    need,
+    assess_compaction_need,
+    compose_context,
+    compute_compaction_threshold,
 )
-from contextpolicy.engine.budget import BudgetRefusal, compact_mark
-from contextpolicy.engine.compaction import CompactionPlan, CoverageGap, plan
-from contextpolicy.engine.entries import sendable_tokens
-from contextpolicy.engine.extractive import extractive_summary
+from contextpolicy.engine.budget import BudgetRefusal, compute_compact_mark
+from contextpolicy.engine.compaction import CompactionPlan, CoverageGap, plan_compaction
+from contextpolicy.engine.entries import estimate_sendable_tokens
+from contextpolicy.engine.extractive import build_extractive_summary
 from contextpolicy.engine.messages import (
     Message,
     Part,
@@ -30,15 +30,15 @@ from contextpolicy.engine.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    text_of,
+    extract_message_text,
 )
 from contextpolicy.engine.partition import PartitionError
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import headings_of
-from contextpolicy.engine.strategies.entity_state import state_text
-from contextpolicy.engine.tokens import TokenCounter, message_tokens
+from contextpolicy.engine.prompts import select_summary_headings
+from contextpolicy.engine.strategies.entity_state import format_state_text
+from contextpolicy.engine.tokens import TokenCounter, count_uncut_tokens
 from contextpolicy.engine.transcript import Background
-from replay.faults import faults_of, grows
+from replay.faults import find_prompt_faults, has_required_prefix
 from replay.recordings import RecordedStep, RecordedTurn
 
 SYSTEM = "You are a careful assistant. Answer in the language of the question."
@@ -78,20 +78,22 @@ class Tally:
         self.first_fault = self.first_fault or f"{fault}: {detail}"
 
 
-def stored(turns: Sequence[RecordedTurn], *, counter: TokenCounter) -> list[PlayedTurn]:
+def convert_recorded_turns(
+    turns: Sequence[RecordedTurn], *, counter: TokenCounter
+) -> list[PlayedTurn]:
     """Convert a recording's turns to engine messages; the second question is pinned."""
     made: list[PlayedTurn] = []
     seq = 0
     for number, turn in enumerate(turns, start=1):
         parts: list[tuple[Role, tuple[Part, ...]]] = [("user", (TextPart(turn.text),))]
-        parts += [("assistant", parts_of(step)) for step in turn.steps]
+        parts += [("assistant", build_step_parts(step)) for step in turn.steps]
         question, *steps = (
             Message(
                 id=f"m{place}",
                 seq=place,
                 role=role,
                 parts=said,
-                tokens=message_tokens(said, role, counter),
+                tokens=count_uncut_tokens(said, role, counter),
                 turn=f"t{number}",
                 pinned=number == 2 and role == "user",
             )
@@ -102,12 +104,12 @@ def stored(turns: Sequence[RecordedTurn], *, counter: TokenCounter) -> list[Play
     return made
 
 
-def begins_with(made: AssembledContext, before: AssembledContext) -> bool:
+def is_append_only(made: AssembledContext, before: AssembledContext) -> bool:
     """Return True if a prompt only appends to the previous one."""
     return made.messages[: len(before.messages)] == before.messages
 
 
-def parts_of(step: RecordedStep) -> tuple[Part, ...]:
+def build_step_parts(step: RecordedStep) -> tuple[Part, ...]:
     """Return a recorded reply as parts: text, calls, and existing results."""
     said: list[Part] = [TextPart(step.text)] if step.text else []
     said += [ToolCallPart(call.call_id, call.name, call.arguments) for call in step.calls]
@@ -119,7 +121,7 @@ def parts_of(step: RecordedStep) -> tuple[Part, ...]:
     return tuple(said)
 
 
-def play(
+def play_conversation(
     turns: Sequence[PlayedTurn], *, values: PolicyValues, counter: TokenCounter, tally: Tally
 ) -> None:
     """Play a conversation under the values; a fault is counted and ends it."""
@@ -172,11 +174,11 @@ class PlayedChat:
             self.tally.refused += 1
             return None
         self.tally.largest = max(self.tally.largest, made.prompt_tokens)
-        for fault, detail in faults_of(facts, made, counter=self.counter):
+        for fault, detail in find_prompt_faults(facts, made, counter=self.counter):
             self.tally.note(fault, detail)
-        if self.before is not None and not grows(self.before, (facts, made)):
+        if self.before is not None and not has_required_prefix(self.before, (facts, made)):
             self.tally.note("prefix", f"the prompt for message {question.seq}")
-        self.tally.breaks += self.before is not None and not begins_with(made, self.before[1])
+        self.tally.breaks += self.before is not None and not is_append_only(made, self.before[1])
         self.before = facts, made
         return made
 
@@ -189,8 +191,11 @@ class PlayedChat:
         """
         for _ in range(MOST_ATTEMPTS):
             facts = self.facts(question, steps)
-            made = compose(facts)
-            if isinstance(made, AssembledContext) and need(facts, made).action != "swap":
+            made = compose_context(facts)
+            if (
+                isinstance(made, AssembledContext)
+                and assess_compaction_need(facts, made).action != "swap"
+            ):
                 return facts, made
             if self.publish():
                 continue
@@ -205,7 +210,9 @@ class PlayedChat:
         covered = max(frontier, self.window_to)
         loaded, unloaded = self.loaded(covered)
         hidden_to = unloaded[1] if unloaded else covered
-        state = state_text({"messages": len(self.messages), "question": text_of(question)[:60]})
+        state = format_state_text(
+            {"messages": len(self.messages), "question": extract_message_text(question)[:60]}
+        )
         is_state = self.values.strategy == "entity_state"
         return ComposeInput(
             values=self.values,
@@ -239,7 +246,7 @@ class PlayedChat:
         most = self.values.window_size if self.values.strategy == "simple" else None
         while first > covered + 1 and room > 0 and len(self.messages) + 1 - first != most:
             first -= 1
-            room -= sendable_tokens(self.messages[first - 1], values=self.values)
+            room -= estimate_sendable_tokens(self.messages[first - 1], values=self.values)
         unloaded = (covered + 1, first - 1) if first > covered + 1 else None
         return tuple(self.messages[first - 1 :]), unloaded
 
@@ -254,7 +261,9 @@ class PlayedChat:
 
     def is_due(self, facts: ComposeInput, made: AssembledContext, *, reply: Message) -> bool:
         """Return True if the product would check for a compaction after this reply."""
-        allowed = fold_from(need(facts, made), values=self.values, limit=self.limit)
+        allowed = compute_compaction_threshold(
+            assess_compaction_need(facts, made), values=self.values, limit=self.limit
+        )
         return allowed is not None and reply.tokens >= allowed
 
     def maintain(self, context: AssembledContext) -> None:
@@ -263,7 +272,7 @@ class PlayedChat:
             return
         frontier = self.summary.to_seq if self.summary else 0
         taken = context.budget
-        made = plan(
+        made = plan_compaction(
             (*(m for m in self.exceptions() if not m.pinned), *self.messages[frontier:]),
             previous=self.summary,
             values=self.values,
@@ -273,21 +282,23 @@ class PlayedChat:
             came_late=bool(self.window_to) or any(self.came_late),
         )
         if isinstance(made, CompactionPlan) and self.prepare(made):
-            is_full = made.tokens_before >= compact_mark(self.values, prompt_limit=self.limit)
+            is_full = made.tokens_before >= compute_compact_mark(
+                self.values, prompt_limit=self.limit
+            )
             if made.trigger == "turns" or is_full or self.window_to:
                 self.publish()
 
     def prepare(self, made: CompactionPlan) -> bool:
         """Write the extractive summary, and keep it if it is accepted."""
-        text = extractive_summary(
+        text = build_extractive_summary(
             made.sources,
             made.previous,
             max_tokens=self.values.summary_max_tokens,
             counter=self.counter,
-            sections=headings_of(self.values),
+            sections=select_summary_headings(self.values),
             cited=self.messages if made.previous else (),
         )
-        judged = verdict(
+        judged = check_generated_summary(
             text,
             sources=made.sources,
             previous=made.previous,

@@ -12,7 +12,7 @@ from contextpolicy.engine.policy import INSTANCE_DEFAULTS, PRESETS, PolicyValues
 from contextpolicy.engine.policy_fields import Layout
 from contextpolicy.engine.tokens import TokenCounter
 from replay.faults import FAULTS
-from replay.in_memory import PlayedTurn, Tally, play
+from replay.in_memory import PlayedTurn, Tally, play_conversation
 
 # By default `entity_state` sends no history at all, which would leave little to check.
 STRATEGIES: Mapping[str, PolicyValues] = {
@@ -59,7 +59,7 @@ class Combination:
         return self.values.token_budget - self.values.reserve_tokens
 
 
-def combinations() -> Iterator[Combination]:
+def generate_policy_combinations() -> Iterator[Combination]:
     """Yield every strategy with every layout and budget."""
     for name, layout, (budget, reserve, summary) in product(STRATEGIES, LAYOUTS, BUDGETS):
         yield Combination(
@@ -74,7 +74,7 @@ def combinations() -> Iterator[Combination]:
         )
 
 
-def row(combination: Combination, tally: Tally) -> str:
+def format_table_row(combination: Combination, tally: Tally) -> str:
     """Return the table row of a combination under `HEADING`."""
     values = combination.values
     numbers = [f"{getattr(tally, name):>9}" for name in NUMBERS]
@@ -83,11 +83,11 @@ def row(combination: Combination, tally: Tally) -> str:
     return " ".join([head, *numbers, *faults])
 
 
-def played(
+def play_combination(
     combination: Combination, chats: Sequence[Sequence[PlayedTurn]], *, counter: TokenCounter
 ) -> Tally:
     """Play all conversations under one combination."""
     tally = Tally()
     for turns in chats:
-        play(turns, values=combination.values, counter=counter, tally=tally)
+        play_conversation(turns, values=combination.values, counter=counter, tally=tally)
     return tally

@@ -26,22 +26,22 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats.actions import lifecycle
-from chats.compaction.maintain import maintain
+from chats.compaction.maintain import maintain_chat_context
 from chats.ground import queue
 from chats.models import Chat, Compaction, Message, ProviderAccount, Receipt, Turn
 from chats.prompt import composition
 from chats.prompt.tools import registry
 from chats.record import history
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from chats.turns.worker.runtime import Runtime
 from contextpolicy import resolution
-from contextpolicy.engine.acceptance import verdict
+from contextpolicy.engine.acceptance import check_generated_summary
 from contextpolicy.engine.messages import ToolCallPart, ToolSpec
 from contextpolicy.engine.prompts import SUMMARY_VERSIONS
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.presets import SYSTEM
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from replay.recordings import RecordedTurn
 
 MODEL = "replay"
@@ -115,7 +115,7 @@ def fake_server(*, limit: int) -> Iterator[str]:
     try:
         port = (process.stdout.readline() if process.stdout else "").strip()
         base = f"http://127.0.0.1:{port}"
-        tell(base, context_limit=limit)
+        configure_fake_server(base, context_limit=limit)
         yield base
     finally:
         process.terminate()
@@ -132,7 +132,7 @@ def set_up_summariser(script: str) -> None:
     )
 
 
-def prepare(*, base: str, limit: int, now: datetime) -> Chat:
+def create_replay_chat(*, base: str, limit: int, now: datetime) -> Chat:
     """Create a person, a model at the fake server and a chat.
 
     Summaries use a separate account: its faults must not open the breaker of the chat's account.
@@ -149,7 +149,7 @@ def prepare(*, base: str, limit: int, now: datetime) -> Chat:
     return lifecycle.create_chat(owner=user, now=now, model=model, title="Replay")
 
 
-def govern(*, slug: str, values: Mapping[str, Any] | None, now: datetime) -> None:
+def assign_replay_policy(*, slug: str, values: Mapping[str, Any] | None, now: datetime) -> None:
     """Assign a stored policy with some values changed to everyone; without either, do nothing.
 
     It applies to everyone, because with a second policy the stricter limits would win. Raises
@@ -162,52 +162,52 @@ def govern(*, slug: str, values: Mapping[str, Any] | None, now: datetime) -> Non
         stored = policy.current.values if policy and policy.current else {}
         both = {**stored, **(values or {})}
         policy = create_policy(slug=MODEL, name="Replay", values=both, actor=SYSTEM, now=now)
-    assign(policy=policy, level="instance", actor=SYSTEM, now=now)
+    assign_policy(policy=policy, level="instance", actor=SYSTEM, now=now)
 
 
-def play(turns: list[RecordedTurn], *, chat: Chat, base: str) -> ReplayReport:
+def replay_turns(turns: list[RecordedTurn], *, chat: Chat, base: str) -> ReplayReport:
     """Send the turns one after the other, each after the previous reply."""
     recorded = RecordedTools()
-    runtime = on_one_s_own(recorded)
+    runtime = build_local_runtime(recorded)
     report = ReplayReport()
     begun = time.monotonic()
     for turn in turns:
         recorded.prepare(turn)
-        tell(base, replies=replies(turn))
-        accepted = start(user=chat.owner, chat=chat, text=turn.text, now=timezone.now())
-        ended = ended_turn(accepted.turn.pk, runtime=runtime)
+        configure_fake_server(base, replies=format_fake_replies(turn))
+        accepted = start_turn(user=chat.owner, chat=chat, text=turn.text, now=timezone.now())
+        ended = process_replayed_turn(accepted.turn.pk, runtime=runtime)
         report.turns += 1
         if ended.error_code:
             report.errors[ended.error_code] += 1
-        maintain(chat_id=chat.pk, counter=runtime.counter, now=timezone.now())
+        maintain_chat_context(chat_id=chat.pk, counter=runtime.counter, now=timezone.now())
     report.seconds = time.monotonic() - begun
     runtime.drain(1)
-    count(report, chat=chat, counter=runtime.counter)
+    fill_replay_report(report, chat=chat, counter=runtime.counter)
     return report
 
 
-def on_one_s_own(tools: RecordedTools) -> Runtime:
+def build_local_runtime(tools: RecordedTools) -> Runtime:
     """Return a worker in this process with these tools and without live updates."""
-    queue.publish = queue.keep_here
+    queue.publish_task = queue.keep_here
     # Warnings about a missing bus would only clutter the table.
     for name in ("chats.ground.live", "chats.record.notices"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    registry.use(tools)
+    registry.set_tool_source(tools)
     return Runtime()
 
 
-def tell(base: str, **settings: Any) -> None:
+def configure_fake_server(base: str, **settings: Any) -> None:
     """Change the settings of the fake server."""
     httpx2.post(f"{base}/_config", json=settings).raise_for_status()
 
 
-def ended_turn(turn_id: uuid.UUID, *, runtime: Runtime) -> Turn:
+def process_replayed_turn(turn_id: uuid.UUID, *, runtime: Runtime) -> Turn:
     """Let the worker process a turn, and return the finished turn. Raises TimeoutError."""
     runtime.run(turn_id)
     return wait_for(turn_id)
 
 
-def replies(turn: RecordedTurn) -> list[dict[str, Any]]:
+def format_fake_replies(turn: RecordedTurn) -> list[dict[str, Any]]:
     """Return the recorded steps in the fake server's format, for the chat's model."""
     return [
         {
@@ -222,7 +222,7 @@ def replies(turn: RecordedTurn) -> list[dict[str, Any]]:
     ]
 
 
-def record(*, base: str, path: Path) -> None:
+def write_request_log(*, base: str, path: Path) -> None:
     """Write each request to the fake server as two JSON lines: `request` and `end`."""
     # A long session's requests are hundreds of megabytes.
     rows = httpx2.get(f"{base}/_requests", timeout=TURN_SECONDS).raise_for_status().json()
@@ -247,7 +247,7 @@ def wait_for(turn_id: uuid.UUID) -> Turn:
     raise TimeoutError(f"turn {turn_id} did not end")
 
 
-def count(report: ReplayReport, *, chat: Chat, counter: TokenCounter) -> None:
+def fill_replay_report(report: ReplayReport, *, chat: Chat, counter: TokenCounter) -> None:
     """Fill the report from the stored rows."""
     for receipt in Receipt.objects.filter(turn__branch__chat=chat).iterator():
         report.calls += 1
@@ -260,23 +260,23 @@ def count(report: ReplayReport, *, chat: Chat, counter: TokenCounter) -> None:
             last - first + 1 for first, last, reason in receipt.left_out if reason != "covered"
         )
         report.over_limit += receipt.prompt_tokens > receipt.budget["limit"]
-        report.unaccounted += unaccounted(receipt)
+        report.unaccounted += count_unaccounted_messages(receipt)
     rows = Compaction.objects.filter(branch__chat=chat)
     report.summaries = rows.filter(kind=Compaction.Kind.SUMMARY, published_at__isnull=False).count()
     report.windows = rows.filter(kind=Compaction.Kind.WINDOW).count()
     refused = [Compaction.Status.REJECTED, Compaction.Status.FAILED]
     report.rejected = rows.filter(status__in=refused).count()
     published = rows.filter(kind=Compaction.Kind.SUMMARY, published_at__isnull=False)
-    report.unsound = sum(not is_sound(row, counter=counter) for row in published)
+    report.unsound = sum(not is_valid_summary(row, counter=counter) for row in published)
 
 
-def is_sound(row: Compaction, *, counter: TokenCounter) -> bool:
+def is_valid_summary(row: Compaction, *, counter: TokenCounter) -> bool:
     """Return True if a published summary passes its check again, with its stored sources."""
     before = row.previous
-    previous, _ = composition.in_force(before, counter=counter)
+    previous, _ = composition.summary_and_window(before, counter=counter)
     after = before.to_seq if before else 0
-    sources = history.on_path(row.branch, after=after, before=row.to_seq + 1)
-    judged = verdict(
+    sources = history.select_path_messages(row.branch, after=after, before=row.to_seq + 1)
+    judged = check_generated_summary(
         row.text,
         sources=history.load_all(
             sources.exclude(seq__in=row.exceptions).order_by("seq"), counter=counter
@@ -285,14 +285,14 @@ def is_sound(row: Compaction, *, counter: TokenCounter) -> bool:
         finish="stop",
         has_tool_calls=False,
         reasoning_only=False,
-        values=resolution.values_of(row.effective_policy),
+        values=resolution.load_policy_values(row.effective_policy),
         counter=counter,
         by_model=row.prompt_version in SUMMARY_VERSIONS,
     )
     return judged.accepted
 
 
-def unaccounted(receipt: Receipt) -> int:
+def count_unaccounted_messages(receipt: Receipt) -> int:
     """Count the messages that the receipt does not name exactly once."""
     named: Counter[int] = Counter(segment[2] for segment in receipt.segments if segment[2])
     for first, last, _ in receipt.left_out:
@@ -301,6 +301,6 @@ def unaccounted(receipt: Receipt) -> int:
     return sum(named[seq] != 1 for seq in every) + sum(seq not in every for seq in named)
 
 
-def stored_messages(chat: Chat) -> int:
+def count_stored_messages(chat: Chat) -> int:
     """Count the messages of the chat."""
     return Message.objects.filter(branch__chat=chat).count()

@@ -16,27 +16,27 @@ import httpx2
 from django.utils import timezone
 
 from chats.compaction import rebuilt as summaries
-from chats.compaction.maintain import maintain
+from chats.compaction.maintain import maintain_chat_context
 from chats.models import Chat, Compaction, Receipt, Turn
-from chats.prompt.as_sent import bodies
-from chats.prompt.rebuilt import rebuilt
-from chats.turns.start import retry, start
+from chats.prompt.as_sent import build_request_bodies
+from chats.prompt.rebuilt import rebuild_request
+from chats.turns.start import retry_turn, start_turn
 from contextpolicy import resolution
-from contextpolicy.engine.segments import text_ref
+from contextpolicy.engine.segments import compute_text_ref
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.presets import SYSTEM
-from contextpolicy.publish import assign, create_policy, new_version
+from contextpolicy.publish import assign_policy, create_policy, create_policy_version
 from replay.matrix import LAYOUTS
 from replay.pipeline import (
     CHAT_MODEL,
     SUMMARISER,
     TURN_SECONDS,
     RecordedTools,
-    ended_turn,
-    on_one_s_own,
-    prepare,
-    replies,
-    tell,
+    build_local_runtime,
+    configure_fake_server,
+    create_replay_chat,
+    format_fake_replies,
+    process_replayed_turn,
 )
 from replay.recordings import RecordedTurn
 
@@ -87,7 +87,7 @@ class Rebuilding:
     faults: list[str] = field(default_factory=list)
 
 
-def combinations(
+def generate_value_combinations(
     *, limit: int, only: Collection[str] = ()
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield the values of all or the given strategies, with each layout, for a model's window."""
@@ -113,54 +113,61 @@ def set_up_models(*, limit: int) -> None:
         )
 
 
-def govern(values: Mapping[str, Any], *, now: datetime) -> None:
+def assign_rebuilding_policy(values: Mapping[str, Any], *, now: datetime) -> None:
     """Apply these values to everyone from now on."""
     told: dict[str, Any] = {"values": values, "actor": SYSTEM, "now": now}
     policy = ContextPolicy.objects.filter(slug="rebuilding").first()
     if policy is not None:
-        new_version(policy=policy, locks=[], note="", **told)
+        create_policy_version(policy=policy, locks=[], note="", **told)
         return
     policy = create_policy(slug="rebuilding", name="Rebuilding", **told)
-    assign(policy=policy, level="instance", actor=SYSTEM, now=now)
+    assign_policy(policy=policy, level="instance", actor=SYSTEM, now=now)
 
 
-def played(turns: Sequence[RecordedTurn], *, base: str, limit: int) -> Rebuilding:
+def rebuild_conversation(turns: Sequence[RecordedTurn], *, base: str, limit: int) -> Rebuilding:
     """Play a conversation in a separate chat, and rebuild each of its requests."""
-    chat = prepare(base=base, limit=limit, now=timezone.now())
+    chat = create_replay_chat(base=base, limit=limit, now=timezone.now())
     names = {call.name for turn in turns for step in turn.steps for call in step.calls}
     tools = RecordedTools(names)
-    runtime = on_one_s_own(tools)
+    runtime = build_local_runtime(tools)
     received: list[str] = []
     for number, turn in enumerate(turns):
         tools.prepare(turn)
         fault = FAULTS[number % len(FAULTS)]
-        tell(base, replies=replies(turn), faults=[{**fault, "model": CHAT_MODEL}] if fault else [])
-        accepted = start(user=chat.owner, chat=chat, text=turn.text, now=timezone.now())
-        ended = ended_turn(accepted.turn.pk, runtime=runtime)
+        configure_fake_server(
+            base,
+            replies=format_fake_replies(turn),
+            faults=[{**fault, "model": CHAT_MODEL}] if fault else [],
+        )
+        accepted = start_turn(user=chat.owner, chat=chat, text=turn.text, now=timezone.now())
+        ended = process_replayed_turn(accepted.turn.pk, runtime=runtime)
         if ended.status == Turn.Status.FAILED and fault:
             tools.prepare(turn)
-            tell(base, replies=replies(turn), faults=[])
-            again = retry(user=chat.owner, turn=ended, now=timezone.now())
-            ended_turn(again.pk, runtime=runtime)
-        maintain(chat_id=chat.pk, counter=runtime.counter, now=timezone.now())
-        received += taken(base)
+            configure_fake_server(base, replies=format_fake_replies(turn), faults=[])
+            again = retry_turn(user=chat.owner, turn=ended, now=timezone.now())
+            process_replayed_turn(again.pk, runtime=runtime)
+        maintain_chat_context(chat_id=chat.pk, counter=runtime.counter, now=timezone.now())
+        received += take_received_hashes(base)
     runtime.drain(1)
-    received += taken(base)
-    return compared(chat, received)
+    received += take_received_hashes(base)
+    return compare_rebuilt_requests(chat, received)
 
 
-def taken(base: str) -> list[str]:
+def take_received_hashes(base: str) -> list[str]:
     """Return the hashes of the bodies that the server received since the last call."""
     rows = httpx2.get(f"{base}/_requests", timeout=TURN_SECONDS).raise_for_status().json()
     httpx2.delete(f"{base}/_requests").raise_for_status()
     return [row["body_sha256"] for row in rows]
 
 
-def compared(chat: Chat, received: Sequence[str]) -> Rebuilding:
+def compare_rebuilt_requests(chat: Chat, received: Sequence[str]) -> Rebuilding:
     """Rebuild every request of a chat, and compare the results with the received ones."""
     found = Rebuilding(received=len(received))
     built: set[str] = set()
-    for name, hashes, fault in (*of_replies(chat, found), *of_summaries(chat, found)):
+    for name, hashes, fault in (
+        *rebuild_reply_calls(chat, found),
+        *rebuild_summary_calls(chat, found),
+    ):
         if fault:
             found.faults.append(f"{name}: {fault}")
         elif not hashes & set(received):
@@ -171,7 +178,7 @@ def compared(chat: Chat, received: Sequence[str]) -> Rebuilding:
     return found
 
 
-def of_replies(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str], str]]:
+def rebuild_reply_calls(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str], str]]:
     """Yield each call for a reply or a state: its name, its possible bodies, and its problem."""
     rows = Receipt.objects.filter(turn__branch__chat=chat).select_related(
         "effective_policy", "turn__branch__chat__owner", "turn__model"
@@ -179,26 +186,31 @@ def of_replies(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str], s
     for row in rows.order_by("created_at"):
         found.replies += row.purpose == "reply"
         found.retries += row.call > 1 and row.step > 0
-        made = rebuilt(row)
+        made = rebuild_request(row)
         found.tools += bool(made.tools)
-        hashes = {text_ref(text) for text in bodies(made, with_images=True)}
+        hashes = {compute_text_ref(text) for text in build_request_bodies(made, with_images=True)}
         known = row.body_sha256
         differs = "its body is not the one that left" if known and known not in hashes else ""
         yield f"{row.purpose} {row}", {known} if known else hashes, made.fault or differs
 
 
-def of_summaries(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str], str]]:
-    """Yield each call for a summary, in the form of `of_replies`."""
+def rebuild_summary_calls(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str], str]]:
+    """Yield each call for a summary, in the form of `rebuild_reply_calls`."""
     rows = Compaction.objects.filter(branch__chat=chat).select_related("effective_policy", "branch")
     for row in rows.exclude(calls=[]):
         found.summaries += 1
         found.parts += len(row.calls) > 1
-        values, model = resolution.values_of(row.effective_policy), summaries.model_of(row)
+        values, model = (
+            resolution.load_policy_values(row.effective_policy),
+            summaries.find_summary_model(row),
+        )
         for number in range(1, len(row.calls) + 1):
-            made = summaries.summary_request_of(row, number=number)
+            made = summaries.rebuild_summary_request(row, number=number)
             most = made.max_output_tokens or values.summary_max_tokens
-            built = summaries.bodies(row, made.messages, max_output_tokens=most, model=model)
-            hashes = {text_ref(text) for text in built}
+            built = summaries.build_summary_bodies(
+                row, made.messages, max_output_tokens=most, model=model
+            )
+            hashes = {compute_text_ref(text) for text in built}
             known = made.body_sha256
             differs = made.reason or ("" if not known or made.body == "same" else made.body_words)
             yield f"call {number} of {row}", {known} if known else hashes, differs

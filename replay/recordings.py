@@ -49,19 +49,19 @@ class RecordedTurn:
         return self
 
 
-def read(path: Path) -> list[RecordedTurn]:
+def load_recording(path: Path) -> list[RecordedTurn]:
     """Read the turns of a recording, each with at least one step. Raises `NotARecording`."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise NotARecording(f"{path} cannot be read: {error}.") from error
     messages = [
-        message_of(line, where=f"{path}, line {number}")
+        parse_recorded_message(line, where=f"{path}, line {number}")
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
     try:
-        turns = turns_of(messages)
+        turns = group_recorded_turns(messages)
     except (KeyError, TypeError) as error:
         raise NotARecording(
             f"{path} has a tool call without an id, or without a function's name and arguments."
@@ -71,7 +71,7 @@ def read(path: Path) -> list[RecordedTurn]:
     return turns
 
 
-def message_of(line: str, *, where: str) -> dict[str, Any]:
+def parse_recorded_message(line: str, *, where: str) -> dict[str, Any]:
     """Parse the message of one line. Raises `NotARecording`."""
     try:
         message = json.loads(line)
@@ -86,7 +86,7 @@ def message_of(line: str, *, where: str) -> dict[str, Any]:
     return found
 
 
-def turns_of(messages: Iterable[dict[str, Any]]) -> list[RecordedTurn]:
+def group_recorded_turns(messages: Iterable[dict[str, Any]]) -> list[RecordedTurn]:
     """Group messages into turns, in order.
 
     Messages before the first user message are left out.
@@ -97,15 +97,15 @@ def turns_of(messages: Iterable[dict[str, Any]]) -> list[RecordedTurn]:
         if role == "user" and content.strip():
             turns.append(RecordedTurn(text=content.replace("\x00", "")))
         elif role == "assistant" and turns:
-            step = RecordedStep(text=content, calls=calls_of(message))
+            step = RecordedStep(text=content, calls=parse_recorded_calls(message))
             if content.strip() or step.calls:
                 turns[-1].steps.append(step)
         elif role == "tool" and turns:
-            answer(turns[-1], call_id=message.get("tool_call_id", ""), result=content)
+            add_call_result(turns[-1], call_id=message.get("tool_call_id", ""), result=content)
     return [turn.ended() for turn in turns]
 
 
-def calls_of(message: dict[str, Any]) -> list[RecordedCall]:
+def parse_recorded_calls(message: dict[str, Any]) -> list[RecordedCall]:
     """Return the tool calls of an assistant message."""
     return [
         RecordedCall(
@@ -117,7 +117,7 @@ def calls_of(message: dict[str, Any]) -> list[RecordedCall]:
     ]
 
 
-def answer(turn: RecordedTurn, *, call_id: str, result: str) -> None:
+def add_call_result(turn: RecordedTurn, *, call_id: str, result: str) -> None:
     """Add a result to the newest unanswered call with its id; a second result is dropped."""
     for step in reversed(turn.steps):
         for call in step.calls:

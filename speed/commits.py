@@ -13,7 +13,7 @@ from django.db import transaction
 
 
 @contextmanager
-def unflushed() -> Iterator[None]:
+def unflushed_transaction() -> Iterator[None]:
     """Open `transaction.atomic` without the wait; within another transaction, that one decides."""
     connection = transaction.get_connection()
     if connection.in_atomic_block or not settings.SPEED:

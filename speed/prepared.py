@@ -83,7 +83,7 @@ def _take_any(value: Any, connection: Any) -> Any:
     return value
 
 
-def plainly(values: Mapping[str, Any]) -> At:
+def inline_values(values: Mapping[str, Any]) -> At:
     """Return a maker that puts the values themselves in place of placeholders."""
 
     def at(name: str, field: "models.Field[Any, Any] | None" = None) -> Any:
@@ -98,7 +98,7 @@ def plainly(values: Mapping[str, Any]) -> At:
 FREE = re.compile("(?<!%)%s")
 
 
-def written_out(sql: str, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
+def inline_parameters(sql: str, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
     """Put texts and numbers into the statement, and return it with the remaining parameters.
 
     SQLite matches a partial index only with constants in the statement. With parameters it would
@@ -124,7 +124,7 @@ class Compiled:
 
     def __init__(self, sql: str, parameters: Sequence[Any], *, vendor: str) -> None:
         if vendor == "sqlite":
-            sql, parameters = written_out(sql, parameters)
+            sql, parameters = inline_parameters(sql, parameters)
         self.sql = sql
         # In SQLite's syntax; Django's cursor would convert it on each run.
         self.native = FREE.sub("?", sql).replace("%%", "%") if vendor == "sqlite" else ""
@@ -257,7 +257,7 @@ class Select(Statement, Generic[Row]):
     def rows(self, **values: Any) -> list[Row]:
         """Return the rows as models."""
         if not settings.SPEED:
-            return list(self.build(plainly(values)))
+            return list(self.build(inline_values(values)))
         connection = connections[DEFAULT_DB_ALIAS]
         known = self.known(connection)
         return cast(RowReader, known.rows).models(known.run(values, connection), connection)
@@ -269,7 +269,7 @@ class Select(Statement, Generic[Row]):
     def tuples(self, **values: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a `values_list` query set."""
         if not settings.SPEED:
-            return [tuple(row) for row in cast(Any, self.build(plainly(values)))]
+            return [tuple(row) for row in cast(Any, self.build(inline_values(values)))]
         connection = connections[DEFAULT_DB_ALIAS]
         known = self.known(connection)
         return cast(RowReader, known.rows).tuples(known.run(values, connection), connection)
@@ -281,7 +281,7 @@ class Lock(Select[Row]):
     def hold(self, **values: Any) -> None:
         """Wait for the rows. Without row locks (SQLite) the transaction itself is the lock."""
         if not settings.SPEED:
-            list(self.build(plainly(values)))
+            list(self.build(inline_values(values)))
         elif connections[DEFAULT_DB_ALIAS].features.has_select_for_update:
             self.tuples(**values)
 
@@ -312,7 +312,7 @@ class Update(Statement):
     def run(self, new: Mapping[str, Any], **where: Any) -> int:
         """Write the new values; return the number of rows."""
         if not settings.SPEED:
-            at = plainly(where)
+            at = inline_values(where)
             return self.build(at).update(**new, **self.computed(at))
         connection = connections[DEFAULT_DB_ALIAS]
         values = {f"new {name}": value for name, value in new.items()} | where
@@ -357,7 +357,7 @@ class Insert(Statement):
         with closing(self.known(connection).run(values, connection)) as cursor:
             if self.made:
                 row.pk = cursor.fetchone()[0]
-        row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS  # noqa: SLF001  # as `save` does
+        row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS  # noqa: SLF001  # as `save_row_fields` does
 
 
 class InsertSome(Insert):
@@ -408,7 +408,7 @@ def _update(model: type[models.Model], fields: tuple[str, ...]) -> Update:
     return Update(lambda at: model._base_manager.filter(pk=at("key")), fields)  # noqa: SLF001  # Django's documented interface
 
 
-def insert(row: models.Model) -> None:
+def insert_row(row: models.Model) -> None:
     """Insert the row like `save(force_insert=True)`, but without signals."""
     _insert(type(row)).run(row)
 
@@ -429,6 +429,6 @@ def insert_all(rows: Sequence[models.Model]) -> None:
         _insert_some(type(some[0]), len(some)).run_all(some)
 
 
-def save(row: models.Model, *fields: str) -> None:
+def save_row_fields(row: models.Model, *fields: str) -> None:
     """Write these fields of a stored row like `save(update_fields=…)`, but without signals."""
     _update(type(row), fields).run({name: getattr(row, name) for name in fields}, key=row.pk)

@@ -20,7 +20,7 @@ from django.conf import settings
 Result = TypeVar("Result")
 
 
-def on_empty_stack(function: Callable[[], Result]) -> Result:
+def run_on_empty_stack(function: Callable[[], Result]) -> Result:
     """Call a function in a new thread and return its result; it must not use the database."""
     if not settings.SPEED:
         return function()

@@ -111,7 +111,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, str]]]:
     """
     tasks: list[tuple[str, dict[str, str]]] = []
     monkeypatch.setattr(
-        queue, "publish", lambda task, arguments, **_: tasks.append((task, arguments))
+        queue, "publish_task", lambda task, arguments, **_: tasks.append((task, arguments))
     )
     return tasks
 

@@ -23,18 +23,18 @@ def test_a_limit_that_is_no_positive_number_names_its_variable(
     monkeypatch.setenv(name, value)
     window = name != "MAX_CHARS_PER_MESSAGE"
     with pytest.raises(env.Misconfigured, match=name):
-        _ = env.history_window() if window else env.positive_int(name, 4000)
+        _ = env.read_history_window() if window else env.read_positive_int(name, 4000)
 
 
 @pytest.mark.requirement("S0.4")
 def test_the_older_name_of_the_window_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TG_HISTORY_WINDOW", "7")
-    assert env.history_window() == 7
+    assert env.read_history_window() == 7
     monkeypatch.setenv("HISTORY_WINDOW", "9")
-    assert env.history_window() == 9
+    assert env.read_history_window() == 9
 
 
 @pytest.mark.requirement("S0.4")
 def test_the_defaults_are_the_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert env.history_window() == 12
-    assert env.positive_int("MAX_CHARS_PER_MESSAGE", 4000) == 4000
+    assert env.read_history_window() == 12
+    assert env.read_positive_int("MAX_CHARS_PER_MESSAGE", 4000) == 4000

@@ -3,14 +3,14 @@
 import uuid
 from datetime import datetime
 
-from chats.compaction.rebuilt import SummaryRequest, beside_the_call_before
+from chats.compaction.rebuilt import SummaryRequest, compare_with_previous_call
 from chats.ground.refusals import NotFound
 from chats.models import Compaction, Receipt
-from chats.prompt.as_sent import AsSent, as_sent
+from chats.prompt.as_sent import AsSent, load_sent_request
 from chats.record import reading
 
 
-def receipt_of(receipt_id: uuid.UUID) -> Receipt:
+def find_any_receipt(receipt_id: uuid.UUID) -> Receipt:
     """Return the receipt of a call in any person's chat. Raises `NotFound`."""
     rows = Receipt.objects.select_related("effective_policy", "turn__branch__chat__owner")
     row = rows.filter(pk=receipt_id).first()
@@ -19,7 +19,7 @@ def receipt_of(receipt_id: uuid.UUID) -> Receipt:
     return row
 
 
-def summary_of(compaction_id: uuid.UUID) -> Compaction:
+def find_any_compaction(compaction_id: uuid.UUID) -> Compaction:
     """Return a compaction of any person's chat. Raises `NotFound`."""
     rows = Compaction.objects.select_related("effective_policy", "branch")
     row = rows.filter(pk=compaction_id).first()
@@ -37,7 +37,7 @@ def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") 
     """
     chat_id = receipt.turn.branch.chat_id
     reading.require_open(chat_id=chat_id, actor=actor, now=now)
-    sent = as_sent(receipt, sees_hidden=True)
+    sent = load_sent_request(receipt, sees_hidden=True)
     reading.note_read(
         chat_id=chat_id,
         call={"receipt": str(receipt.pk)},
@@ -60,7 +60,7 @@ def read_summary_request(
     """
     chat_id = row.branch.chat_id
     reading.require_open(chat_id=chat_id, actor=actor, now=now)
-    found = beside_the_call_before(row, number=number, sees_hidden=True)
+    found = compare_with_previous_call(row, number=number, sees_hidden=True)
     call = {"compaction": str(row.pk)}
     # An incomplete request cannot be a file.
     form = form if found.file else ""

@@ -13,14 +13,20 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
-from chats.compaction.coverage import USABLE, chain, is_true, is_visible, settle
+from chats.compaction.coverage import (
+    USABLE,
+    is_range_on_path,
+    is_true,
+    update_compaction_statuses,
+    walk_summary_chain,
+)
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Branch, Chat, Compaction, Message, Turn
-from chats.record.history import segments
+from chats.record.history import list_path_segments
 from chats.record.idempotency import IdempotentRequest
-from chats.record.locking import chat_to_write_in
+from chats.record.locking import lock_chat_for_writing
 from chats.turns import round_again
-from chats.turns.start import Accepted, accept_message, caused_turn, recall
+from chats.turns.start import Accepted, accept_message, create_turn, replay_request
 from chats.turns.statements import PERSON_LOCK
 from contextpolicy import ledger
 
@@ -71,7 +77,7 @@ class MessageGone(Refusal):
     sentence = gettext_noop("This message was erased, so you cannot branch from it.")
 
 
-def edit(
+def edit_message(
     *,
     user: AbstractBaseUser,
     message: Message,
@@ -88,25 +94,25 @@ def edit(
     chat_id = message.branch.chat_id
     keyed = IdempotentRequest(user=user, route=f"edit:{message.pk}", key=idempotency_key, body=text)
     with transaction.atomic():
-        chat, message = locked(chat_id, message)
+        chat, message = lock_for_branching(chat_id, message)
         known = keyed.find(now=now)
         if known:
-            return recall(known)
-        if not is_own(message):
+            return replay_request(known)
+        if not is_owner_message(message):
             raise NotAUserMessage
         seq = message.seq or 1
-        open_branch(chat, at=message, fork_seq=seq - 1, cause="edit", user=user, now=now)
+        fork_branch(chat, at=message, fork_seq=seq - 1, cause="edit", user=user, now=now)
         made, turn = accept_message(user=user, chat=chat, text=text, now=now, api_key=api_key)
         keyed.remember(result={"message": str(made.pk), "turn": str(turn.pk)}, now=now)
     return Accepted(message=made, turn=turn, repeated=False)
 
 
-def is_own(message: Message) -> bool:
+def is_owner_message(message: Message) -> bool:
     """Return True if the chat's owner wrote the message themselves, not as a team member."""
     return message.role == Message.Role.USER and message.speaker is None
 
 
-def regenerate(
+def regenerate_reply(
     *, user: AbstractBaseUser, message: Message, now: datetime, play_on: bool = False
 ) -> Turn:
     """Request another reply and return its turn. Raises the same as `regenerate_once`."""
@@ -135,13 +141,13 @@ def regenerate_once(
         key=idempotency_key,
         body="play on" if play_on else "",
     )
-    chat, message = locked(message.branch.chat_id, message)
+    chat, message = lock_for_branching(message.branch.chat_id, message)
     known = keyed.find(now=now)
     if known:
-        return recall(known)
+        return replay_request(known)
     if message.role != Message.Role.ASSISTANT or message.turn is None:
         raise NotAReply
-    question, cause = asked(message, turn=message.turn)
+    question, cause = find_reply_question(message, turn=message.turn)
     is_agent = message.turn.agent_id is not None
     # User messages that the turn accepted later stay before the new reply.
     own = message.turn.messages.filter(seq__isnull=False).exclude(role=Message.Role.USER)
@@ -149,17 +155,19 @@ def regenerate_once(
     # An agent's question is its round's opening, which may be on a parent branch.
     at = message if is_agent or question is None else question
     fork_seq = (question.seq if question and not is_agent else None) or (first.seq or 1) - 1
-    branch = open_branch(chat, at=at, fork_seq=fork_seq, cause="regenerate", user=user, now=now)
+    branch = fork_branch(chat, at=at, fork_seq=fork_seq, cause="regenerate", user=user, now=now)
     actor = f"user:{user.pk}"
-    taken = round_again.again(message.turn, branch=branch, play_on=play_on, actor=actor, now=now)
-    turn = caused_turn(
+    taken = round_again.open_regeneration_round(
+        message.turn, branch=branch, play_on=play_on, actor=actor, now=now
+    )
+    turn = create_turn(
         user=user, chat=chat, branch_id=branch.pk, cause=cause | taken, now=now, api_key=api_key
     )
     keyed.remember(result={"message": str(message.pk), "turn": str(turn.pk)}, now=now)
     return Accepted(message=message, turn=turn, repeated=False)
 
 
-def asked(message: Message, *, turn: Turn) -> tuple[Message | None, dict[str, Any]]:
+def find_reply_question(message: Message, *, turn: Turn) -> tuple[Message | None, dict[str, Any]]:
     """Return the newest user message of the turn before this reply, and the cause of a new turn.
 
     A continuation has no message: its cause is the turn whose reply it continues.
@@ -172,13 +180,13 @@ def asked(message: Message, *, turn: Turn) -> tuple[Message | None, dict[str, An
 
 
 @transaction.atomic
-def branch_from(*, user: AbstractBaseUser, message: Message, now: datetime) -> Branch:
+def branch_from_message(*, user: AbstractBaseUser, message: Message, now: datetime) -> Branch:
     """Continue from a message in a new branch, which becomes the active one.
 
     Raises `StillWaiting`, `MessageGone` and `TooManyBranches`.
     """
-    chat, message = locked(message.branch.chat_id, message)
-    return open_branch(
+    chat, message = lock_for_branching(message.branch.chat_id, message)
+    return fork_branch(
         chat, at=message, fork_seq=message.seq or 0, cause="branch", user=user, now=now
     )
 
@@ -188,25 +196,27 @@ def choose_branch(
     *, user: AbstractBaseUser, chat: Chat, branch_id: uuid.UUID, now: datetime
 ) -> Branch:
     """Switch to another branch of the chat. Raises `NotFound`."""
-    chat = chat_to_write_in(chat.pk)
+    chat = lock_chat_for_writing(chat.pk)
     branch = Branch.objects.filter(pk=branch_id, chat=chat).first()
     if branch is None:
         raise NotFound
     if chat.active_branch_id != branch.pk:
         chat.active_branch = branch
         chat.save(update_fields=["active_branch"])
-        tell("branch.chosen", branch=branch, cause="chosen", actor=f"user:{user.pk}", now=now)
+        record_branch_event(
+            "branch.chosen", branch=branch, cause="chosen", actor=f"user:{user.pk}", now=now
+        )
     return branch
 
 
-def locked(chat_id: uuid.UUID, message: Message) -> tuple[Chat, Message]:
+def lock_for_branching(chat_id: uuid.UUID, message: Message) -> tuple[Chat, Message]:
     """Lock the message's chat and its owner, and return chat and message as they are now.
 
     A new branch is recorded in the ledger before its message is accepted, which counts the owner's
     replies. The owner is therefore locked before the ledger, as everywhere. Raises `StillWaiting`
     and `MessageGone`.
     """
-    chat = chat_to_write_in(chat_id)
+    chat = lock_chat_for_writing(chat_id)
     PERSON_LOCK.hold(owner=chat.owner_id)
     rows = Message.objects.select_related("branch", "turn__trigger", "turn__continues")
     message = rows.get(pk=message.pk)
@@ -217,7 +227,7 @@ def locked(chat_id: uuid.UUID, message: Message) -> tuple[Chat, Message]:
     return chat, message
 
 
-def open_branch(
+def fork_branch(
     chat: Chat, *, at: Message, fork_seq: int, cause: str, user: AbstractBaseUser, now: datetime
 ) -> Branch:
     """Create a branch that shares the path of `at` up to `fork_seq`, and activate it.
@@ -226,7 +236,7 @@ def open_branch(
     """
     if Branch.objects.filter(chat=chat).count() >= BRANCHES_PER_CHAT:
         raise TooManyBranches(limit=BRANCHES_PER_CHAT)
-    parent = parent_of(at.branch, fork_seq=fork_seq)
+    parent = find_parent_branch(at.branch, fork_seq=fork_seq)
     known = chat.active_branch
     branch = Branch.objects.create(
         chat=chat,
@@ -242,17 +252,19 @@ def open_branch(
     inherit_compaction(branch, nearest=[row for row in (known, at.branch, parent) if row])
     chat.active_branch = branch
     chat.save(update_fields=["active_branch"])
-    tell("branch.created", branch=branch, cause=cause, actor=f"user:{user.pk}", now=now)
+    record_branch_event(
+        "branch.created", branch=branch, cause=cause, actor=f"user:{user.pk}", now=now
+    )
     return branch
 
 
 def inherit_compaction(branch: Branch, *, nearest: list[Branch]) -> None:
     """Give a new branch the newest compaction that applies to its path."""
-    start_from = newest_visible(branch, nearest=nearest)
+    start_from = find_inheritable_compaction(branch, nearest=nearest)
     if start_from is not None:
         branch.active_compaction = start_from
         branch.save(update_fields=["active_compaction"])
-        settle(start_from)
+        update_compaction_statuses(start_from)
 
 
 def open_empty_branch(
@@ -271,11 +283,11 @@ def open_empty_branch(
     )
     chat.active_branch = branch
     chat.save(update_fields=["active_branch"])
-    tell("branch.created", branch=branch, cause=cause, actor=actor, now=now)
+    record_branch_event("branch.created", branch=branch, cause=cause, actor=actor, now=now)
     return branch
 
 
-def parent_of(branch: Branch, *, fork_seq: int) -> Branch:
+def find_parent_branch(branch: Branch, *, fork_seq: int) -> Branch:
     """Return the nearest branch on the path that contains the message at `fork_seq`."""
     node = branch
     while node.parent is not None and fork_seq <= node.fork_seq:
@@ -283,7 +295,7 @@ def parent_of(branch: Branch, *, fork_seq: int) -> Branch:
     return node
 
 
-def newest_visible(branch: Branch, *, nearest: list[Branch]) -> Compaction | None:
+def find_inheritable_compaction(branch: Branch, *, nearest: list[Branch]) -> Compaction | None:
     """Return the newest compaction that covers only messages on the branch's path.
 
     The search starts at the active compactions of the branches it came from. A window is considered
@@ -294,17 +306,23 @@ def newest_visible(branch: Branch, *, nearest: list[Branch]) -> Compaction | Non
         active = source.active_compaction
         if active is None:
             continue
-        if active.kind == Compaction.Kind.WINDOW and is_visible(active, branch):
+        if active.kind == Compaction.Kind.WINDOW and is_range_on_path(active, branch):
             base = active.base
             if base is None or is_true(base, branch):
                 found.append(active)
-        found += [row for row in chain(active) if row.status in USABLE and is_true(row, branch)][:1]
+        found += [
+            row
+            for row in walk_summary_chain(active)
+            if row.status in USABLE and is_true(row, branch)
+        ][:1]
     return max(found, key=lambda row: row.to_seq, default=None)
 
 
-def tell(event: str, *, branch: Branch, cause: str, actor: str, now: datetime) -> None:
+def record_branch_event(
+    event: str, *, branch: Branch, cause: str, actor: str, now: datetime
+) -> None:
     """Record in the ledger where a branch starts, and with which compaction."""
-    ledger.record(
+    ledger.record_event(
         event,
         actor=actor,
         now=now,
@@ -315,6 +333,6 @@ def tell(event: str, *, branch: Branch, cause: str, actor: str, now: datetime) -
             "fork_seq": branch.fork_seq,
             "cause": cause,
             "compaction": str(branch.active_compaction_id or ""),
-            "depth": len(segments(branch)),
+            "depth": len(list_path_segments(branch)),
         },
     )

@@ -16,7 +16,7 @@ from django.db.models.functions import Cast
 from redis import Redis
 from redis.exceptions import RedisError
 
-from chats.compaction.coverage import branches_of, contains
+from chats.compaction.coverage import is_message_on_path, load_locked_branches
 from chats.ground import live
 from chats.memory import archive, preferences
 from chats.memory.clearing import clear_index
@@ -36,8 +36,8 @@ from chats.models import (
 )
 from chats.record import idempotency, imports, receipts, states
 from chats.record.erasure_marks import ErasureMarks
-from chats.rendering.spoken import texts_shown
-from chats.rendering.store import digest_of
+from chats.rendering.spoken import list_rendered_texts
+from chats.rendering.store import compute_rendering_digest
 
 logger = logging.getLogger(__name__)
 # Rows read at once while a whole chat is searched for copies.
@@ -47,12 +47,17 @@ PAGE = 500
 def erase_renderings(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the stored HTML of the message, and of summaries and their lines."""
     del marks
-    texts = {*texts_shown(message), *(text for row in summaries for text in texts_of(row))}
-    found = Rendering.objects.filter(digest__in=[digest_of(text) for text in texts if text])
+    texts = {
+        *list_rendered_texts(message),
+        *(text for row in summaries for text in iter_summary_texts(row)),
+    }
+    found = Rendering.objects.filter(
+        digest__in=[compute_rendering_digest(text) for text in texts if text]
+    )
     return found.delete()[0]
 
 
-def texts_of(row: Compaction) -> Iterator[str]:
+def iter_summary_texts(row: Compaction) -> Iterator[str]:
     """Yield the text of a summary and of each of its lines."""
     yield row.text
     for section in row.sections:
@@ -70,7 +75,7 @@ def erase_prompt_texts(message: Message, summaries: list[Compaction], marks: Era
     if not ids:
         return 0
     rows = Receipt.objects.filter(Q(compaction__in=ids) | Q(compaction__base__in=ids))
-    return receipts.without(rows, gone=is_summary, marks=marks)[1]
+    return receipts.mark_erased_receipts(rows, gone=is_summary, marks=marks)[1]
 
 
 def erase_in_receipts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
@@ -83,7 +88,9 @@ def erase_in_receipts(message: Message, summaries: list[Compaction], marks: Eras
     rows = Receipt.objects.filter(turn__branch__chat=message.branch.chat_id)
     # Filtered by the database: most of a chat's receipts never contained a given message.
     rows = rows.annotate(said=Cast("segments", TextField())).filter(said__contains=pk)
-    return receipts.without(rows, gone=lambda segment: segment[1] == pk, marks=marks)[0]
+    return receipts.mark_erased_receipts(rows, gone=lambda segment: segment[1] == pk, marks=marks)[
+        0
+    ]
 
 
 def is_summary(segment: receipts.Segment) -> bool:
@@ -111,7 +118,7 @@ def forget_references(rows: QuerySet[TurnReference], *, marks: ErasureMarks) -> 
     """Delete retrieved context and its prompt texts. Return the number of prompts."""
     turns = set(rows.values_list("turn", flat=True))
     had = Receipt.objects.filter(turn__in=turns)
-    marked, _ = receipts.without(had, gone=is_references, marks=marks)
+    marked, _ = receipts.mark_erased_receipts(had, gone=is_references, marks=marks)
     rows.delete()
     return marked
 
@@ -120,7 +127,7 @@ def forget_requests(message: Message, summaries: list[Compaction], marks: Erasur
     """Delete body hashes of the request that contained the message."""
     del summaries
     of_programs = idempotency.forget_of_programs(chat_id=message.branch.chat_id)
-    return of_programs + idempotency.forget(
+    return of_programs + idempotency.delete_request_hashes(
         messages=[message.pk], chat_id=None, answers_of=message.branch.chat_id, now=marks.now
     )
 
@@ -156,7 +163,7 @@ def forget_frames(turn_ids: Collection[uuid.UUID]) -> int:
 
     If the bus is unavailable, frames expire one minute after the end of their turn.
     """
-    keys = [live.turn_key(turn_id) for turn_id in turn_ids]
+    keys = [live.build_turn_key(turn_id) for turn_id in turn_ids]
     if keys:
         transaction.on_commit(partial(forget_keys, keys))
     return len(keys)
@@ -177,7 +184,9 @@ def forget_keys(keys: Sequence[str]) -> None:
 def erase_search_texts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the search texts and vectors of the message and its summaries."""
     del marks
-    forgotten = archive.forget([message.pk], summaries=[row.pk for row in summaries])
+    forgotten = archive.remove_indexed_messages(
+        [message.pk], summaries=[row.pk for row in summaries]
+    )
     if forgotten:
         transaction.on_commit(clear_index)
     return forgotten
@@ -193,7 +202,11 @@ def erase_states(message: Message, summaries: list[Compaction], marks: ErasureMa
     if message.seq is None:
         return 0
     seq, erased = message.seq, 0
-    branches = [branch for branch in branches_of(message.branch.chat) if contains(branch, message)]
+    branches = [
+        branch
+        for branch in load_locked_branches(message.branch.chat)
+        if is_message_on_path(branch, message)
+    ]
     for branch in branches:
         erased += clear_states(branch, seq=seq, marks=marks)
     told = Receipt.objects.filter(turn__branch__in=branches)
@@ -201,13 +214,13 @@ def erase_states(message: Message, summaries: list[Compaction], marks: ErasureMa
     # A text sent before the message existed cannot contain it.
     older = {
         segment[5]
-        for receipt in receipts.parts_of(told.filter(last_seq__lt=seq))
+        for receipt in receipts.iter_erasable_receipts(told.filter(last_seq__lt=seq))
         for segment in receipt.segments
     }
     newer = told.filter(last_seq__gte=seq)
     return (
         erased
-        + receipts.without(
+        + receipts.mark_erased_receipts(
             newer, gone=lambda segment: is_state(segment) and segment[5] not in older, marks=marks
         )[1]
     )
@@ -227,8 +240,8 @@ def clear_states(branch: Branch, *, seq: int, marks: ErasureMarks) -> int:
             row.save(update_fields=["values", "origins"])
             cleared += 1
     if cleared:
-        base = states.newest(branch)
-        states.append(
+        base = states.find_newest_state(branch)
+        states.append_state_version(
             branch_id=branch.pk,
             base=base,
             kind=ChatState.Kind.ERASED,
@@ -277,7 +290,7 @@ def erase_of_person(
     rows = rows.filter(wanted)
     named = {
         (segment[5], segment[1])
-        for receipt in receipts.parts_of(rows)
+        for receipt in receipts.iter_erasable_receipts(rows)
         for segment in receipt.segments
         if segment[0] == "tail" and segment[1] in labels and segment[5]
     }
@@ -287,7 +300,9 @@ def erase_of_person(
         for row in PromptText.objects.filter(digest__in=told[start : start + PAGE]):
             if any(text in row.text for text in texts):
                 gone.add(row.digest)
-    return receipts.without(rows, gone=lambda segment: segment[5] in gone, marks=marks)[1]
+    return receipts.mark_erased_receipts(
+        rows, gone=lambda segment: segment[5] in gone, marks=marks
+    )[1]
 
 
 def erase_images(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
@@ -299,7 +314,7 @@ def erase_images(message: Message, summaries: list[Compaction], marks: ErasureMa
 def erase_import_files(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete files that may contain the message, if its chat was imported."""
     del summaries
-    return imports.let_go(message.branch.chat, now=marks.now)
+    return imports.release_import_files(message.branch.chat, now=marks.now)
 
 
 # Each deletes its copies of a message and of summaries made from it, and returns the number of
@@ -325,9 +340,14 @@ def erase_all_renderings(chat: Chat) -> int:
     """Delete the stored HTML of a chat's messages and summaries."""
     erased = 0
     rows = Message.objects.filter(branch__chat=chat).iterator(chunk_size=PAGE)
-    texts = [digest_of(text) for row in rows for text in texts_shown(row)]
+    texts = [compute_rendering_digest(text) for row in rows for text in list_rendered_texts(row)]
     summaries = Compaction.objects.filter(branch__chat=chat)
-    texts += [digest_of(text) for row in summaries for text in texts_of(row) if text]
+    texts += [
+        compute_rendering_digest(text)
+        for row in summaries
+        for text in iter_summary_texts(row)
+        if text
+    ]
     for start in range(0, len(texts), PAGE):
         found = Rendering.objects.filter(digest__in=texts[start : start + PAGE])
         erased += found.delete()[0]
@@ -340,7 +360,7 @@ def erase_all_prompt_texts(chat: Chat, *, marks: ErasureMarks) -> int:
     The policy's texts do not belong to the chat and stay.
     """
     rows = Receipt.objects.filter(turn__branch__chat=chat)
-    return receipts.without(rows, gone=receipts.is_of_one_chat, marks=marks)[1]
+    return receipts.mark_erased_receipts(rows, gone=receipts.is_of_one_chat, marks=marks)[1]
 
 
 def forget_all_requests(chat: Chat, *, marks: ErasureMarks) -> int:
@@ -353,7 +373,9 @@ def forget_all_requests(chat: Chat, *, marks: ErasureMarks) -> int:
     ids = list(new.values_list("pk", flat=True))
     pages = [ids[start : start + PAGE] for start in range(0, len(ids), PAGE)] or [[]]
     return sum(
-        idempotency.forget(messages=page, chat_id=chat.pk, answers_of=chat.pk, now=marks.now)
+        idempotency.delete_request_hashes(
+            messages=page, chat_id=chat.pk, answers_of=chat.pk, now=marks.now
+        )
         for page in pages
     )
 

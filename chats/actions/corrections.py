@@ -19,7 +19,11 @@ from chats.prompt import model_choice
 from chats.record import states
 from chats.record.states import Kept, StateChanged
 from contextpolicy import ledger
-from contextpolicy.engine.strategies.entity_state import LARGEST_STATE, size_of, state_faults
+from contextpolicy.engine.strategies.entity_state import (
+    LARGEST_STATE,
+    find_state_faults,
+    measure_state_size,
+)
 
 
 class NoStateKept(Refusal):
@@ -74,21 +78,21 @@ class ChatKept:
     branch: Branch
 
 
-def state_in(*, chat: Chat) -> ChatKept:
+def load_chat_state(*, chat: Chat) -> ChatKept:
     """Return the state of the chat's active branch.
 
-    Raises `NoStateKept`, and the refusals of `model_choice.choose`.
+    Raises `NoStateKept`, and the refusals of `model_choice.choose_chat_model`.
     """
-    choice = model_choice.choose(chat=chat)
+    choice = model_choice.choose_chat_model(chat=chat)
     branch = Branch.objects.select_related("parent").get(pk=cast(uuid.UUID, chat.active_branch_id))
-    kept = states.kept_on(branch, values=choice.values)
+    kept = states.load_stored_state(branch, values=choice.values)
     if kept is None:
         raise NoStateKept(policy=choice.effective.label)
     return ChatKept(policy=choice.effective.label, kept=kept, branch=branch)
 
 
 @transaction.atomic
-def correct(
+def edit_state(
     *,
     chat: Chat,
     user: AbstractBaseUser,
@@ -102,56 +106,59 @@ def correct(
     Other fields stay unchanged.
 
     Raises `StateChanged` unless `version` is the active one, `StateInvalid`, `StateTooLarge`, and
-    the refusals of `state_in`.
+    the refusals of `load_chat_state`.
     """
-    found = state_in(chat=chat)
-    check_version(found, version)
+    found = load_chat_state(chat=chat)
+    check_state_version(found, version)
     old = found.kept.values
     new = {name: value for name, value in {**old, **values}.items() if name not in removed}
     check_values(new, schema=found.kept.schema)
     if new == old:
         return found
-    return changed(found, user=user, kind=ChatState.Kind.CORRECTED, values=new, now=now)
+    return save_state_version(found, user=user, kind=ChatState.Kind.CORRECTED, values=new, now=now)
 
 
 @transaction.atomic
-def reset(*, chat: Chat, user: AbstractBaseUser, version: int, now: datetime) -> ChatKept:
-    """Empty the state. Raises `StateChanged` and the refusals of `state_in`."""
-    found = state_in(chat=chat)
-    check_version(found, version)
+def reset_state(*, chat: Chat, user: AbstractBaseUser, version: int, now: datetime) -> ChatKept:
+    """Empty the state. Raises `StateChanged` and the refusals of `load_chat_state`."""
+    found = load_chat_state(chat=chat)
+    check_state_version(found, version)
     if not found.kept.values:
         return found
-    return changed(found, user=user, kind=ChatState.Kind.RESET, values={}, now=now)
+    return save_state_version(found, user=user, kind=ChatState.Kind.RESET, values={}, now=now)
 
 
 @transaction.atomic
-def restore(
+def restore_state(
     *, chat: Chat, user: AbstractBaseUser, version: int, to: int, now: datetime
 ) -> ChatKept:
     """Restore the values of an older version, as a new version.
 
     `version` is the active version that the person has seen. Raises `StateChanged`,
-    `NoSuchStateVersion`, `StateInvalid` if the schema has changed, and the refusals of `state_in`.
+    `NoSuchStateVersion`, `StateInvalid` if the schema has changed, and the refusals of
+    `load_chat_state`.
     """
-    found = state_in(chat=chat)
-    check_version(found, version)
-    known = states.history_of(found.branch)
+    found = load_chat_state(chat=chat)
+    check_state_version(found, version)
+    known = states.list_state_versions(found.branch)
     old = next((one.row for one in known if one.row.version == to), None)
     if old is None:
         raise NoSuchStateVersion(version=to)
     check_values(old.values, schema=found.kept.schema)
     if old.values == found.kept.values:
         return found
-    return changed(found, user=user, kind=ChatState.Kind.RESTORED, values=old.values, now=now)
+    return save_state_version(
+        found, user=user, kind=ChatState.Kind.RESTORED, values=old.values, now=now
+    )
 
 
-def history(*, chat: Chat) -> tuple[ChatKept, list[states.Version]]:
-    """Return the state and its versions, newest first. Raises the refusals of `state_in`."""
-    found = state_in(chat=chat)
-    return found, states.history_of(found.branch)
+def list_state_history(*, chat: Chat) -> tuple[ChatKept, list[states.Version]]:
+    """Return the state and its versions, newest first. Raises the refusals of `load_chat_state`."""
+    found = load_chat_state(chat=chat)
+    return found, states.list_state_versions(found.branch)
 
 
-def check_version(found: ChatKept, version: int) -> None:
+def check_state_version(found: ChatKept, version: int) -> None:
     """Raise `StateChanged` unless the person has seen the active version."""
     if version != found.kept.version:
         raise StateChanged(version=found.kept.version)
@@ -159,14 +166,14 @@ def check_version(found: ChatKept, version: int) -> None:
 
 def check_values(values: Mapping[str, Any], *, schema: Mapping[str, Any]) -> None:
     """Raise `StateTooLarge` or `StateInvalid` for invalid values."""
-    size = size_of(values)
+    size = measure_state_size(values)
     if size > LARGEST_STATE:
         raise StateTooLarge(size=size, limit=LARGEST_STATE)
-    if faults := state_faults(values, schema=schema):
+    if faults := find_state_faults(values, schema=schema):
         raise StateInvalid(fault=faults[0])
 
 
-def changed(
+def save_state_version(
     found: ChatKept, *, user: AbstractBaseUser, kind: str, values: Mapping[str, Any], now: datetime
 ) -> ChatKept:
     """Write the next version and record it in the ledger.
@@ -174,12 +181,12 @@ def changed(
     The ledger gets field names that the policy declares, never values.
     """
     before = found.kept.values
-    row = states.append(
+    row = states.append_state_version(
         branch_id=found.branch.pk,
         base=found.kept.row,
         kind=kind,
         values=values,
-        to_seq=seen_to(found),
+        to_seq=find_edit_position(found),
         now=now,
         corrected_by_id=user.pk,
     )
@@ -188,7 +195,7 @@ def changed(
         for name in found.kept.declared
         if (name in before, before.get(name)) != (name in values, values.get(name))
     ]
-    ledger.record(
+    ledger.record_event(
         f"state.{kind}",
         actor=f"user:{user.pk}",
         now=now,
@@ -200,7 +207,7 @@ def changed(
     )
 
 
-def seen_to(found: ChatKept) -> int:
+def find_edit_position(found: ChatKept) -> int:
     """Return up to which message an edit applies: all but those a running turn may still read.
 
     An extraction that read them again could undo the person's edit.

@@ -43,7 +43,7 @@ def delete_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
             "messages": Message.objects.filter(branch__chat=chat).count(),
             "erase_at": until.isoformat(),
         }
-        ledger.record("chat.deleted", actor=actor, now=now, chat_id=chat.pk, data=data)
+        ledger.record_event("chat.deleted", actor=actor, now=now, chat_id=chat.pk, data=data)
         if chat.temporary:
             queue.enqueue(queue.ERASE_CHAT, chat_id=chat.pk)
     chat.refresh_from_db()
@@ -62,8 +62,8 @@ def restore_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
         raise CannotComeBack
     deleted = Chat.objects.filter(pk=chat.pk, deleted_at__isnull=False)
     if deleted.update(deleted_at=None, erase_at=None):
-        ledger.record("chat.restored", actor=actor, now=now, chat_id=chat.pk)
-        holds.withdraw(ErasureWish.objects.filter(chat=chat), now=now)
+        ledger.record_event("chat.restored", actor=actor, now=now, chat_id=chat.pk)
+        holds.cancel_pending_erasures(ErasureWish.objects.filter(chat=chat), now=now)
     chat.refresh_from_db()
     return chat
 

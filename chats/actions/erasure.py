@@ -18,9 +18,14 @@ from django.utils.translation import gettext_noop
 
 from chats.actions import copies
 from chats.actions.deletion import delete_chat
-from chats.compaction.coverage import branches_of, contains, made_of, withdraw
+from chats.compaction.coverage import (
+    is_message_on_path,
+    list_covering_summaries,
+    load_locked_branches,
+    retire_covering_summaries,
+)
 from chats.ground.refusals import Refusal
-from chats.ground.seals import commitment_of, new_salt
+from chats.ground.seals import compute_iterable_commitment, new_salt
 from chats.memory import archive
 from chats.memory.clearing import clear_index, truncate_log
 from chats.models import (
@@ -37,13 +42,13 @@ from chats.models import (
 from chats.models.turns import UNFINISHED
 from chats.record import holds, imports, messages
 from chats.record.erasure_marks import ErasureMarks
-from chats.record.expiry import expired
+from chats.record.expiry import select_expired_chats
 from chats.record.holds import UnderHold
-from chats.record.locking import chat_to_erase_in
+from chats.record.locking import lock_chat_for_erasure
 from chats.record.messages import Proof
-from chats.record.quotes import Quote, quotes_of
+from chats.record.quotes import Quote, find_quotes
 from chats.turns import titles
-from chats.turns.start import title_from
+from chats.turns.start import derive_title
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 
@@ -101,9 +106,9 @@ def erase_message(
     rows: list[Message] = []
     try:
         with transaction.atomic():
-            chat = chat_to_erase_in(message.branch.chat_id)
+            chat = lock_chat_for_erasure(message.branch.chat_id)
             message = Message.objects.select_related("branch").get(pk=message.pk)
-            quotes = quoting(message)
+            quotes = list_quotes(message)
             chosen = [quote.message for quote in quotes if with_quotes or quote.message.pk in also]
             left = [quote for quote in quotes if quote.message not in chosen]
             rows = chosen if message.erased_at else [message, *chosen]
@@ -114,7 +119,9 @@ def erase_message(
                 more: dict[str, object] = {"quotes": str(message.pk)}
                 if row is message:
                     more = {"quoted_by": [str(quote.message.pk) for quote in left]}
-                proofs[row] = take_words(row, chat=chat, by=f"user:{user.pk}", now=now, more=more)
+                proofs[row] = erase_locked_message(
+                    row, chat=chat, by=f"user:{user.pk}", now=now, more=more
+                )
     except UnderHold:
         with transaction.atomic():
             for row in rows:
@@ -123,7 +130,7 @@ def erase_message(
     return Erased(message, left, proofs)
 
 
-def quoting(message: Message) -> list[Quote]:
+def list_quotes(message: Message) -> list[Quote]:
     """Return messages that quote this one.
 
     For an erased one, those named in its certificate.
@@ -131,7 +138,7 @@ def quoting(message: Message) -> list[Quote]:
     Only those that are not erased themselves.
     """
     if message.erased_at is None:
-        return quotes_of(message)
+        return find_quotes(message)
     certificates = AuditEvent.objects.filter(
         scope=f"chat:{message.branch.chat_id}",
         type="message.erased",
@@ -142,23 +149,27 @@ def quoting(message: Message) -> list[Quote]:
     return [Quote(row, words="") for row in rows.order_by("accepted")]
 
 
-def take_words(
+def erase_locked_message(
     message: Message, *, chat: Chat, by: str, now: datetime, more: Mapping[str, object]
 ) -> Proof:
     """Erase one message of a locked chat with all copies, and certify it. Raises `UnderHold`."""
-    holds.check_free(owner_id=chat.owner_id, chats=[chat.pk], now=now)
+    holds.check_legal_hold(owner_id=chat.owner_id, chats=[chat.pk], now=now)
     marks = ErasureMarks(now)
     text = message.text
-    withdrawn, changed = withdraw(message, chat=chat, reason="message_erased", now=now, actor=by)
+    withdrawn, changed = retire_covering_summaries(
+        message, chat=chat, reason="message_erased", now=now, actor=by
+    )
     raise_revision(message, chat=chat, already=changed)
-    summaries = made_of(message, branches=branches_of(chat)) if message.seq else []
+    summaries = (
+        list_covering_summaries(message, branches=load_locked_branches(chat)) if message.seq else []
+    )
     counted = {name: reach(message, summaries, marks) for name, reach in copies.COPIES.items()}
-    blank(summaries, now=now)
+    clear_summary_texts(summaries, now=now)
     counted["title"] = forget_title(chat, message=message, text=text)
-    proof = messages.erase(message, now=now)
+    proof = messages.erase_message_content(message, now=now)
     marked = marks.take(chat.pk)
     marks.record(actor=by, erased="message", source=message.pk)
-    certify(
+    record_certificate(
         "message.erased",
         chat_id=chat.pk,
         actor=by,
@@ -181,8 +192,8 @@ def take_words(
 
 def raise_revision(message: Message, *, chat: Chat, already: list[Branch]) -> None:
     """Increase the revision of each branch with the message, unless already done."""
-    for branch in branches_of(chat):
-        has_it = branch.pk == message.branch_id or contains(branch, message)
+    for branch in load_locked_branches(chat):
+        has_it = branch.pk == message.branch_id or is_message_on_path(branch, message)
         if branch not in already and has_it:
             branch.context_revision += 1
             branch.save(update_fields=["context_revision"])
@@ -219,7 +230,7 @@ def check_chat_over(chat: Chat) -> None:
     check_not_referred(TurnReference.objects.filter(message__branch__chat=chat))
 
 
-def blank(rows: Iterable[Compaction], *, now: datetime) -> None:
+def clear_summary_texts(rows: Iterable[Compaction], *, now: datetime) -> None:
     """Delete the text of summaries and the salt of their commitments. Numbers stay."""
     Compaction.objects.filter(pk__in=[row.pk for row in rows]).update(
         text="",
@@ -237,8 +248,8 @@ def blank(rows: Iterable[Compaction], *, now: datetime) -> None:
 
 def forget_title(chat: Chat, *, message: Message, text: str) -> int:
     """Clear a title that was made from the message, from its first words or by a model."""
-    is_first_words = bool(text.strip()) and chat.title == title_from(text)
-    if not is_first_words and not (chat.titled_by_model and titles.was_read(message)):
+    is_first_words = bool(text.strip()) and chat.title == derive_title(text)
+    if not is_first_words and not (chat.titled_by_model and titles.is_title_source(message)):
         return 0
     return Chat.objects.filter(pk=chat.pk).update(title="", titled_by_model=False)
 
@@ -253,7 +264,7 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
     by = f"user:{user.pk}"
     try:
         with transaction.atomic():
-            return erase_locked(chat_to_erase_in(chat.pk), by=by, reason="asked", now=now)
+            return erase_locked_chat(lock_chat_for_erasure(chat.pk), by=by, reason="asked", now=now)
     except UnderHold:
         with transaction.atomic():
             holds.keep_wish(owner_id=int(user.pk), chat=chat, now=now)
@@ -271,15 +282,15 @@ def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
     """
     left = (Chat.DoesNotExist, StillAnswering, StillReferred, UnderHold)
     with suppress(*left), transaction.atomic():
-        chat = chat_to_erase_in(chat_id)
-        if expired(now=now).filter(pk=chat_id).exists():
+        chat = lock_chat_for_erasure(chat_id)
+        if select_expired_chats(now=now).filter(pk=chat_id).exists():
             reason = "temporary" if chat.temporary else "deleted"
-            erase_locked(chat, by="system", reason=reason, now=now)
+            erase_locked_chat(chat, by="system", reason=reason, now=now)
             return True
     return False
 
 
-def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime, **more: object) -> Proof:
+def erase_locked_chat(chat: Chat, *, by: str, reason: str, now: datetime, **more: object) -> Proof:
     """Erase a locked chat and certify it.
 
     `more` is added to the certificate.
@@ -287,7 +298,7 @@ def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime, **more: obj
     Raises `StillAnswering`, `StillReferred` and `UnderHold`.
     """
     check_chat_over(chat)
-    holds.check_free(owner_id=chat.owner_id, chats=[chat.pk], now=now)
+    holds.check_legal_hold(owner_id=chat.owner_id, chats=[chat.pk], now=now)
     chat_id, marks = chat.pk, ErasureMarks(now)
     counted = {
         "messages": Message.objects.filter(branch__chat=chat).count(),
@@ -298,15 +309,15 @@ def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime, **more: obj
         "frames": copies.forget_all_frames(chat, marks=marks),
         "preferences": copies.erase_all_preferences(chat, marks=marks),
         "references": copies.erase_all_references(chat, marks=marks),
-        "import_files": imports.let_go(chat, now=now),
+        "import_files": imports.release_import_files(chat, now=now),
         # Deleted with the chat's rows.
         "states": ChatState.objects.filter(branch__chat=chat).count(),
         "receipts": Receipt.objects.filter(turn__branch__chat=chat).count(),
         "kept_texts": KeptText.objects.filter(chat=chat).count(),
     }
-    proof = proof_of(chat)
+    proof = build_chat_proof(chat)
     Chat.objects.filter(pk=chat_id).update(active_branch=None)
-    archive.forget_chat(chat_id)
+    archive.remove_indexed_chat(chat_id)
     chat.delete()
     marks.discard(chat_id)
     marks.record(actor=by, erased="chat", source=chat_id)
@@ -316,13 +327,13 @@ def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime, **more: obj
         "reason": reason,
         **more,
     }
-    certify("chat.erased", chat_id=chat_id, actor=by, now=now, data=data)
+    record_certificate("chat.erased", chat_id=chat_id, actor=by, now=now, data=data)
     transaction.on_commit(clear_index)
     transaction.on_commit(truncate_log)
     return proof
 
 
-def proof_of(chat: Chat) -> Proof:
+def build_chat_proof(chat: Chat) -> Proof:
     """Return a commitment to all messages of a chat: one line each with its id and its parts.
 
     In order of acceptance. The parts are canonical JSON.
@@ -330,14 +341,14 @@ def proof_of(chat: Chat) -> Proof:
     rows = Message.objects.filter(branch__chat=chat).order_by("accepted")
     salt = new_salt()
     lines = (
-        f"{row.pk} {messages.canonical(row.parts)}\n"
+        f"{row.pk} {messages.format_canonical_parts(row.parts)}\n"
         for row in rows.only("parts").iterator(chunk_size=copies.PAGE)
     )
-    return Proof(salt, commitment_of(lines, salt=salt))
+    return Proof(salt, compute_iterable_commitment(lines, salt=salt))
 
 
-def certify(
+def record_certificate(
     event: str, *, chat_id: uuid.UUID, actor: str, now: datetime, data: dict[str, object]
 ) -> None:
     """Record the certificate: ids, counts and a commitment of the erased content."""
-    ledger.record(event, actor=actor, now=now, chat_id=chat_id, data=data)
+    ledger.record_event(event, actor=actor, now=now, chat_id=chat_id, data=data)

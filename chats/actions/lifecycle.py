@@ -20,7 +20,7 @@ from chats.models import ApiKey, Branch, Chat, KeptText, ProviderAccount, Team, 
 from chats.prompt import model_choice
 from chats.record import access, kept_texts, locking, notices
 from chats.record.idempotency import IdempotentRequest
-from chats.turns.start import Accepted, recall, retry, start
+from chats.turns.start import Accepted, replay_request, retry_turn, start_turn
 from contextpolicy import ledger, resolution
 from contextpolicy.engine import names
 from contextpolicy.models import ModelSpec
@@ -111,7 +111,7 @@ def create_chat(
     check_title(title)
     if temporary:
         check_temporary(owner)
-    if statements.chats_of(owner.pk) >= settings.CHATS_PER_USER:
+    if statements.count_owner_chats(owner.pk) >= settings.CHATS_PER_USER:
         raise TooManyChats(limit=settings.CHATS_PER_USER)
     chat = Chat(
         owner_id=owner.pk,
@@ -127,16 +127,16 @@ def create_chat(
     # Chat and branch refer to each other. Databases check that at commit.
     chat.active_branch = branch = Branch(chat=chat, created_at=now)
     with transaction.atomic():
-        prepared.insert(chat)
-        prepared.insert(branch)
+        prepared.insert_row(chat)
+        prepared.insert_row(branch)
         ledger.begin_chain("chat.created", actor=f"user:{owner.pk}", now=now, chat_id=chat.pk)
     return chat
 
 
 def check_temporary(owner: AbstractBaseUser) -> None:
     """Raise `TemporaryNotAllowed` unless the person's policies allow temporary chats."""
-    effective = model_choice.effective_policy(chat=Chat(owner_id=owner.pk), model=None)
-    if not resolution.values_of(effective).temporary_chats:
+    effective = model_choice.resolve_effective_policy(chat=Chat(owner_id=owner.pk), model=None)
+    if not resolution.load_policy_values(effective).temporary_chats:
         raise TemporaryNotAllowed(policy=effective.label)
 
 
@@ -155,7 +155,7 @@ def start_in_new_chat(
     """Create a chat with its first message, in one transaction.
 
     Without a title, the message provides one. Raises the refusals of `create_chat`, `find_model`,
-    `access.team_for` and `turns.start.start`.
+    `access.get_team` and `turns.start.start`.
     """
     marks = f"{model_slug}\n" + "temporary\n" * temporary
     marks += f"team:{team_id}\n" if team_id else ""
@@ -167,14 +167,14 @@ def start_in_new_chat(
         User.objects.select_for_update(no_key=True).get(pk=user.pk)
         known = keyed.find(now=now)
         if known:
-            return recall(known)
+            return replay_request(known)
         model = find_model(model_slug) if model_slug else None
-        team = access.team_for(user=user, team_id=team_id) if team_id else None
-        title = names.normal(title)
+        team = access.get_team(user=user, team_id=team_id) if team_id else None
+        title = names.normalise_name(title)
         chat = create_chat(
             owner=user, now=now, title=title, model=model, temporary=temporary, team=team
         )
-        accepted = start(user=user, chat=chat, text=text, now=now, api_key=api_key)
+        accepted = start_turn(user=user, chat=chat, text=text, now=now, api_key=api_key)
         result = {"message": str(accepted.message.pk), "turn": str(accepted.turn.pk)}
         keyed.remember(result=result, now=now)
     return accepted
@@ -191,18 +191,20 @@ def check_title(title: str) -> None:
 @transaction.atomic
 def rename_chat(*, chat: Chat, title: str, actor: str, now: datetime) -> Chat:
     """Rename the chat. An empty title keeps the old one. The ledger gets only the lengths."""
-    title = names.normal(title)
+    title = names.normalise_name(title)
     check_title(title)
-    before = locking.chat_to_write_in(chat.pk).title if title else chat.title
+    before = locking.lock_chat_for_writing(chat.pk).title if title else chat.title
     if title:
         if title != before:
-            kept_texts.keep(KeptText.Kind.CHAT_TITLE, before, chat=chat, actor=actor, now=now)
+            kept_texts.keep_chat_text(
+                KeptText.Kind.CHAT_TITLE, before, chat=chat, actor=actor, now=now
+            )
         chat.title, chat.titled_by_model = title, False
         chat.save(update_fields=["title", "titled_by_model"])
     if title and title != before:
         lengths = {"from": len(before), "to": len(title)}
         told = {"characters": lengths}
-        ledger.record("chat.renamed", actor=actor, now=now, chat_id=chat.pk, data=told)
+        ledger.record_event("chat.renamed", actor=actor, now=now, chat_id=chat.pk, data=told)
     return chat
 
 
@@ -222,9 +224,9 @@ def choose_model(*, chat: Chat, model_slug: str, actor: str, now: datetime) -> C
     """
     before = chat.model.slug if chat.model else ""
     chat.model = find_model(model_slug)
-    model_choice.choose(chat=chat)
+    model_choice.choose_chat_model(chat=chat)
     chat.save(update_fields=["model"])
-    ledger.record(
+    ledger.record_event(
         "chat.model_changed",
         actor=actor,
         now=now,
@@ -247,7 +249,7 @@ def retry_with(*, user: AbstractBaseUser, turn: Turn, model_slug: str, now: date
     if model_slug:
         actor = f"user:{user.pk}"
         choose_model(chat=turn.branch.chat, model_slug=model_slug, actor=actor, now=now)
-    return retry(user=user, turn=turn, now=now)
+    return retry_turn(user=user, turn=turn, now=now)
 
 
 def mark_read(*, chat: Chat) -> None:
@@ -260,10 +262,10 @@ def clear_unread(chat: Chat) -> None:
     """Mark the chat as read."""
     Chat.objects.filter(pk=chat.pk).update(unread=False)
     chat.unread = False
-    notices.tell(chat.pk)
+    notices.announce_chat(chat.pk)
 
 
-def models_for(
+def build_model_choices(
     *,
     chat: Chat | None,
     user: AbstractBaseUser,
@@ -272,16 +274,16 @@ def models_for(
 ) -> Sequence[OfferedModel]:
     """List all enabled models, with whether the policy allows each and which one is in use.
 
-    `choice` of the chat, and `models` from `enabled_models`, if they were already read.
+    `choice` of the chat, and `models` from `load_enabled_models`, if they were already read.
     """
     probe = chat or Chat(owner_id=user.pk)
-    specs = enabled_models() if models is None else models
-    current = probe.model or default_of(specs)
+    specs = load_enabled_models() if models is None else models
+    current = probe.model or find_default_model(specs)
     if choice is not None and choice.model == current:
         effective = choice.effective
     else:
-        effective = model_choice.effective_policy(chat=probe, model=current)
-    values = resolution.values_of(effective)
+        effective = model_choice.resolve_effective_policy(chat=probe, model=current)
+    values = resolution.load_policy_values(effective)
     return [
         OfferedModel(
             spec=spec,
@@ -293,7 +295,7 @@ def models_for(
             warms_up=spec == current
             and values.warm_up
             and not model_choice.has_price(spec)
-            and model_choice.warms_up(
+            and model_choice.can_warm_up_account(
                 ProviderAccount(
                     kind=spec.provider_kind,
                     base_url=spec.provider_url,
@@ -306,11 +308,11 @@ def models_for(
     ]
 
 
-def enabled_models() -> list[Any]:
+def load_enabled_models() -> list[Any]:
     """Return the enabled models with the required fields of their providers."""
     return statements.ENABLED_MODELS.rows()
 
 
-def default_of(models: Sequence[ModelSpec]) -> ModelSpec | None:
+def find_default_model(models: Sequence[ModelSpec]) -> ModelSpec | None:
     """Return the default model, or None."""
     return next((spec for spec in models if spec.is_default), None)

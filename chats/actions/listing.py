@@ -53,7 +53,7 @@ class DeletedPlace:
         return Q(erase_at__lt=self.erase_at) | Q(erase_at=self.erase_at, pk__lt=self.pk)
 
 
-def chats_of(
+def list_sidebar_chats(
     *, owner: AbstractBaseUser, after: ListPlace | None = None
 ) -> tuple[list[Chat], ListPlace | None]:
     """List the next chats that are pinned or in no folder, pinned ones first, then newest first.
@@ -61,26 +61,26 @@ def chats_of(
     Also returns the position of the last one, or None at the end.
     """
     rows = Chat.objects.filter(IN_SIDEBAR, owner=owner.pk)
-    return page_of(rows, after=after, order=("-pinned", "-updated_at", "-pk"))
+    return paginate_chats(rows, after=after, order=("-pinned", "-updated_at", "-pk"))
 
 
-def chats_in(
+def list_folder_chats(
     *, folder: Folder, after: ListPlace | None = None
 ) -> tuple[list[Chat], ListPlace | None]:
     """List the next chats of a folder that are neither pinned nor archived, newest first."""
     rows = Chat.objects.filter(folder=folder, archived=False, deleted_at=None, pinned=False)
-    return page_of(rows, after=after)
+    return paginate_chats(rows, after=after)
 
 
-def archived_chats_of(
+def list_archived_chats(
     *, owner: AbstractBaseUser, after: ListPlace | None = None
 ) -> tuple[list[Chat], ListPlace | None]:
     """List the next archived chats of a person, newest first."""
     rows = Chat.objects.filter(owner=owner.pk, archived=True, deleted_at=None)
-    return page_of(rows, after=after)
+    return paginate_chats(rows, after=after)
 
 
-def deleted_chats_of(
+def list_deleted_chats(
     *, owner: AbstractBaseUser, after: DeletedPlace | None = None
 ) -> tuple[list[Chat], DeletedPlace | None]:
     """List the next chats that a person can restore, those erased last first.
@@ -88,7 +88,7 @@ def deleted_chats_of(
     Temporary chats, which cannot be restored, are left out. Also returns the position of the last
     one, or None at the end.
     """
-    rows = access.chats_kept_for(user=owner).filter(
+    rows = access.get_erasable_chats(user=owner).filter(
         deleted_at__isnull=False, erase_at__isnull=False, temporary=False
     )
     if after:
@@ -99,12 +99,12 @@ def deleted_chats_of(
     return page, DeletedPlace(last.erase_at, last.pk) if last and last.erase_at else None
 
 
-def folders_of(*, owner: AbstractBaseUser) -> list[Folder]:
+def list_folders(*, owner: AbstractBaseUser) -> list[Folder]:
     """List the folders of a person by name."""
     return list(Folder.objects.filter(owner=owner.pk).order_by("name"))
 
 
-def page_of(
+def paginate_chats(
     rows: QuerySet[Chat],
     *,
     after: ListPlace | None,

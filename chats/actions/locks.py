@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from chats.actions.marks import PinRoom, PinsFull, room_of_pins
+from chats.actions.marks import PinRoom, PinsFull, calculate_pin_room
 from chats.compaction.people import rights
 from chats.compaction.people.controls import NoSummaries
 from chats.compaction.people.rights import Deed
@@ -41,7 +41,7 @@ class Locks:
         return ""
 
 
-def locks_on(
+def build_action_locks(
     branch: Branch,
     *,
     user: AbstractBaseUser,
@@ -54,7 +54,11 @@ def locks_on(
     """
 
     def lock(action: Deed) -> str:
-        return words_of(rights.refusal(user=user, chat=branch.chat, choice=choice, action=action))
+        return format_refusal(
+            rights.find_permission_refusal(
+                user=user, chat=branch.chat, choice=choice, action=action
+            )
+        )
 
     writes = choice.values.strategy == "dynamic_summary"
     compact = "" if writes else NoSummaries(policy=choice.effective.label).localized
@@ -65,17 +69,17 @@ def locks_on(
         undo=lock("undo"),
         edit=edit,
         approve=lock("approve"),
-        archive=words_of(rights.closed_archive(choice)),
-        pins=room_of_pins(branch, choice=choice, used=pinned),
+        archive=format_refusal(rights.get_archive_refusal(choice)),
+        pins=calculate_pin_room(branch, choice=choice, used=pinned),
     )
 
 
-def words_of(refusal: Refusal | None) -> str:
+def format_refusal(refusal: Refusal | None) -> str:
     """Return the sentence of a refusal; empty without one."""
     return refusal.localized if refusal else ""
 
 
-def all_locked(sentence: str) -> Locks:
+def lock_all_actions(sentence: str) -> Locks:
     """Lock all actions with one sentence.
 
     For a chat whose policy or model cannot be used, so that each attempt is refused.

@@ -13,11 +13,11 @@ from django.db.models import Sum
 from django.utils.translation import gettext_noop
 
 from chats.compaction.coverage import (
-    active_branch,
-    branches_of,
-    contains,
-    summary_of,
-    withdraw,
+    get_active_summary,
+    is_message_on_path,
+    load_locked_active_branch,
+    load_locked_branches,
+    retire_covering_summaries,
 )
 from chats.ground import queue
 from chats.ground.refusals import Refusal
@@ -25,8 +25,8 @@ from chats.memory import archive
 from chats.models import Branch, Chat, Message
 from chats.prompt import composition, model_choice
 from chats.record import history, messages
-from chats.record.locking import locked_chat
-from contextpolicy.engine.budget import in_our_count, prompt_limit
+from chats.record.locking import lock_chat
+from contextpolicy.engine.budget import compute_prompt_limit, convert_provider_tokens
 
 
 class NotTakenUp(Refusal):
@@ -80,16 +80,18 @@ class PinRoom:
             raise PinsFull(used=self.used, limit=self.limit, needed=needed)
 
 
-def pin_room(*, chat: Chat) -> PinRoom:
+def load_pin_room(*, chat: Chat) -> PinRoom:
     """Return the room for pins on a chat's active branch: the policy's limit, or half of the
     prompt.
 
-    Raises the refusals of `model_choice.choose`.
+    Raises the refusals of `model_choice.choose_chat_model`.
     """
-    return room_of_pins(active_branch(chat), choice=model_choice.choose(chat=chat))
+    return calculate_pin_room(
+        load_locked_active_branch(chat), choice=model_choice.choose_chat_model(chat=chat)
+    )
 
 
-def room_of_pins(
+def calculate_pin_room(
     branch: Branch, *, choice: model_choice.ChosenModel, used: int | None = None
 ) -> PinRoom:
     """Return the room for pins on a branch under a policy.
@@ -98,97 +100,108 @@ def room_of_pins(
     """
     limit = choice.values.pins_tokens
     if limit is None:
-        limit = prompt_limit(choice.values, model_window=choice.model.window) // 2
+        limit = compute_prompt_limit(choice.values, model_window=choice.model.window) // 2
     if used is None:
-        rows = history.on_path(branch, after=0, before=branch.last_seq + 1)
+        rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
         used = rows.filter(pinned_at__isnull=False).aggregate(total=Sum("token_count"))["total"]
-    factor = composition.calibration_of(branch, model=choice.model)
-    return PinRoom(used or 0, in_our_count(limit, calibration=factor))
+    factor = composition.get_calibration_factor(branch, model=choice.model)
+    return PinRoom(used or 0, convert_provider_tokens(limit, calibration=factor))
 
 
 @transaction.atomic
-def pin(*, message: Message, actor: str, now: datetime) -> Message:
+def pin_message(*, message: Message, actor: str, now: datetime) -> Message:
     """Pin a message, so that each prompt contains it whole.
 
     Idempotent.
 
-    Raises `NotTakenUp`, `MessageErased`, `PinsFull`, and the refusals of `model_choice.choose`.
+    Raises `NotTakenUp`, `MessageErased`, `PinsFull`, and the refusals of
+    `model_choice.choose_chat_model`.
     """
-    chat, message = locked(message)
+    chat, message = lock_for_marking(message)
     if message.pinned_at is not None:
         return message
-    pin_room(chat=chat).check(message)
-    data = changed(message, chat=chat, cause="pin")
+    load_pin_room(chat=chat).check(message)
+    data = raise_context_revisions(message, chat=chat, cause="pin")
     event = "message.pinned"
-    return messages.mark(message, actor=actor, event=event, now=now, pinned_at=now, data=data)
+    return messages.mark_message(
+        message, actor=actor, event=event, now=now, pinned_at=now, data=data
+    )
 
 
 @transaction.atomic
-def unpin(*, message: Message, actor: str, now: datetime) -> Message:
+def unpin_message(*, message: Message, actor: str, now: datetime) -> Message:
     """Unpin a message, so that summaries may cover it. Raises `NotTakenUp` and `MessageErased`."""
-    chat, message = locked(message)
+    chat, message = lock_for_marking(message)
     if message.pinned_at is None:
         return message
-    data = changed(message, chat=chat, cause="pin")
+    data = raise_context_revisions(message, chat=chat, cause="pin")
     event = "message.unpinned"
-    return messages.mark(message, actor=actor, event=event, now=now, pinned_at=None, data=data)
+    return messages.mark_message(
+        message, actor=actor, event=event, now=now, pinned_at=None, data=data
+    )
 
 
 @transaction.atomic
-def exclude(*, message: Message, actor: str, now: datetime) -> Message:
+def exclude_message(*, message: Message, actor: str, now: datetime) -> Message:
     """Exclude a message from prompts, with all summaries made from it.
 
     To a person this deletes the message, which stays visible with a mark. Raises `NotTakenUp` and
     `MessageErased`.
     """
-    chat, message = locked(message)
+    chat, message = lock_for_marking(message)
     if message.excluded:
         return message
-    ids, branches = withdraw(message, chat=chat, reason="message_excluded", now=now, actor=actor)
+    ids, branches = retire_covering_summaries(
+        message, chat=chat, reason="message_excluded", now=now, actor=actor
+    )
     if not branches:
-        data = changed(message, chat=chat, cause="exclude")
+        data = raise_context_revisions(message, chat=chat, cause="exclude")
     else:
         data = {"prefix_break": "exclude", "summaries": ids}
-    archive.forget([message.pk])
+    archive.remove_indexed_messages([message.pk])
     event = "message.excluded"
-    return messages.mark(message, actor=actor, event=event, now=now, excluded=True, data=data)
+    return messages.mark_message(
+        message, actor=actor, event=event, now=now, excluded=True, data=data
+    )
 
 
 @transaction.atomic
-def include(*, message: Message, actor: str, now: datetime) -> Message:
+def include_message(*, message: Message, actor: str, now: datetime) -> Message:
     """Undo an exclusion. Raises `NotTakenUp` and `MessageErased`."""
-    chat, message = locked(message)
+    chat, message = lock_for_marking(message)
     if not message.excluded:
         return message
-    data = changed(message, chat=chat, cause="include")
+    data = raise_context_revisions(message, chat=chat, cause="include")
     event = "message.included"
-    included = messages.mark(message, actor=actor, event=event, now=now, excluded=False, data=data)
-    archive.put_back(included)
+    included = messages.mark_message(
+        message, actor=actor, event=event, now=now, excluded=False, data=data
+    )
+    archive.restore_search_text(included)
     return included
 
 
 @transaction.atomic
-def keep(*, message: Message, actor: str, now: datetime) -> Message:
+def keep_incomplete_reply(*, message: Message, actor: str, now: datetime) -> Message:
     """Include an incomplete reply in later prompts.
 
     Raises `NothingToKeep`, `NotTakenUp` and `MessageErased`.
     """
     if message.finish != Message.Finish.INCOMPLETE:
         raise NothingToKeep
-    chat, message = locked(message)
+    chat, message = lock_for_marking(message)
     if message.kept:
         return message
-    data = changed(message, chat=chat, cause="keep")
+    data = raise_context_revisions(message, chat=chat, cause="keep")
     event = "message.kept"
-    return messages.mark(message, actor=actor, event=event, now=now, kept=True, data=data)
+    return messages.mark_message(message, actor=actor, event=event, now=now, kept=True, data=data)
 
 
-def locked(message: Message) -> tuple[Chat, Message]:
+def lock_for_marking(message: Message) -> tuple[Chat, Message]:
     """Lock the message's chat, and return chat and message as they are now.
 
     Raises `NotTakenUp` and `MessageErased`.
     """
-    chat = locked_chat(message.branch.chat_id)
+    chat = lock_chat(message.branch.chat_id)
     message = Message.objects.select_related("branch").get(pk=message.pk)
     if message.seq is None:
         raise NotTakenUp
@@ -197,16 +210,16 @@ def locked(message: Message) -> tuple[Chat, Message]:
     return chat, message
 
 
-def changed(message: Message, *, chat: Chat, cause: str) -> dict[str, object]:
+def raise_context_revisions(message: Message, *, chat: Chat, cause: str) -> dict[str, object]:
     """Increase the revision of each branch whose summary covers the message.
 
     A summary in preparation there becomes outdated. Returns the data for the ledger.
     """
     touched = []
-    for branch in branches_of(chat):
-        row = summary_of(branch.active_compaction)
+    for branch in load_locked_branches(chat):
+        row = get_active_summary(branch.active_compaction)
         inside = row is not None and row.from_seq <= (message.seq or 0) <= row.to_seq
-        if inside and contains(branch, message):
+        if inside and is_message_on_path(branch, message):
             branch.context_revision += 1
             branch.save(update_fields=["context_revision"])
             touched.append(str(branch.pk))

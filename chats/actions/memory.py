@@ -16,7 +16,7 @@ from chats.record.holds import UnderHold
 from chats.turns.statements import PERSON_LOCK
 
 
-def delete(
+def delete_saved_preference(
     *, owner: AbstractBaseUser, preference_id: uuid.UUID, now: datetime, reopen: bool = False
 ) -> None:
     """Delete a preference, and its text in the person's prompts.
@@ -25,30 +25,30 @@ def delete(
     which deactivates the preference and stores a pending erasure.
     """
     owner_id = int(owner.pk)
-    row = preferences.preference_for(owner_id=owner_id, preference_id=preference_id)
+    row = preferences.get_preference(owner_id=owner_id, preference_id=preference_id)
     try:
         with transaction.atomic():
-            erase(row, now=now, reopen=reopen)
+            erase_preference(row, now=now, reopen=reopen)
     except UnderHold:
         with transaction.atomic():
-            preferences.put_aside(row, now=now)
+            preferences.deactivate_held_preference(row, now=now)
         raise UnderHold(meanwhile=holds.PREFERENCE_UNUSED) from None
 
 
-def erase(row: Preference, *, now: datetime, reopen: bool = False) -> None:
+def erase_preference(row: Preference, *, now: datetime, reopen: bool = False) -> None:
     """Delete a preference and its text in prompts, in the caller's transaction.
 
     Raises `NotFound` if it does not exist, and `UnderHold`.
     """
     owner_id, marks = row.owner_id, ErasureMarks(now)
     PERSON_LOCK.hold(owner=owner_id)
-    preferences.locked(owner_id)
-    row = preferences.preference_for(owner_id=owner_id, preference_id=row.pk)
-    preferences.check_free([row], now=now)
+    preferences.lock_memory_settings(owner_id)
+    row = preferences.get_preference(owner_id=owner_id, preference_id=row.pk)
+    preferences.check_preference_holds([row], now=now)
     copies.erase_of_person(owner_id, texts=[row.text], since=row.learned_at, marks=marks)
     marks.record(actor=f"user:{owner_id}", erased="preference", source=row.pk)
     # Last: it locks the instance's chain, and a reply that ends locks its chat's chain first.
-    preferences.delete(owner_id=owner_id, preference_id=row.pk, now=now, reopen=reopen)
+    preferences.delete_preference(owner_id=owner_id, preference_id=row.pk, now=now, reopen=reopen)
     transaction.on_commit(truncate_log)
 
 
@@ -56,7 +56,7 @@ def set_memory_of_chat(*, chat: Chat, remembers: bool) -> Chat:
     """Enable or disable the use of its owner's memory in a chat."""
     chat.without_memory = not remembers
     chat.save(update_fields=["without_memory"])
-    notices.tell(chat.pk)
+    notices.announce_chat(chat.pk)
     return chat
 
 

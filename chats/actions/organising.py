@@ -70,7 +70,7 @@ class UnknownFolder(Refusal):
     param = "folder"
 
 
-def organise(
+def organise_chat(
     *,
     chat: Chat,
     user: AbstractBaseUser,
@@ -88,16 +88,16 @@ def organise(
     changes: dict[str, Any] = {"pinned": pinned, "archived": archived}
     changes = {name: value for name, value in changes.items() if value is not None}
     if folder != "":
-        changes["folder"] = own_folder(user, folder) if folder else None
+        changes["folder"] = find_own_folder(user, folder) if folder else None
     for name, value in changes.items():
         setattr(chat, name, value)
     if changes:
         chat.save(update_fields=list(changes))
-        notices.tell(chat.pk)
+        notices.announce_chat(chat.pk)
     return chat
 
 
-def own_folder(user: AbstractBaseUser, folder_id: uuid.UUID | str) -> Folder:
+def find_own_folder(user: AbstractBaseUser, folder_id: uuid.UUID | str) -> Folder:
     """Return the person's folder. Raises `UnknownFolder`."""
     found = Folder.objects.filter(owner=user.pk, pk=folder_id).first()
     if found is None:
@@ -106,16 +106,16 @@ def own_folder(user: AbstractBaseUser, folder_id: uuid.UUID | str) -> Folder:
 
 
 @transaction.atomic
-def file_in_new_folder(*, chat: Chat, user: AbstractBaseUser, name: str) -> Folder:
+def move_to_named_folder(*, chat: Chat, user: AbstractBaseUser, name: str) -> Folder:
     """Put the chat into the folder with this name, and create it if needed.
 
     Raises `InvalidFolderName`, `FolderNameTooLong` and `TooManyFolders`.
     """
-    name = checked_name(name)
-    same = folders_called(user.pk, name)
+    name = clean_folder_name(name)
+    same = find_folders_by_name(user.pk, name)
     exact = (folder for folder in same if folder.name == name)
     folder = next(exact, same[0] if same else None) or create_folder(owner=user, name=name)
-    organise(chat=chat, user=user, folder=folder.pk)
+    organise_chat(chat=chat, user=user, folder=folder.pk)
     return folder
 
 
@@ -125,12 +125,12 @@ def create_folder(*, owner: AbstractBaseUser, name: str) -> Folder:
 
     Raises `InvalidFolderName`, `FolderNameTooLong`, `FolderExists` and `TooManyFolders`.
     """
-    name = checked_name(name)
+    name = clean_folder_name(name)
     # Locked, so that concurrent requests can neither exceed the limit nor create the same name.
     User.objects.select_for_update(no_key=True).get(pk=owner.pk)
     if Folder.objects.filter(owner=owner.pk).count() >= settings.FOLDERS_PER_USER:
         raise TooManyFolders(limit=settings.FOLDERS_PER_USER)
-    check_free(owner.pk, name)
+    check_folder_name_unused(owner.pk, name)
     notices.tell_of_list(owner.pk)
     return Folder.objects.create(owner_id=owner.pk, name=name)
 
@@ -141,9 +141,9 @@ def rename_folder(*, folder: Folder, name: str, now: datetime) -> Folder:
 
     Raises `InvalidFolderName`, `FolderNameTooLong` and `FolderExists`.
     """
-    name = checked_name(name)
+    name = clean_folder_name(name)
     User.objects.select_for_update(no_key=True).get(pk=folder.owner_id)
-    check_free(folder.owner_id, name, but=folder)
+    check_folder_name_unused(folder.owner_id, name, but=folder)
     before = Folder.objects.get(pk=folder.pk)
     if before.name != name:
         kept_texts.keep_of_folder(before, actor=f"user:{folder.owner_id}", now=now)
@@ -157,35 +157,37 @@ def rename_folder(*, folder: Folder, name: str, now: datetime) -> Folder:
 def delete_folder(*, folder: Folder, now: datetime) -> None:
     """Delete the folder. Its chats stay without a folder, as do preferences under a hold."""
     kept_texts.keep_of_folder(folder, actor=f"user:{folder.owner_id}", now=now)
-    preferences.put_aside_in(folder, now=now)
+    preferences.deactivate_folder_preferences(folder, now=now)
     Chat.objects.filter(folder=folder).update(folder=None)
     notices.tell_of_list(folder.owner_id)
     folder.delete()
 
 
-def checked_name(name: str) -> str:
+def clean_folder_name(name: str) -> str:
     """Return the name in its normal form, without surrounding spaces.
 
     Raises `InvalidFolderName` and `FolderNameTooLong`.
     """
-    name = names.normal(name)
-    if not names.is_sound(name):
+    name = names.normalise_name(name)
+    if not names.is_allowed_name(name):
         raise InvalidFolderName(limit=NAME_LENGTH)
     if len(name) > NAME_LENGTH:
         raise FolderNameTooLong(limit=NAME_LENGTH, length=len(name))
     return name
 
 
-def check_free(owner: int, name: str, *, but: Folder | None = None) -> None:
+def check_folder_name_unused(owner: int, name: str, *, but: Folder | None = None) -> None:
     """Raise `FolderExists` if the person has another folder with this name."""
-    if but is not None and names.normal(but.name) == name:
+    if but is not None and names.normalise_name(but.name) == name:
         return
-    others = [folder for folder in folders_called(owner, name) if folder != but]
+    others = [folder for folder in find_folders_by_name(owner, name) if folder != but]
     if others:
         raise FolderExists(name=others[0].name)
 
 
-def folders_called(owner: int, name: str) -> list[Folder]:
+def find_folders_by_name(owner: int, name: str) -> list[Folder]:
     """Return a person's folders with this name, in any case. Older versions allowed several."""
     rows = Folder.objects.filter(owner=owner).order_by("pk")
-    return [folder for folder in rows if names.folded(folder.name) == names.folded(name)]
+    return [
+        folder for folder in rows if names.casefold_name(folder.name) == names.casefold_name(name)
+    ]

@@ -23,9 +23,9 @@ from chats.ground import databases, leases, queue
 from chats.ground.computing import alone, give_way
 from chats.ground.leases import LeaseLost
 from chats.models import Chat, RetentionEntry, RetentionRun
-from chats.record.ageing import free, is_due
+from chats.record.ageing import is_retention_due, match_free_runs
 from chats.record.holds import UnderHold
-from chats.record.locking import chat_to_erase_in
+from chats.record.locking import lock_chat_for_erasure
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent, LedgerHead
 
@@ -49,29 +49,31 @@ class RetentionLease:
     token: uuid.UUID
 
 
-def begin(*, actor: str, now: datetime) -> RetentionRun:
+def start_retention_run(*, actor: str, now: datetime) -> RetentionRun:
     """Start a run, or return the open one. The work happens in the background."""
     try:
         with transaction.atomic():
             run = RetentionRun.objects.create(started_at=now, digest=GENESIS)
             data = {"run": str(run.pk)}
-            ledger.record("retention.started", actor=actor, now=now, data=data)
+            ledger.record_event("retention.started", actor=actor, now=now, data=data)
             queue.enqueue(queue.RETAIN)
     except IntegrityError:
         return RetentionRun.objects.get(is_open=True)
     return run
 
 
-def go_on(*, clock: Callable[[], datetime], is_closing: Callable[[], bool]) -> None:
+def continue_retention_run(
+    *, clock: Callable[[], datetime], is_closing: Callable[[], bool]
+) -> None:
     """Work on a due run for some seconds, and enqueue the next task if more is left."""
-    if is_due(now=clock()):
-        begin(actor="system", now=clock())
-    lease = claim()
+    if is_retention_due(now=clock()):
+        start_retention_run(actor="system", now=clock())
+    lease = claim_retention_run()
     if lease is None:
         return
     until = time.monotonic() + SECONDS
     try:
-        for _ in steps(lease, clock=clock):
+        for _ in run_retention_steps(lease, clock=clock):
             if is_closing() or time.monotonic() > until:
                 RetentionRun.objects.filter(lease_token=lease.token).update(lease_until=None)
                 queue.enqueue(queue.RETAIN)
@@ -81,37 +83,37 @@ def go_on(*, clock: Callable[[], datetime], is_closing: Callable[[], bool]) -> N
         return
 
 
-def claim() -> RetentionLease | None:
+def claim_retention_run() -> RetentionLease | None:
     """Claim the open run. None if there is none, or another worker holds it."""
-    run = RetentionRun.objects.filter(free(), is_open=True).first()
+    run = RetentionRun.objects.filter(match_free_runs(), is_open=True).first()
     if run is None:
         return None
     token = uuid.uuid4()
-    mine = RetentionRun.objects.filter(free(), pk=run.pk, is_open=True)
-    taken = mine.update(lease_token=token, lease_until=leases.until())
+    mine = RetentionRun.objects.filter(match_free_runs(), pk=run.pk, is_open=True)
+    taken = mine.update(lease_token=token, lease_until=leases.compute_lease_end())
     return RetentionLease(run.pk, token) if taken else None
 
 
-def steps(lease: RetentionLease, *, clock: Callable[[], datetime]) -> Iterator[None]:
+def run_retention_steps(lease: RetentionLease, *, clock: Callable[[], datetime]) -> Iterator[None]:
     """Process a run in steps of one transaction each, from its position to its end.
 
     Raises `LeaseLost`.
     """
     run = RetentionRun.objects.get(pk=lease.run_id)
     place = run.place
-    while page := ages.page_after(place):
+    while page := ages.list_next_chats(place):
         place, seen = page[-1].pk, 0
-        due = ages.due_in(page, now=clock())
+        due = ages.count_due_messages(page, now=clock())
         for number, chat in enumerate(page, start=1):
             if chat.pk in due:
-                yield from erase_in(chat, lease=lease, passed=number - seen, clock=clock)
+                yield from erase_due_messages(chat, lease=lease, passed=number - seen, clock=clock)
                 seen = number
-        book(lease, place=place, chats=len(page) - seen)
+        save_retention_progress(lease, place=place, chats=len(page) - seen)
         yield
-    finish(lease, now=clock())
+    finish_retention_run(lease, now=clock())
 
 
-def erase_in(
+def erase_due_messages(
     chat: Chat, *, lease: RetentionLease, passed: int, clock: Callable[[], datetime]
 ) -> Iterator[None]:
     """Erase the due messages of a chat in steps.
@@ -127,27 +129,27 @@ def erase_in(
     while more:
         try:
             with alone, transaction.atomic():
-                more = erase_some(chat.pk, lease=lease, ending=ending, now=clock())
+                more = erase_message_batch(chat.pk, lease=lease, ending=ending, now=clock())
         except UnderHold:
             more = False
-            book(lease, **ending, chats_held=1)
+            save_retention_progress(lease, **ending, chats_held=1)
         except busy:
             more = False
-            book(lease, **ending, chats_busy=1)
+            save_retention_progress(lease, **ending, chats_busy=1)
         except LeaseLost:
             raise
         except Exception as error:
-            if databases.may_pass(error):
+            if databases.is_retryable_error(error):
                 # Database error, not this chat's fault: let a later task retry.
                 raise
             # Without the message: databases include the row's values in it.
             logger.error("retention failed in chat %s: %s", chat.pk, type(error).__name__)  # noqa: TRY400  # no values in logs
             more = False
-            book(lease, **ending, chats_failed=1)
+            save_retention_progress(lease, **ending, chats_failed=1)
         yield
 
 
-def erase_some(
+def erase_message_batch(
     chat_id: uuid.UUID, *, lease: RetentionLease, ending: dict[str, Any], now: datetime
 ) -> bool:
     """Erase a few messages of a chat, or all of it.
@@ -158,18 +160,18 @@ def erase_some(
     `StillAnswering`, `StillReferred` and `LeaseLost`.
     """
     try:
-        chat = chat_to_erase_in(chat_id)
+        chat = lock_chat_for_erasure(chat_id)
     except Chat.DoesNotExist:
-        book(lease, **ending)
+        save_retention_progress(lease, **ending)
         return False
-    days = ages.days_for(chat)
+    days = ages.find_retention_days(chat)
     if days is None:
-        book(lease, **ending)
+        save_retention_progress(lease, **ending)
         return False
-    old = ages.too_old([chat.pk], days=days, now=now)
+    old = ages.select_expired_messages([chat.pk], days=days, now=now)
     rows = list(old.select_related("branch").order_by("accepted")[: AT_ONCE + 1])
     if not rows:
-        book(lease, **ending)
+        save_retention_progress(lease, **ending)
         return False
     erasure.check_chat_over(chat)
     before = LedgerHead.objects.filter(scope=f"chat:{chat_id}").values_list("count", flat=True)
@@ -177,26 +179,26 @@ def erase_some(
     run = str(lease.run_id)
     if not ages.has_younger(chat, days=days, now=now):
         counted, is_whole, is_more = old.count(), True, False
-        erasure.erase_locked(
+        erasure.erase_locked_chat(
             chat, by="system", reason="retention", now=now, run=run, days=days, erased=counted
         )
     else:
         counted, is_whole, is_more = min(len(rows), AT_ONCE), False, len(rows) > AT_ONCE
         more = {"reason": "retention", "run": run, "days": days}
         for row in rows[:AT_ONCE]:
-            erasure.take_words(row, chat=chat, by="system", now=now, more=more)
-    entry = enter(lease, chat_id=chat_id, messages=counted, days=days, after=known)
-    book(
+            erasure.erase_locked_message(row, chat=chat, by="system", now=now, more=more)
+    entry = create_retention_entry(lease, chat_id=chat_id, messages=counted, days=days, after=known)
+    save_retention_progress(
         lease,
         **({} if is_more else ending),
         messages_erased=counted,
         chats_erased=int(is_whole),
-        digest=following(entry),
+        digest=extend_run_digest(entry),
     )
     return is_more
 
 
-def enter(
+def create_retention_entry(
     lease: RetentionLease, *, chat_id: uuid.UUID, messages: int, days: int, after: int
 ) -> RetentionEntry:
     """Store which ledger entries certify this transaction's erasures in a chat.
@@ -220,7 +222,7 @@ def enter(
     )
 
 
-def line_of(entry: RetentionEntry) -> str:
+def serialize_retention_entry(entry: RetentionEntry) -> str:
     """Return an entry as canonical JSON (sorted keys, no spaces, ASCII) for hashing."""
     content = {
         "number": entry.number,
@@ -234,7 +236,7 @@ def line_of(entry: RetentionEntry) -> str:
     return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
-def digest_of(lines: Sequence[str], *, start: str = GENESIS) -> str:
+def hash_entry_lines(lines: Sequence[str], *, start: str = GENESIS) -> str:
     """Return the chained hash of lines: SHA-256, in hex, of the previous digest and the line."""
     digest = start
     for line in lines:
@@ -242,13 +244,13 @@ def digest_of(lines: Sequence[str], *, start: str = GENESIS) -> str:
     return digest
 
 
-def following(entry: RetentionEntry) -> str:
+def extend_run_digest(entry: RetentionEntry) -> str:
     """Return a run's digest including its newest entry."""
     before = RetentionRun.objects.values_list("digest", flat=True).get(pk=entry.run_id)
-    return digest_of([line_of(entry)], start=before)
+    return hash_entry_lines([serialize_retention_entry(entry)], start=before)
 
 
-def book(
+def save_retention_progress(
     lease: RetentionLease,
     *,
     place: uuid.UUID | None = None,
@@ -262,21 +264,21 @@ def book(
     if digest:
         changes["digest"] = digest
     mine = RetentionRun.objects.filter(pk=lease.run_id, lease_token=lease.token, is_open=True)
-    if not mine.update(**changes, lease_until=leases.until()):
+    if not mine.update(**changes, lease_until=leases.compute_lease_end()):
         raise LeaseLost(lease.run_id)
 
 
-def finish(lease: RetentionLease, *, now: datetime) -> None:
+def finish_retention_run(lease: RetentionLease, *, now: datetime) -> None:
     """End a run and certify it in the ledger. Raises `LeaseLost`."""
     with transaction.atomic():
-        book(lease)
+        save_retention_progress(lease)
         run = RetentionRun.objects.get(pk=lease.run_id)
         run.finished_at, run.is_open, run.lease_until = now, False, None
         run.save(update_fields=["finished_at", "is_open", "lease_until"])
-        ledger.record("retention.ended", actor="system", now=now, data=certified(run))
+        ledger.record_event("retention.ended", actor="system", now=now, data=build_run_totals(run))
 
 
-def certified(run: RetentionRun) -> dict[str, Any]:
+def build_run_totals(run: RetentionRun) -> dict[str, Any]:
     """Return the ledger data of an ended run: counts, and the digest of its entries."""
     return {
         "run": str(run.pk),

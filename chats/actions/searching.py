@@ -12,8 +12,8 @@ from django.utils.translation import gettext_noop
 from chats.compaction.people import rights
 from chats.ground.refusals import Refusal
 from chats.memory import archive
-from chats.memory.recall import Passage, Scope, recall
-from chats.memory.titles import titled
+from chats.memory.recall import Passage, Scope, recall_passages
+from chats.memory.titles import find_chats_by_title
 from chats.models import Branch, Chat
 from chats.record import history
 
@@ -79,7 +79,7 @@ def search_chats(
     if len(question) > LONGEST:
         raise SearchTooLong(limit=LONGEST, length=len(question))
     last = min(page, MOST // size) * size
-    found = recall(
+    found = recall_passages(
         user.pk,
         question,
         scope=scope,
@@ -88,9 +88,11 @@ def search_chats(
         is_typed=is_typed,
         is_quick=is_quick,
     )
-    hits = hits_of(user, found.passages[last - size : last])
+    hits = locate_passages(user, found.passages[last - size : last])
     return Searched(
-        chats=titled(user.pk, question, scope=scope, most=MOST_TITLES) if page == 1 else (),
+        chats=find_chats_by_title(user.pk, question, scope=scope, most=MOST_TITLES)
+        if page == 1
+        else (),
         hits=hits,
         has_more=len(found.passages) > last,
         ignored=found.ignored,
@@ -98,7 +100,7 @@ def search_chats(
     )
 
 
-def hits_of(user: User, passages: Sequence[Passage]) -> list[Hit]:
+def locate_passages(user: User, passages: Sequence[Passage]) -> list[Hit]:
     """Return the location of each passage that may be shown."""
     ids = {passage.chat_id for passage in passages}
     rows = Branch.objects.filter(chat__in=ids, chat__owner=user.pk, chat__active_branch=F("pk"))
@@ -110,33 +112,35 @@ def hits_of(user: User, passages: Sequence[Passage]) -> list[Hit]:
         branch = opened.get(passage.chat_id)
         if branch is None:
             continue
-        covered = passage.message_id is not None and passage.seq <= (archive.archived(branch) or 0)
-        if is_folded(branch, passage) and is_closed(branch.chat, known=closed):
+        covered = passage.message_id is not None and passage.seq <= (
+            archive.get_archived_seq(branch) or 0
+        )
+        if is_shown_as_summary(branch, passage) and is_archive_closed(branch.chat, known=closed):
             continue
-        beside = not stands_on(branch, passage)
+        beside = not is_passage_on_branch(branch, passage)
         hits.append(Hit(passage, branch, beside, covered and not beside))
     return hits
 
 
-def is_folded(branch: Branch, passage: Passage) -> bool:
+def is_shown_as_summary(branch: Branch, passage: Passage) -> bool:
     """Return True if the thread shows a summary instead of the passage.
 
     Messages that a window leaves out of prompts stay readable in the thread.
     """
-    summary = archive.summary_of(branch)
+    summary = archive.get_branch_summary(branch)
     return passage.message_id is not None and summary is not None and passage.seq <= summary.to_seq
 
 
-def is_closed(chat: Chat, *, known: dict[uuid.UUID, bool]) -> bool:
+def is_archive_closed(chat: Chat, *, known: dict[uuid.UUID, bool]) -> bool:
     """Return True if the policy closes a chat's archive. Checked once per chat."""
     if chat.pk not in known:
         known[chat.pk] = rights.archive_lock(chat) is not None
     return known[chat.pk]
 
 
-def stands_on(branch: Branch, passage: Passage) -> bool:
+def is_passage_on_branch(branch: Branch, passage: Passage) -> bool:
     """Return True if a passage is on a branch's path."""
     return any(
         part.branch_id == passage.branch_id and part.after < passage.seq <= part.to
-        for part in history.segments(branch)
+        for part in history.list_path_segments(branch)
     )

@@ -9,7 +9,7 @@ from contextpolicy.models import ModelSpec
 from speed import prepared
 
 
-def enabled_models() -> QuerySet[ModelSpec]:
+def select_enabled_models() -> QuerySet[ModelSpec]:
     """Return the enabled models with the required fields of their providers."""
     accounts = ProviderAccount.objects.filter(slug=OuterRef("provider"), enabled=True)
     return ModelSpec.objects.filter(enabled=True).annotate(
@@ -20,7 +20,7 @@ def enabled_models() -> QuerySet[ModelSpec]:
     )
 
 
-ENABLED_MODELS: prepared.Select[Any] = prepared.Select(lambda _at: enabled_models())
+ENABLED_MODELS: prepared.Select[Any] = prepared.Select(lambda _at: select_enabled_models())
 
 
 CHATS_OF_OWNER = prepared.Select(
@@ -34,6 +34,6 @@ CHATS_OF_OWNER = prepared.Select(
 )
 
 
-def chats_of(owner_id: int) -> int:
+def count_owner_chats(owner_id: int) -> int:
     """Return the number of a person's chats that are not deleted."""
     return sum(number for (number,) in CHATS_OF_OWNER.tuples(owner=owner_id))

@@ -14,10 +14,10 @@ from django.contrib.auth.models import User
 from chats.compaction.people import rights
 from chats.compaction.people.approve import NotWaiting
 from chats.ground.refusals import NotFound
-from chats.memory.archive import texts_of
+from chats.memory.archive import collect_searchable_texts
 from chats.models import Compaction
 from chats.record import reading
-from chats.record.history import on_path
+from chats.record.history import select_path_messages
 
 # Limit of the newest sources shown.
 MOST_SOURCES = 500
@@ -47,10 +47,11 @@ class SummaryReview:
     left_out: int
 
 
-def waiting_summary(*, user: User, compaction_id: uuid.UUID) -> Compaction:
+def find_reviewable_summary(*, user: User, compaction_id: uuid.UUID) -> Compaction:
     """Return a summary that waits for the person's approval.
 
-    Raises `NotFound`, `NotWaiting`, `NotAllowedByPolicy` and the refusals of `model_choice.choose`.
+    Raises `NotFound`, `NotWaiting`, `NotAllowedByPolicy` and the refusals of
+    `model_choice.choose_chat_model`.
     """
     rows = Compaction.objects.select_related("branch__chat__owner", "previous")
     row = rows.filter(pk=compaction_id, branch__chat__deleted_at=None).first()
@@ -58,18 +59,18 @@ def waiting_summary(*, user: User, compaction_id: uuid.UUID) -> Compaction:
     edits_policies = user.has_perm(rights.EDITS_POLICIES)
     if row is None or not (row.branch.chat.owner_id == user.pk or edits_policies):
         raise NotFound
-    rights.check(user=user, chat=row.branch.chat, action="approve")
+    rights.check_summary_permission(user=user, chat=row.branch.chat, action="approve")
     if row.status != Compaction.Status.PREPARED or not row.needs_approval:
         raise NotWaiting
     return row
 
 
-def open_until(row: Compaction, *, user: User, now: datetime) -> datetime | None:
+def find_review_expiry(row: Compaction, *, user: User, now: datetime) -> datetime | None:
     """Return until when the person may read the chat. None if a reason is needed first."""
     chat = row.branch.chat
     if chat.owner_id == user.pk:
         return now + reading.HALF_AN_HOUR
-    return reading.open_until(chat_id=chat.pk, actor=f"user:{user.pk}", now=now)
+    return reading.get_reading_expiry(chat_id=chat.pk, actor=f"user:{user.pk}", now=now)
 
 
 def read_summary(row: Compaction, *, user: User, now: datetime) -> SummaryReview:
@@ -85,13 +86,18 @@ def read_summary(row: Compaction, *, user: User, now: datetime) -> SummaryReview
         call = {"compaction": str(row.pk)}
         reading.note_read(chat_id=chat.pk, call=call, actor=actor, now=now)
     after = row.previous.to_seq if row.previous else row.from_seq - 1
-    found = on_path(row.branch, after=after, before=row.to_seq + 1).filter(erased_at=None)
+    found = select_path_messages(row.branch, after=after, before=row.to_seq + 1).filter(
+        erased_at=None
+    )
     found = found.exclude(seq__in=row.exceptions)
     total = found.count()
     newest = list(found.order_by("-seq")[:MOST_SOURCES])[::-1]
     sources = [
         ReviewSource(
-            message.seq or 0, message.said_by, message.author, "\n".join(texts_of(message.parts))
+            message.seq or 0,
+            message.said_by,
+            message.author,
+            "\n".join(collect_searchable_texts(message.parts)),
         )
         for message in newest
     ]

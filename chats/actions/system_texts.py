@@ -17,10 +17,10 @@ from chats.ground.texts import UNSTORABLE
 from chats.models import Chat, KeptText
 from chats.prompt import composition, model_choice
 from chats.record import kept_texts
-from chats.record.locking import chat_to_write_in
+from chats.record.locking import lock_chat_for_writing
 from contextpolicy import ledger
-from contextpolicy.engine.policy import PolicyValues, problems
-from contextpolicy.engine.systemtext import governed
+from contextpolicy.engine.policy import PolicyValues, find_value_problems
+from contextpolicy.engine.systemtext import filter_system_parts
 from contextpolicy.engine.transcript import SECTION_JOINT
 from contextpolicy.linter.errors import LONGEST_TEXT
 
@@ -82,21 +82,21 @@ class SystemTextRule:
     lock: str
 
 
-def place_of(*, chat: Chat) -> SystemTextRule:
+def find_system_text_rule(*, chat: Chat) -> SystemTextRule:
     """Return how the chat's policy uses its own text.
 
-    Raises the refusals of `model_choice.choose`.
+    Raises the refusals of `model_choice.choose_chat_model`.
     """
-    choice = model_choice.choose(chat=chat)
-    rule = rule_of(choice.values)
+    choice = model_choice.choose_chat_model(chat=chat)
+    rule = select_combination_rule(choice.values)
     label = choice.effective.label
     lock = SystemTextLocked(policy=label).localized if rule == "ignore" else ""
     return SystemTextRule(policy=label, rule=rule, lock=lock)
 
 
-def rule_of(values: PolicyValues) -> str:
+def select_combination_rule(values: PolicyValues) -> str:
     """Return how a chat's text is combined with the policy's: append, replace or ignore."""
-    both = governed((("policy", "-"), ("chat", "-")), values=values)
+    both = filter_system_parts((("policy", "-"), ("chat", "-")), values=values)
     names = [name for name, _ in both]
     if "chat" not in names:
         return "ignore"
@@ -104,22 +104,22 @@ def rule_of(values: PolicyValues) -> str:
 
 
 @transaction.atomic
-def write(*, chat: Chat, text: str, actor: str, now: datetime) -> Chat:
+def set_system_text(*, chat: Chat, text: str, actor: str, now: datetime) -> Chat:
     """Set the chat's system text from its next message on.
 
     An empty text removes it.
 
     Removal is never locked. Raises `SystemTextLocked`, `SystemTextTooLong`, `InvalidSystemText`,
-    `NoRoomForSystemText`, and the refusals of `model_choice.choose`.
+    `NoRoomForSystemText`, and the refusals of `model_choice.choose_chat_model`.
     """
-    locked = chat_to_write_in(chat.pk)
+    locked = lock_chat_for_writing(chat.pk)
     before = locked.system_text
-    chat.system_text = before if text == before else checked(chat, text=text)
+    chat.system_text = before if text == before else validate_system_text(chat, text=text)
     if chat.system_text == before:
         return chat
-    kept_texts.keep(KeptText.Kind.SYSTEM_TEXT, before, chat=chat, actor=actor, now=now)
+    kept_texts.keep_chat_text(KeptText.Kind.SYSTEM_TEXT, before, chat=chat, actor=actor, now=now)
     chat.save(update_fields=["system_text"])
-    ledger.record(
+    ledger.record_event(
         "chat.system_text_changed",
         actor=actor,
         now=now,
@@ -131,7 +131,7 @@ def write(*, chat: Chat, text: str, actor: str, now: datetime) -> Chat:
     return chat
 
 
-def checked(chat: Chat, *, text: str) -> str:
+def validate_system_text(chat: Chat, *, text: str) -> str:
     """Return the text if the chat may have it.
 
     Raises `SystemTextTooLong`, `InvalidSystemText`, `SystemTextLocked` and `NoRoomForSystemText`.
@@ -143,20 +143,20 @@ def checked(chat: Chat, *, text: str) -> str:
         raise SystemTextTooLong(length=len(text), limit=LONGEST_TEXT, over=over)
     if found := UNSTORABLE.search(text):
         raise InvalidSystemText(position=found.start() + 1)
-    choice = model_choice.choose(chat=chat)
-    if rule_of(choice.values) == "ignore":
+    choice = model_choice.choose_chat_model(chat=chat)
+    if select_combination_rule(choice.values) == "ignore":
         raise SystemTextLocked(policy=choice.effective.label)
-    check_room(text, choice=choice)
+    check_system_text_room(text, choice=choice)
     return text
 
 
-def check_room(text: str, *, choice: model_choice.ChosenModel) -> None:
+def check_system_text_room(text: str, *, choice: model_choice.ChosenModel) -> None:
     """Raise `NoRoomForSystemText` if the whole system text leaves too little room for the chat."""
     values = choice.values
-    parts = composition.system_of(Chat(system_text=text), values=values)
-    whole = SECTION_JOINT.join(part for _, part in governed(parts, values=values))
+    parts = composition.get_base_system_texts(Chat(system_text=text), values=values)
+    whole = SECTION_JOINT.join(part for _, part in filter_system_parts(parts, values=values))
     together = replace(values, system_text=whole)
-    for problem in problems(together, model_window=choice.model.window):
+    for problem in find_value_problems(together, model_window=choice.model.window):
         if "system_text" in problem.fields:
             raise NoRoomForSystemText(
                 policy=choice.effective.label,

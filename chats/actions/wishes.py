@@ -10,10 +10,10 @@ from chats.actions import erasure, memory
 from chats.models import Chat, ErasureWish
 from chats.record import holds
 from chats.record.holds import UnderHold
-from chats.record.locking import chat_to_erase_in
+from chats.record.locking import lock_chat_for_erasure
 
 
-def fulfil(*, wish_id: uuid.UUID, now: datetime) -> bool:
+def run_pending_erasure(*, wish_id: uuid.UUID, now: datetime) -> bool:
     """Run a pending erasure.
 
     Return True if it is done.
@@ -25,30 +25,32 @@ def fulfil(*, wish_id: uuid.UUID, now: datetime) -> bool:
     with suppress(ErasureWish.DoesNotExist, Chat.DoesNotExist, UnderHold, *busy):
         wish = ErasureWish.objects.select_related("message__branch", "preference").get(pk=wish_id)
         with transaction.atomic():
-            carry_out(wish, now=now)
+            erase_pending_content(wish, now=now)
             return True
     return False
 
 
-def carry_out(wish: ErasureWish, *, now: datetime) -> None:
+def erase_pending_content(wish: ErasureWish, *, now: datetime) -> None:
     """Erase the content and the pending erasure, in the caller's transaction.
 
     Raises `UnderHold`, `StillAnswering` and `StillReferred`.
     """
     by = f"user:{wish.owner_id}"
     if wish.preference is not None:
-        memory.erase(wish.preference, now=now)
+        memory.erase_preference(wish.preference, now=now)
     elif wish.message is not None:
-        chat = chat_to_erase_in(wish.message.branch.chat_id)
+        chat = lock_chat_for_erasure(wish.message.branch.chat_id)
         erasure.check_over(wish.message)
         more = {"wished_at": wish.asked_at.isoformat(), "quoted_by": []}
-        erasure.take_words(wish.message, chat=chat, by=by, now=now, more=more)
+        erasure.erase_locked_message(wish.message, chat=chat, by=by, now=now, more=more)
         wish.delete()
     elif wish.chat_id is not None:
-        erasure.erase_locked(chat_to_erase_in(wish.chat_id), by=by, reason="asked", now=now)
+        erasure.erase_locked_chat(
+            lock_chat_for_erasure(wish.chat_id), by=by, reason="asked", now=now
+        )
 
 
-def withdraw(*, owner_id: int, wish_id: uuid.UUID, now: datetime) -> bool:
+def cancel_pending_erasure(*, owner_id: int, wish_id: uuid.UUID, now: datetime) -> bool:
     """Cancel a pending erasure.
 
     Return True if there was one.
@@ -56,4 +58,8 @@ def withdraw(*, owner_id: int, wish_id: uuid.UUID, now: datetime) -> bool:
     A hidden chat stays hidden until it is restored, which cancels its erasure too.
     """
     with transaction.atomic():
-        return bool(holds.withdraw(holds.wishes_of(owner_id=owner_id).filter(pk=wish_id), now=now))
+        return bool(
+            holds.cancel_pending_erasures(
+                holds.list_pending_erasures(owner_id=owner_id).filter(pk=wish_id), now=now
+            )
+        )

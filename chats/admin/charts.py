@@ -38,7 +38,7 @@ class Chart:
     base: int = HEIGHT - BOTTOM
 
 
-def chart_of(now: Sequence[Point], proposed: Sequence[Point]) -> Chart | None:
+def build_token_chart(now: Sequence[Point], proposed: Sequence[Point]) -> Chart | None:
     """Return a chart of two token curves over the same turns; None below two turns."""
     turns = max(len(now), len(proposed))
     if turns < 2:
@@ -46,10 +46,12 @@ def chart_of(now: Sequence[Point], proposed: Sequence[Point]) -> Chart | None:
     top = max((point.tokens for point in (*now, *proposed)), default=0) or 1
     shortened = [sum(point.compacted for point in course) for course in (now, proposed)]
     return Chart(
-        lines=[line("now", now, turns, top), line("proposed", proposed, turns, top)],
-        ticks=[(y_of(top * n / TICKS, top), f"{round(top * n / TICKS):,}") for n in range(5)],
+        lines=[build_curve("now", now, turns, top), build_curve("proposed", proposed, turns, top)],
+        ticks=[
+            (scale_tokens(top * n / TICKS, top), f"{round(top * n / TICKS):,}") for n in range(5)
+        ],
         last_turn=turns,
-        rows=rows(now, proposed),
+        rows=build_chart_rows(now, proposed),
         told=gettext(
             "≈ tokens of the prompt over {turns:,} turns. Now the history is shortened "
             "≈ {now:,} times, as proposed ≈ {proposed:,} times."
@@ -57,17 +59,17 @@ def chart_of(now: Sequence[Point], proposed: Sequence[Point]) -> Chart | None:
     )
 
 
-def x_of(turn: int, turns: int) -> float:
+def scale_turn(turn: int, turns: int) -> float:
     """Return the x position of a turn."""
     return round(LEFT + (turn - 1) / (turns - 1) * (WIDTH - LEFT - 8), 1)
 
 
-def y_of(tokens: float, top: int) -> float:
+def scale_tokens(tokens: float, top: int) -> float:
     """Return the y position of a number of tokens."""
     return round(TOP + (1 - tokens / top) * (HEIGHT - BOTTOM - TOP), 1)
 
 
-def line(kind: str, course: Sequence[Point], turns: int, top: int) -> Curve:
+def build_curve(kind: str, course: Sequence[Point], turns: int, top: int) -> Curve:
     """Return one thinned-out line. The places where the history was shortened stay, up to 200."""
     step = max(1, len(course) // MOST_POINTS)
     kept = [p for place, p in enumerate(course) if place % step == 0 or p is course[-1]]
@@ -75,12 +77,15 @@ def line(kind: str, course: Sequence[Point], turns: int, top: int) -> Curve:
     thin = max(1, len(marks) // MOST_POINTS)
     return Curve(
         kind,
-        " ".join(f"{x_of(p.turn, turns)},{y_of(p.tokens, top)}" for p in kept),
-        [(x_of(p.turn, turns), y_of(p.tokens, top), mark_words(p)) for p in marks[::thin]],
+        " ".join(f"{scale_turn(p.turn, turns)},{scale_tokens(p.tokens, top)}" for p in kept),
+        [
+            (scale_turn(p.turn, turns), scale_tokens(p.tokens, top), format_mark_label(p))
+            for p in marks[::thin]
+        ],
     )
 
 
-def mark_words(point: Point) -> str:
+def format_mark_label(point: Point) -> str:
     """Return the label of a place where the history was shortened."""
     said = ngettext(
         "turn {turn:,}, ≈ {tokens:,} token", "turn {turn:,}, ≈ {tokens:,} tokens", point.tokens
@@ -88,7 +93,9 @@ def mark_words(point: Point) -> str:
     return said.format(turn=point.turn, tokens=point.tokens)
 
 
-def rows(now: Sequence[Point], proposed: Sequence[Point]) -> list[tuple[int, str, str, bool, bool]]:
+def build_chart_rows(
+    now: Sequence[Point], proposed: Sequence[Point]
+) -> list[tuple[int, str, str, bool, bool]]:
     """Return the chart as a table of at most 20 turns, newest last."""
     turns = max(len(now), len(proposed))
     step = max(1, -(-turns // 20))
@@ -134,7 +141,7 @@ class Bars:
     left: int = LEFT
 
 
-def bars_of(
+def build_bar_chart(
     title: str,
     labels: Sequence[str],
     series: Sequence[Sequence[int]],
@@ -156,7 +163,7 @@ def bars_of(
         for kind, name, values in zip(kinds, names, series, strict=True):
             if not (value := values[place]):
                 continue
-            y, base = y_of(below + value, top), y_of(below, top)
+            y, base = scale_tokens(below + value, top), scale_tokens(below, top)
             x, below = round(LEFT + place * step, 1), below + value
             said = gettext("{day}: {count}").format(day=label, count=name(value))
             height = max(round(base - y, 1), 0.5)
@@ -165,14 +172,17 @@ def bars_of(
     return Bars(
         title=title,
         bars=drawn,
-        ticks=[(y_of(top * n / TICKS, top), in_short(round(top * n / TICKS))) for n in range(5)],
+        ticks=[
+            (scale_tokens(top * n / TICKS, top), abbreviate_axis_number(round(top * n / TICKS)))
+            for n in range(5)
+        ],
         first=labels[0] if labels else "",
         last=labels[-1] if labels else "",
         told=gettext("{title}. Total: {numbers}.").format(title=title, numbers=whole),
     )
 
 
-def in_short(number: int) -> str:
+def abbreviate_axis_number(number: int) -> str:
     """Abbreviate a number for a chart axis: 1,250,000 → 1.25M."""
     for size, mark in ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k")):
         if number >= size:

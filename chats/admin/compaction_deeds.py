@@ -13,13 +13,13 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy
 
-from chats.admin.confirm import confirmation, each
+from chats.admin.confirm import apply_to_rows, render_confirmation
 from chats.compaction import pauses
 from chats.compaction.people import controls, undo
 from chats.compaction.people.rights import EDITS_POLICIES
 from chats.models import Chat, Compaction
 from contextpolicy.admin.bases import ReadOnlyAdmin
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 
 OPERATES = "chats.change_provideraccount"
 DEEDS = (
@@ -37,19 +37,19 @@ class CompactionDeeds(ReadOnlyAdmin):
 
     def has_govern_permission(self, request: HttpRequest) -> bool:
         """Allow policy administrators. A chat's policy may still refuse."""
-        return person(request).has_perm(EDITS_POLICIES)
+        return get_request_user(request).has_perm(EDITS_POLICIES)
 
     def has_stop_permission(self, request: HttpRequest) -> bool:
         """Allow operators, who pay for the calls, and policy administrators."""
-        return self.has_govern_permission(request) or person(request).has_perm(OPERATES)
+        return self.has_govern_permission(request) or get_request_user(request).has_perm(OPERATES)
 
     @admin.action(description=gettext_lazy("Compact these chats now"), permissions=["govern"])
     def compact_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Request a summary in the chats of these compactions."""
-        user, now = person(request), timezone.now()
+        user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
-            chats_of(queryset),
+            select_compacted_chats(queryset),
             title=gettext("Compact now"),
             sentence=gettext(
                 "Requests a summary in the chats of these compactions, although their prompts "
@@ -57,13 +57,13 @@ class CompactionDeeds(ReadOnlyAdmin):
             ),
             action=lambda chat: controls.compact_now(user=user, chat=chat, now=now),
             done=gettext("summary requested."),
-            name=chat_name,
+            name=format_chat_name,
         )
 
     @admin.action(description=gettext_lazy("Undo"), permissions=["govern"])
     def undo_compaction(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Deactivate these summaries, so that their messages are sent again."""
-        user, now = person(request), timezone.now()
+        user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
             queryset,
@@ -72,14 +72,14 @@ class CompactionDeeds(ReadOnlyAdmin):
                 "The next prompts use the previous summary or the original messages again. "
                 "Automatic compaction is paused in these chats."
             ),
-            action=lambda row: undo.undo(user=user, compaction=row, now=now),
+            action=lambda row: undo.undo_summary(user=user, compaction=row, now=now),
             done=gettext("undone."),
         )
 
     @admin.action(description=gettext_lazy("Redo"), permissions=["govern"])
     def redo_compaction(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Publish undone summaries again."""
-        user, now = person(request), timezone.now()
+        user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
             queryset,
@@ -88,7 +88,7 @@ class CompactionDeeds(ReadOnlyAdmin):
                 "These summaries replace their messages in prompts again, and automatic "
                 "compaction resumes."
             ),
-            action=lambda row: undo.redo(user=user, compaction=row, now=now),
+            action=lambda row: undo.redo_summary(user=user, compaction=row, now=now),
             done=gettext("published again."),
         )
 
@@ -97,7 +97,7 @@ class CompactionDeeds(ReadOnlyAdmin):
     )
     def write_again(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Request new versions of active summaries."""
-        user, now = person(request), timezone.now()
+        user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
             queryset,
@@ -106,37 +106,37 @@ class CompactionDeeds(ReadOnlyAdmin):
                 "The model of the policy regenerates these summaries from the original "
                 "messages. The old versions stay readable."
             ),
-            action=lambda row: controls.rerun(user=user, compaction=row, now=now),
+            action=lambda row: controls.request_summary_rerun(user=user, compaction=row, now=now),
             done=gettext("regeneration requested."),
         )
 
     @admin.action(description=gettext_lazy("Cancel running summaries"), permissions=["stop"])
     def stop_writing(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Cancel summaries that are being written."""
-        user, now = person(request), timezone.now()
+        user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
             queryset,
             title=gettext("Cancel running summaries"),
             sentence=gettext("Prompts do not change. The attempt is recorded as cancelled."),
-            action=lambda row: controls.cancel(user=user, compaction=row, now=now),
+            action=lambda row: controls.cancel_summary(user=user, compaction=row, now=now),
             done=gettext("cancelled."),
         )
 
     @admin.action(description=gettext_lazy("Resume automatic compaction"), permissions=["govern"])
     def end_pause(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Resume automatic compaction after an undo."""
-        actor, now = actor_of(request), timezone.now()
+        actor, now = get_request_actor(request), timezone.now()
         return self.after_asking(
             request,
-            chats_of(queryset),
+            select_compacted_chats(queryset),
             title=gettext("Resume automatic compaction"),
             sentence=gettext(
                 "Summaries are created automatically again in the chats of these compactions."
             ),
-            action=lambda chat: pauses.resume(chat=chat, actor=actor, now=now),
+            action=lambda chat: pauses.resume_compaction(chat=chat, actor=actor, now=now),
             done=gettext("automatic compaction resumed."),
-            name=chat_name,
+            name=format_chat_name,
         )
 
     def after_asking(
@@ -151,23 +151,23 @@ class CompactionDeeds(ReadOnlyAdmin):
         name: Callable[[Any], str] = str,
     ) -> HttpResponse | None:
         """Show the confirmation page, or run the action on each row once confirmed."""
-        asked = confirmation(self, request, rows, title=title, sentence=sentence)
+        asked = render_confirmation(self, request, rows, title=title, sentence=sentence)
         if asked is None:
-            each(self, request, rows, action=action, done=done, name=name)
+            apply_to_rows(self, request, rows, action=action, done=done, name=name)
         return asked
 
 
-def chats_of(compactions: QuerySet[Compaction]) -> QuerySet[Chat]:
+def select_compacted_chats(compactions: QuerySet[Compaction]) -> QuerySet[Chat]:
     """Return the distinct chats of compactions, without their titles."""
     rows = Chat.objects.filter(branches__compactions__in=compactions, deleted_at=None)
     return rows.only("pk").distinct()
 
 
-def chat_name(chat: Chat) -> str:
+def format_chat_name(chat: Chat) -> str:
     """Return a chat's display name. The title is content, so it is not shown."""
     return gettext("Chat {id}").format(id=chat.pk)
 
 
-def person(request: HttpRequest) -> User:
+def get_request_user(request: HttpRequest) -> User:
     """Return the signed-in user."""
     return cast(User, request.user)

@@ -16,19 +16,19 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
-from chats.admin.compaction_deeds import DEEDS, OPERATES, chat_name, person
-from chats.admin.confirm import confirmation, each
+from chats.admin.compaction_deeds import DEEDS, OPERATES, format_chat_name, get_request_user
+from chats.admin.confirm import apply_to_rows, render_confirmation
 from chats.admin.records import DASHBOARD_LOOKUPS
 from chats.admin.summary_review import SummaryReviewAdmin
-from chats.admin.words import RUNGS, as_table, balance_table
+from chats.admin.words import RUNGS, render_balance_table, render_table
 from chats.compaction import pauses
-from chats.compaction.cursor import cursor_of
+from chats.compaction.cursor import get_summary_cursor
 from chats.compaction.people import approve
 from chats.compaction.people.rights import EDITS_POLICIES
 from chats.compaction.report.skip_reasons import TRIGGERS
 from chats.counts import balances
 from chats.models import Chat, Compaction
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 from contextpolicy.engine.factscan import KINDS
 
 
@@ -109,11 +109,11 @@ class CompactionAdmin(SummaryReviewAdmin):
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
         """Allow operators: they also handle failures of model servers."""
-        return person(request).has_perm(OPERATES)
+        return get_request_user(request).has_perm(OPERATES)
 
     def has_approve_permission(self, request: HttpRequest) -> bool:
         """Allow policy administrators. The chat's policy may still refuse."""
-        return person(request).has_perm(EDITS_POLICIES)
+        return get_request_user(request).has_perm(EDITS_POLICIES)
 
     @admin.action(
         description=gettext_lazy("Retry summaries of these chats"), permissions=["operate"]
@@ -122,7 +122,7 @@ class CompactionAdmin(SummaryReviewAdmin):
         self, request: HttpRequest, queryset: QuerySet[Compaction]
     ) -> HttpResponse | None:
         """Reset the failure count of these compactions' chats, after confirmation."""
-        asked = confirmation(
+        asked = render_confirmation(
             self,
             request,
             queryset,
@@ -134,14 +134,14 @@ class CompactionAdmin(SummaryReviewAdmin):
         )
         if asked is not None:
             return asked
-        actor, now = actor_of(request), timezone.now()
-        each(
+        actor, now = get_request_actor(request), timezone.now()
+        apply_to_rows(
             self,
             request,
             Chat.objects.filter(branches__compactions__in=queryset).only("pk").distinct(),
             action=lambda chat: pauses.reset_breaker(chat=chat, actor=actor, now=now),
             done=gettext("failure count reset."),
-            name=chat_name,
+            name=format_chat_name,
         )
         return None
 
@@ -151,7 +151,7 @@ class CompactionAdmin(SummaryReviewAdmin):
     ) -> HttpResponse | None:
         """Publish pending summaries, after confirmation."""
         rows = queryset.filter(needs_approval=True)
-        asked = confirmation(
+        asked = render_confirmation(
             self,
             request,
             rows,
@@ -163,12 +163,12 @@ class CompactionAdmin(SummaryReviewAdmin):
         )
         if asked is not None:
             return asked
-        user, now = person(request), timezone.now()
-        each(
+        user, now = get_request_user(request), timezone.now()
+        apply_to_rows(
             self,
             request,
             rows,
-            action=lambda row: approve.approve(user=user, compaction=row, now=now),
+            action=lambda row: approve.approve_summary(user=user, compaction=row, now=now),
             done=gettext("approved."),
         )
         return None
@@ -179,7 +179,7 @@ class CompactionAdmin(SummaryReviewAdmin):
     ) -> HttpResponse | None:
         """Reject pending summaries with a reason, after confirmation."""
         rows = queryset.filter(needs_approval=True)
-        asked = confirmation(
+        asked = render_confirmation(
             self,
             request,
             rows,
@@ -189,12 +189,18 @@ class CompactionAdmin(SummaryReviewAdmin):
         )
         if asked is not None:
             return asked
-        user, now, reason = person(request), timezone.now(), request.POST.get("reason", "")
-        each(
+        user, now, reason = (
+            get_request_user(request),
+            timezone.now(),
+            request.POST.get("reason", ""),
+        )
+        apply_to_rows(
             self,
             request,
             rows,
-            action=lambda row: approve.reject(user=user, compaction=row, reason=reason, now=now),
+            action=lambda row: approve.reject_summary(
+                user=user, compaction=row, reason=reason, now=now
+            ),
             done=gettext("rejected."),
         )
         return None
@@ -214,18 +220,18 @@ class CompactionAdmin(SummaryReviewAdmin):
     @admin.display(description=gettext_lazy("Branch is summarised up to message"))
     def summarised_to(self, compaction: Compaction) -> int:
         """Return the seq up to which summaries cover the branch; 0 without an active summary."""
-        return cursor_of(compaction.branch).position
+        return get_summary_cursor(compaction.branch).position
 
     @admin.display(description=gettext_lazy("Last summary took effect"))
     def last_summary(self, compaction: Compaction) -> str:
         """Return the time at which the branch's newest summary was published."""
-        at = cursor_of(compaction.branch).compacted_at
+        at = get_summary_cursor(compaction.branch).compacted_at
         return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else gettext("none has")
 
     @admin.display(description=gettext_lazy("Version of the branch's context"))
     def version(self, compaction: Compaction) -> int:
         """Return the context version, which grows with each change of the active summary."""
-        return cursor_of(compaction.branch).version
+        return get_summary_cursor(compaction.branch).version
 
     @admin.display(description=gettext_lazy("Trigger"), ordering="trigger")
     def began(self, compaction: Compaction) -> str:
@@ -247,14 +253,16 @@ class CompactionAdmin(SummaryReviewAdmin):
     @admin.display(description=gettext_lazy("Balance"))
     def balance(self, compaction: Compaction) -> SafeString:
         """Return a table of its cost, its savings and its cache losses."""
-        return balance_table([(gettext("All prompts since"), balances.of_compaction(compaction))])
+        return render_balance_table(
+            [(gettext("All prompts since"), balances.load_compaction_balance(compaction))]
+        )
 
     @admin.display(description=gettext_lazy("Facts of the originals"))
     def facts(self, compaction: Compaction) -> SafeString:
         """Return a table of kept and lost facts by kind."""
-        kept, lost = (counts(compaction.retention, side) for side in ("kept", "lost"))
+        kept, lost = (count_facts_by_kind(compaction.retention, side) for side in ("kept", "lost"))
         rows = [[kind, kept[kind], lost[kind]] for kind in KINDS if kept[kind] + lost[kind]]
-        return as_table([gettext("Kind"), gettext("Kept"), gettext("Lost")], rows)
+        return render_table([gettext("Kind"), gettext("Kept"), gettext("Lost")], rows)
 
     @admin.display(description=gettext_lazy("Commitments to its calls"))
     def calls_made(self, compaction: Compaction) -> str:
@@ -270,6 +278,6 @@ class CompactionAdmin(SummaryReviewAdmin):
         return said.format(lines=len(bullets), unsupported=unsupported)
 
 
-def counts(retention: Mapping[str, Any], side: str) -> dict[str, int]:
+def count_facts_by_kind(retention: Mapping[str, Any], side: str) -> dict[str, int]:
     """Count the facts of each kind on one side (kept or lost)."""
     return {kind: len(retention.get(side, {}).get(kind, ())) for kind in KINDS}

@@ -17,7 +17,7 @@ from contextpolicy.admin.bases import ModelAdmin
 Row = TypeVar("Row", bound=Model)
 
 
-def confirmation(
+def render_confirmation(
     page: ModelAdmin,
     request: HttpRequest,
     rows: QuerySet[Any],
@@ -46,7 +46,7 @@ def confirmation(
     return TemplateResponse(request, "admin/chats/confirm.html", values)
 
 
-def each(
+def apply_to_rows(
     page: ModelAdmin,
     request: HttpRequest,
     rows: Iterable[Row],
@@ -60,11 +60,11 @@ def each(
         try:
             action(row)
         except Refusal as refusal:
-            page.message_user(request, of_row(name(row), refusal.localized), ERROR)
+            page.message_user(request, format_row_message(name(row), refusal.localized), ERROR)
         else:
-            page.message_user(request, of_row(name(row), done))
+            page.message_user(request, format_row_message(name(row), done))
 
 
-def of_row(name: str, said: str) -> str:
+def format_row_message(name: str, said: str) -> str:
     """Return a message about one row."""
     return gettext("{name}: {said}").format(name=name, said=said)

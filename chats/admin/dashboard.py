@@ -17,18 +17,18 @@ from django.utils.translation import gettext, gettext_lazy
 
 from chats.admin.dashboard_told import (
     Rows,
-    charts_of,
-    failures_of,
-    figures_of,
-    lines_of,
-    outcomes_of,
-    searches_told,
-    state_of,
+    build_daily_charts,
+    build_dashboard_lines,
+    build_failure_numbers,
+    build_headline_numbers,
+    build_outcome_numbers,
+    build_state_numbers,
+    format_late_searches,
 )
-from chats.checkpoints.upkeep import warnings
+from chats.checkpoints.upkeep import list_check_warnings
 from chats.counts import dashboard
 from chats.counts.dashboard import BY, Range
-from chats.counts.keeping import counted_to
+from chats.counts.keeping import get_statistics_time
 from chats.counts.searches import count_searches
 from chats.models import SkippedRow
 from contextpolicy.admin.bases import ReadOnlyAdmin
@@ -65,7 +65,7 @@ class RangeForm(forms.Form):
         for name in ("model", "policy"):
             field = self.fields[name]
             if isinstance(field, forms.ChoiceField):
-                counted = [(each, each) for each in dashboard.names(name)]
+                counted = [(each, each) for each in dashboard.list_counted_names(name)]
                 field.choices = [("", gettext("all")), *counted]
 
 
@@ -87,9 +87,9 @@ class DashboardAdmin(ReadOnlyAdmin):
         now = timezone.now()
         form = RangeForm({"days": USUAL_DAYS, "by": "day", **request.GET.dict()})
         asked = form.cleaned_data if form.is_valid() else {}
-        wanted = range_of(asked, today=now.date())
+        wanted = build_dashboard_range(asked, today=now.date())
         by = asked.get("by") or "day"
-        groups, whole = dashboard.totals(wanted, by=by)
+        groups, whole = dashboard.sum_daily_counts(wanted, by=by)
         rows = Rows(request)
         context = {
             **self.admin_site.each_context(request),
@@ -102,21 +102,21 @@ class DashboardAdmin(ReadOnlyAdmin):
             "by_head": capfirst(GROUPINGS[by]),
             "days": asked.get("days") or USUAL_DAYS,
             "figures": [
-                *figures_of(whole, wanted=wanted, rows=rows),
-                searches_told(count_searches(now=timezone.now()), wanted=wanted, rows=rows),
+                *build_headline_numbers(whole, wanted=wanted, rows=rows),
+                format_late_searches(count_searches(now=timezone.now()), wanted=wanted, rows=rows),
             ],
-            "charts": charts_of(groups, wanted=wanted) if by == "day" else [],
-            "lines": lines_of(groups, wanted=wanted, by=by, rows=rows),
-            "failures": failures_of(whole, wanted=wanted, rows=rows),
-            "outcomes": outcomes_of(whole, wanted=wanted, rows=rows),
-            "state": state_of(request, now=now),
-            "counted_to": counted_to(),
-            "warnings": warnings(now=now) + SkippedRow.warnings(now=now),
+            "charts": build_daily_charts(groups, wanted=wanted) if by == "day" else [],
+            "lines": build_dashboard_lines(groups, wanted=wanted, by=by, rows=rows),
+            "failures": build_failure_numbers(whole, wanted=wanted, rows=rows),
+            "outcomes": build_outcome_numbers(whole, wanted=wanted, rows=rows),
+            "state": build_state_numbers(request, now=now),
+            "counted_to": get_statistics_time(),
+            "warnings": list_check_warnings(now=now) + SkippedRow.warnings(now=now),
         }
         return TemplateResponse(request, TEMPLATE, context)
 
 
-def range_of(asked: Mapping[str, str], *, today: date) -> Range:
+def build_dashboard_range(asked: Mapping[str, str], *, today: date) -> Range:
     """Return the requested days, including today."""
     length = int(asked.get("days") or USUAL_DAYS)
     since = today - timedelta(days=length - 1)

@@ -14,12 +14,12 @@ from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 from django_stubs_ext import StrOrPromise
 
 from chats import shipping
-from chats.admin.charts import Bars, bars_of
+from chats.admin.charts import Bars, build_bar_chart
 from chats.admin.records import STRATEGY_FROM
 from chats.checkpoints import signing
-from chats.checkpoints.upkeep import asked_at
+from chats.checkpoints.upkeep import find_verification_time
 from chats.counts import balances
-from chats.counts.dashboard import Range, Totals, seconds_words
+from chats.counts.dashboard import Range, Totals, format_bucket_seconds
 from chats.counts.searches import LateSearches
 from chats.models import Compaction, ProviderAccount, Turn
 from chats.models.turns import UNFINISHED
@@ -86,7 +86,7 @@ class Rows:
             "model__slug": wanted.model,
             "effective_policy__sources__strategy__1": wanted.policy,
         }
-        return address(TURNS, wanted, "finished_at", {**found_by, **more})
+        return build_rows_url(TURNS, wanted, "finished_at", {**found_by, **more})
 
     def of_compactions(self, wanted: Range, outcome: str) -> str:
         """Return a link to the compactions with one outcome."""
@@ -94,10 +94,10 @@ class Rows:
             return ""
         _, found_by, at = OUTCOMES[outcome]
         more = {STRATEGY_FROM: wanted.policy}
-        return address(COMPACTIONS, wanted, at, {**found_by, **more})
+        return build_rows_url(COMPACTIONS, wanted, at, {**found_by, **more})
 
 
-def address(page: str, wanted: Range, at: str, found_by: Mapping[str, str]) -> str:
+def build_rows_url(page: str, wanted: Range, at: str, found_by: Mapping[str, str]) -> str:
     """Return the URL of a list of rows in a range of days (UTC)."""
     query = {
         f"{at}__gte": f"{wanted.since} 00:00:00Z",
@@ -107,10 +107,10 @@ def address(page: str, wanted: Range, at: str, found_by: Mapping[str, str]) -> s
     return f"{reverse(page)}?{urlencode(query)}"
 
 
-def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
+def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
     """Return the headline numbers."""
     n = whole.numbers
-    share, slow = whole.cache_share, seconds_words(whole.first_token(0.95))
+    share, slow = whole.cache_share, format_bucket_seconds(whole.first_token(0.95))
     took_effect = whole.named["compactions"]["published"]
     replies = rows.of_turns(wanted, status__exact="completed")
     summaries = rows.of_compactions(wanted, "published")
@@ -130,7 +130,7 @@ def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWord
         ),
         NumberInWords(
             gettext("First token"),
-            seconds_words(whole.first_token(0.5)),
+            format_bucket_seconds(whole.first_token(0.5)),
             gettext("median; {time} for 95 of 100").format(time=slow),
             replies,
         ),
@@ -146,13 +146,13 @@ def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWord
             ngettext("in {n:,} prompt", "in {n:,} prompts", n["governed"]).format(n=n["governed"]),
             summaries,
         ),
-        money_told(
+        format_money_number(
             gettext("Summary cost"), whole, "summary_cost", of=n["summaries"], rows=summaries
         ),
         NumberInWords(
             gettext("Net effect"),
-            balances.words(whole.net),
-            unknown_words(whole.net, of=n["governed"] + n["summaries"])
+            balances.format_money(whole.net),
+            format_unknown_costs(whole.net, of=n["governed"] + n["summaries"])
             or gettext("savings minus summary cost and cache losses"),
             summaries,
         ),
@@ -164,11 +164,11 @@ def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWord
             ),
             replies,
         ),
-        money_told(gettext("Cost of calls"), whole, "cost", of=n["calls"], rows=replies),
+        format_money_number(gettext("Cost of calls"), whole, "cost", of=n["calls"], rows=replies),
     ]
 
 
-def searches_told(count: LateSearches, *, wanted: Range, rows: Rows) -> NumberInWords:
+def format_late_searches(count: LateSearches, *, wanted: Range, rows: Rows) -> NumberInWords:
     """Return the number of late searches for retrieved context in the last hour."""
     note = ngettext(
         "of {n:,} search in the last hour", "of {n:,} searches in the last hour", count.total
@@ -178,18 +178,20 @@ def searches_told(count: LateSearches, *, wanted: Range, rows: Rows) -> NumberIn
     return NumberInWords(label, f"{count.late:,}", note, replies)
 
 
-def money_told(label: str, whole: Totals, name: str, *, of: int, rows: str) -> NumberInWords:
+def format_money_number(
+    label: str, whole: Totals, name: str, *, of: int, rows: str
+) -> NumberInWords:
     """Return an amount, with the number of calls of unknown cost in the note."""
     money = whole.money(name)
-    note = unknown_words(money, of=of) or gettext("of {n:,}").format(n=of)
-    return NumberInWords(label, balances.words(money), note, rows)
+    note = format_unknown_costs(money, of=of) or gettext("of {n:,}").format(n=of)
+    return NumberInWords(label, balances.format_money(money), note, rows)
 
 
-def unknown_words(money: Money, *, of: int) -> str:
+def format_unknown_costs(money: Money, *, of: int) -> str:
     """Return a note about calls of unknown cost; empty if all costs are known."""
     if not money.unknown:
         return ""
-    known = balances.known_words(money)
+    known = balances.format_known_money(money)
     form = (
         gettext("no price or no reported usage for {n:,} of {all:,}; {known} for the others")
         if known
@@ -198,13 +200,13 @@ def unknown_words(money: Money, *, of: int) -> str:
     return form.format(n=money.unknown, all=max(of, money.unknown), known=known)
 
 
-def charts_of(groups: Mapping[str, Totals], *, wanted: Range) -> list[Bars]:
+def build_daily_charts(groups: Mapping[str, Totals], *, wanted: Range) -> list[Bars]:
     """Return the charts by day: replies with failures, and input tokens by cache use."""
     days = [(day, groups.get(day.isoformat(), Totals())) for day in wanted.days]
     form = gettext("d M")
     labels = [dateformat.format(day, form) for day, _ in days]
     return [
-        bars_of(
+        build_bar_chart(
             gettext("Replies per day; below, in red: failed"),
             labels,
             [
@@ -217,7 +219,7 @@ def charts_of(groups: Mapping[str, Totals], *, wanted: Range) -> list[Bars]:
             ],
             kinds=["bad", "good"],
         ),
-        bars_of(
+        build_bar_chart(
             gettext(
                 "Input tokens per day; below, in another colour: tokens not read from the cache"
             ),
@@ -234,18 +236,20 @@ def charts_of(groups: Mapping[str, Totals], *, wanted: Range) -> list[Bars]:
     ]
 
 
-def lines_of(
+def build_dashboard_lines(
     groups: Mapping[str, Totals], *, wanted: Range, by: str, rows: Rows
 ) -> list[DashboardLine]:
     """Return the table rows; days are listed newest first."""
     names = sorted(groups, reverse=by == "day")
     return [
-        line_of(name, groups[name], within=narrowed(wanted, by=by, name=name), rows=rows)
+        build_dashboard_line(
+            name, groups[name], within=narrow_range(wanted, by=by, name=name), rows=rows
+        )
         for name in names
     ]
 
 
-def narrowed(wanted: Range, *, by: str, name: str) -> Range:
+def narrow_range(wanted: Range, *, by: str, name: str) -> Range:
     """Return the range narrowed to one table row."""
     if by == "day":
         day = date.fromisoformat(name)
@@ -255,7 +259,7 @@ def narrowed(wanted: Range, *, by: str, name: str) -> Range:
     return Range(wanted.since, wanted.until, wanted.model, name)
 
 
-def line_of(name: str, total: Totals, *, within: Range, rows: Rows) -> DashboardLine:
+def build_dashboard_line(name: str, total: Totals, *, within: Range, rows: Rows) -> DashboardLine:
     """Return one table row."""
     n, share = total.numbers, total.cache_share
     effect = total.named["compactions"]["published"]
@@ -266,25 +270,30 @@ def line_of(name: str, total: Totals, *, within: Range, rows: Rows) -> Dashboard
         NumberInWords(gettext("Replies"), f"{n['replies']:,}", "", ended),
         NumberInWords(gettext("Failed"), f"{n['failed']:,}", "", failed),
         NumberInWords(
-            gettext("First token, half"), seconds_words(total.first_token(0.5)), "", ended
+            gettext("First token, half"), format_bucket_seconds(total.first_token(0.5)), "", ended
         ),
-        NumberInWords(gettext("95 of 100"), seconds_words(total.first_token(0.95)), "", ended),
+        NumberInWords(
+            gettext("95 of 100"), format_bucket_seconds(total.first_token(0.95)), "", ended
+        ),
         NumberInWords(gettext("Input"), f"{n['input']:,}", "", ended),
         NumberInWords(gettext("Cache"), "–" if share is None else f"{share:.1%}", "", ended),
-        NumberInWords(gettext("Cost"), balances.words(total.money("cost")), "", ended),
+        NumberInWords(gettext("Cost"), balances.format_money(total.money("cost")), "", ended),
         NumberInWords(gettext("Summaries"), f"{effect:,}", "", summaries),
         NumberInWords(
             pgettext("tokens and money", "Saved"), f"≈ {n['saved_tokens']:,}", "", summaries
         ),
         NumberInWords(
-            gettext("Summary cost"), balances.words(total.money("summary_cost")), "", summaries
+            gettext("Summary cost"),
+            balances.format_money(total.money("summary_cost")),
+            "",
+            summaries,
         ),
-        NumberInWords(gettext("Net effect"), balances.words(total.net), "", summaries),
+        NumberInWords(gettext("Net effect"), balances.format_money(total.net), "", summaries),
     ]
     return DashboardLine(name or gettext("none"), cells)
 
 
-def failures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
+def build_failure_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
     """Return the failures by code, most frequent first."""
     return [
         NumberInWords(code, f"{count:,}", "", rows.of_turns(wanted, error_code=code))
@@ -292,7 +301,7 @@ def failures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWor
     ]
 
 
-def outcomes_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
+def build_outcome_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
     """Return the number of compactions per outcome."""
     counted = whole.named["compactions"]
     return [
@@ -301,7 +310,7 @@ def outcomes_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWor
     ]
 
 
-def state_of(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
+def build_state_numbers(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
     """Return the current state: queues, workers, breakers, checkpoint, verification."""
     rows = Turn.objects.filter(status__in=UNFINISHED)
     found = rows.aggregate(
@@ -315,13 +324,15 @@ def state_of(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
     paused = list(ProviderAccount.objects.filter(paused_until__gt=now).order_by("name"))
     waits = gettext("queue is empty")
     if found["oldest"]:
-        waits = gettext("the oldest for {time}").format(time=age(now, found["oldest"]))
+        waits = gettext("the oldest for {time}").format(
+            time=format_waiting_age(now, found["oldest"])
+        )
     may_see = request.user.has_perm("chats.view_turn")
     turns = reverse(TURNS) if may_see else ""
     summaries = request.user.has_perm("chats.view_compaction")
     providers = "chats.view_provideraccount"
     accounts = reverse("admin:chats_provideraccount_changelist")
-    last, whole = signing.newest(), asked_at(whole=True)
+    last, whole = signing.find_newest_checkpoint(), find_verification_time(whole=True)
     reads_ledger = request.user.has_perm("contextpolicy.view_auditevent")
 
     def of_ledger(page: str) -> str:
@@ -331,7 +342,7 @@ def state_of(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
         [
             NumberInWords(
                 gettext("Ledger lines waiting"),
-                f"{shipping.lag():,}",
+                f"{shipping.count_unshipped_events():,}",
                 gettext("for the standard output"),
                 of_ledger("auditevent_changelist"),
             )
@@ -350,13 +361,13 @@ def state_of(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
         NumberInWords(
             gettext("Replies being written"),
             f"{found['running']:,}",
-            by_workers(found["workers"]),
+            format_worker_count(found["workers"]),
             f"{turns}?status__exact=running" if turns else "",
         ),
         NumberInWords(
             gettext("Summaries being written"),
             f"{made['count']:,}",
-            by_workers(made["workers"]),
+            format_worker_count(made["workers"]),
             f"{reverse(COMPACTIONS)}?status__exact=preparing" if summaries else "",
         ),
         NumberInWords(
@@ -367,17 +378,20 @@ def state_of(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
         ),
         NumberInWords(
             gettext("Last checkpoint"),
-            said_at(last.signed_at if last else None),
+            format_dashboard_time(last.signed_at if last else None),
             "",
             of_ledger("ledger_checkpoints"),
         ),
         NumberInWords(
-            gettext("Last full verification"), said_at(whole), "", of_ledger("ledger_verify")
+            gettext("Last full verification"),
+            format_dashboard_time(whole),
+            "",
+            of_ledger("ledger_verify"),
         ),
     ]
 
 
-def age(now: datetime, since: datetime) -> str:
+def format_waiting_age(now: datetime, since: datetime) -> str:
     """Return the age of a waiting row as text."""
     seconds = max(int((now - since).total_seconds()), 0)
     if seconds < 120:
@@ -385,12 +399,12 @@ def age(now: datetime, since: datetime) -> str:
     return gettext("{minutes:,} min").format(minutes=seconds // 60)
 
 
-def by_workers(number: int) -> str:
+def format_worker_count(number: int) -> str:
     """Return a note with the number of workers."""
     return ngettext("by {n:,} worker", "by {n:,} workers", number).format(n=number)
 
 
-def said_at(at: datetime | None) -> str:
+def format_dashboard_time(at: datetime | None) -> str:
     """Format a time."""
     if at is None:
         return gettext("none yet")

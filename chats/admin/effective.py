@@ -17,11 +17,11 @@ from django_stubs_ext import StrOrPromise
 
 from chats.ground.refusals import Refusal
 from chats.models import Agent, Chat
-from chats.prompt.explained import Explanation, explain_for, viewpoint_of
+from chats.prompt.explained import Explanation, explain_for, find_viewpoint_by_names
 from contextpolicy.admin.ledger import EffectivePolicyAdmin
 from contextpolicy.admin.policy_form import PolicyForm
-from contextpolicy.admin.policy_groups import groups
-from contextpolicy.admin.told_values import told_value
+from contextpolicy.admin.policy_groups import build_policy_fieldsets
+from contextpolicy.admin.told_values import format_stored_value
 from contextpolicy.explanation import LOST, WON, ExplainedField
 from contextpolicy.models import ModelSpec
 
@@ -70,13 +70,15 @@ class EffectivePolicyForm(forms.Form):
     def __init__(self, data: Mapping[str, str] | None = None) -> None:
         super().__init__(data)
         given = data or {}
-        found = people_called(given.get("person", "").strip())
+        found = find_users_by_name(given.get("person", "").strip())
         self.chosen = found[0] if len(found) == 1 else None
         self.people = found if len(found) > 1 else []
-        chats = chats_of(self.chosen, named=given.get("chat", "")) if self.chosen else []
+        chats = (
+            list_selectable_chats(self.chosen, named=given.get("chat", "")) if self.chosen else []
+        )
         chat = next((each for each in chats if str(each.pk) == given.get("chat")), None)
-        self.offer("chat", [(str(each.pk), chat_words(each)) for each in chats])
-        agents = agents_in(chat) if chat else []
+        self.offer("chat", [(str(each.pk), format_chat_label(each)) for each in chats])
+        agents = list_selectable_agents(chat) if chat else []
         self.agents = {key: label for key, label, _role in agents}
         self.roles = {key: role for key, _label, role in agents}
         self.offer("agent", list(self.agents.items()))
@@ -104,7 +106,7 @@ class EffectivePolicyForm(forms.Form):
         """Return the explanation. Raises `NotThere` and `PolicyRefused`."""
         given = self.cleaned_data
         return explain_for(
-            viewpoint_of(
+            find_viewpoint_by_names(
                 username=given["person"],
                 chat_id=uuid.UUID(given["chat"]) if given["chat"] else None,
                 role_id=self.roles.get(given["agent"], ""),
@@ -113,7 +115,7 @@ class EffectivePolicyForm(forms.Form):
         )
 
 
-def people_called(text: str) -> list[User]:
+def find_users_by_name(text: str) -> list[User]:
     """Return the user with this name, otherwise up to 20 users whose names contain the text."""
     if not text:
         return []
@@ -125,7 +127,7 @@ def people_called(text: str) -> list[User]:
     return list(rows.order_by("username")[:MOST_PEOPLE])
 
 
-def chats_of(person: User, *, named: str) -> list[Chat]:
+def list_selectable_chats(person: User, *, named: str) -> list[Chat]:
     """Return a user's newest chats, and the chat with the given ID."""
     rows = Chat.objects.filter(owner=person).select_related("team__current")
     newest = list(rows.filter(deleted_at=None).order_by("-updated_at")[:MOST_CHATS])
@@ -136,7 +138,7 @@ def chats_of(person: User, *, named: str) -> list[Chat]:
     return [*newest, *older]
 
 
-def chat_words(chat: Chat) -> str:
+def format_chat_label(chat: Chat) -> str:
     """Return a chat's label without its title, which is content."""
     count = chat.accepted_count
     if chat.team_id:
@@ -155,7 +157,7 @@ def chat_words(chat: Chat) -> str:
     return form.format(time=used, n=count, id=str(chat.pk)[:8])
 
 
-def agents_in(chat: Chat) -> list[tuple[str, str, str]]:
+def list_selectable_agents(chat: Chat) -> list[tuple[str, str, str]]:
     """Return (key, label, role ID) for the agents of a chat's team.
 
     Agents of a personal team are only numbered: their names and role IDs are the owner's content.
@@ -204,37 +206,39 @@ class ExplainedPolicyAdmin(EffectivePolicyAdmin):
             "form": form,
             "found": found,
             "agent": form.agents.get(form["agent"].value() or "", ""),
-            "groups": grouped(found.fields) if found else [],
+            "groups": group_explained_fields(found.fields) if found else [],
         }
         template = "admin/contextpolicy/effectivepolicy/explain.html"
         return TemplateResponse(request, template, context)
 
 
-def grouped(fields: Sequence[ExplainedField]) -> list[tuple[str, list[dict[str, Any]]]]:
+def group_explained_fields(
+    fields: Sequence[ExplainedField],
+) -> list[tuple[str, list[dict[str, Any]]]]:
     """Return the fields with labels, grouped and ordered as in the policy form."""
-    rows = {field.name: row_of(field) for field in fields}
+    rows = {field.name: build_explained_row(field) for field in fields}
     found = [(gettext("Strategy"), [rows.pop(name) for name in STRATEGY if name in rows])]
-    for title, options in groups():
+    for title, options in build_policy_fieldsets():
         names = [each if isinstance(each, str) else each[0] for each in options["fields"]]
         found.append((title, [rows.pop(name) for name in names if name in rows]))
     found.append((gettext("Other"), list(rows.values())))
     return [(title, held) for title, held in found if held]
 
 
-def label_of(name: str) -> str:
+def get_base_field_label(name: str) -> str:
     """Return the label of a field in the policy form."""
     field = PolicyForm.base_fields.get(name)
     return str(field.label) if field and field.label else name.replace("_", " ").capitalize()
 
 
-def row_of(field: ExplainedField) -> dict[str, Any]:
+def build_explained_row(field: ExplainedField) -> dict[str, Any]:
     """Return the template values of one field."""
     level, slug, version, locked = field.source
     return {
         "name": field.name,
-        "label": label_of(field.name),
-        "value": told_value(field.name, field.value),
-        "wanted": told_value(field.name, field.wanted) if field.was_adjusted else "",
+        "label": get_base_field_label(field.name),
+        "value": format_stored_value(field.name, field.value),
+        "wanted": format_stored_value(field.name, field.wanted) if field.was_adjusted else "",
         "policy": field.policy or slug,
         "version": version,
         "level": LEVELS.get(level, level),
@@ -244,7 +248,7 @@ def row_of(field: ExplainedField) -> dict[str, Any]:
         "is_used": field.is_used,
         "losing": [
             {
-                "value": told_value(field.name, lost.value),
+                "value": format_stored_value(field.name, lost.value),
                 "policy": lost.name,
                 "version": lost.version,
                 "level": LEVELS.get(lost.level, lost.level),

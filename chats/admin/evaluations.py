@@ -16,10 +16,10 @@ from django.utils.translation import gettext, gettext_lazy
 from chats.admin.words import ENDED, NOT_JUDGED
 from chats.ground.refusals import Refusal
 from chats.simulation import evaluating
-from chats.simulation.evaluated import found_by
+from chats.simulation.evaluated import load_evaluation_findings
 from contextpolicy import publish
 from contextpolicy.admin.bases import ReadOnlyAdmin
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.models import Evaluation
 from contextpolicy.two_persons import SecondPersonNeeded
@@ -91,7 +91,7 @@ class EvaluationAdmin(ReadOnlyAdmin):
         row = rows.filter(pk=evaluation_id).first()
         if row is None:
             raise Http404
-        found = found_by(row)
+        found = load_evaluation_findings(row)
         context = {
             **self.admin_site.each_context(request),
             "title": gettext("Evaluation of {version}").format(version=row.version),
@@ -106,14 +106,14 @@ class EvaluationAdmin(ReadOnlyAdmin):
 
     def acted(self, request: HttpRequest, evaluation_id: uuid.UUID) -> HttpResponse:
         """End an evaluation or publish its version, then redirect to its page."""
-        act, common = request.POST.get("act", ""), {"actor": actor_of(request)}
+        act, common = request.POST.get("act", ""), {"actor": get_request_actor(request)}
         options: dict[str, Any] = {"evaluation_id": evaluation_id, "now": timezone.now(), **common}
         try:
             if act == "end":
-                evaluating.end(**options)
+                evaluating.end_evaluation_early(**options)
             if act == "promote":
                 emergency = request.POST.get("emergency", "")[:LONGEST_REASON]
-                row = evaluating.promote(**options, emergency=emergency)
+                row = evaluating.promote_evaluation(**options, emergency=emergency)
                 said = gettext("{version} is published.").format(version=row.version)
                 self.message_user(request, said, messages.SUCCESS)
         except Refusal as refusal:

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 
-from chats.people.sessions import reauthenticated_recently
+from chats.people.sessions import has_recent_reauthentication
 from contextpolicy.admin.bases import DomainAdmin
 
 
@@ -22,7 +22,7 @@ class FreshSignInAdmin(DomainAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         """Show the form, or redirect to confirm the sign-in."""
-        if not is_fresh(request):
+        if not is_recently_confirmed(request):
             return sign_in_again(request)
         return super().changeform_view(request, object_id, form_url, extra_context)
 
@@ -30,14 +30,14 @@ class FreshSignInAdmin(DomainAdmin):
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show the confirmation, or redirect to confirm the sign-in."""
-        if not is_fresh(request):
+        if not is_recently_confirmed(request):
             return sign_in_again(request)
         return super().delete_view(request, object_id, extra_context)
 
 
-def is_fresh(request: HttpRequest) -> bool:
+def is_recently_confirmed(request: HttpRequest) -> bool:
     """Return True if the user confirmed their identity within the last 15 minutes."""
-    return reauthenticated_recently(session=request.session, now=timezone.now())
+    return has_recent_reauthentication(session=request.session, now=timezone.now())
 
 
 def sign_in_again(request: HttpRequest) -> HttpResponse:

@@ -17,7 +17,7 @@ from chats.ground.refusals import NotFound, Refusal
 from chats.models import KeptText
 from chats.record import kept_texts
 from contextpolicy.admin.bases import ReadOnlyAdmin
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 
 TEMPLATE = "admin/chats/kept_text.html"
 
@@ -65,10 +65,10 @@ class KeptTextAdmin(ReadOnlyAdmin):
         context: dict[str, Any] = {"row": row, "text": None}
         if request.method == "POST":
             try:
-                context["text"] = kept_texts.read(
+                context["text"] = kept_texts.read_kept_text(
                     row.pk,
                     reason=request.POST.get("reason", ""),
-                    actor=actor_of(request),
+                    actor=get_request_actor(request),
                     now=timezone.now(),
                 ).text
             except NotFound:

@@ -24,13 +24,13 @@ from django.utils.translation import gettext, gettext_noop
 from chats.checkpoints import files, signing, stamps, upkeep, verify_ledger
 from chats.ground import queue
 from chats.ground.refusals import Refusal
-from chats.streams.ledger import streamed
+from chats.streams.ledger import build_export_response
 from contextpolicy import verification
 from contextpolicy.admin.ledger import AuditEventAdmin
-from contextpolicy.admin.site import actor_of
-from contextpolicy.audit.export import FORMS, begin
-from contextpolicy.audit.reading import note_file
-from contextpolicy.audit.search import SearchNotUnderstood, understood
+from contextpolicy.admin.site import get_request_actor
+from contextpolicy.audit.export import FORMS, start_ledger_export
+from contextpolicy.audit.reading import record_file_download
+from contextpolicy.audit.search import SearchNotUnderstood, parse_search_line
 from contextpolicy.models import LedgerCheckpoint, LedgerOrigin, LedgerTimestamp, LedgerVerification
 
 CHECKPOINTS = "admin/contextpolicy/auditevent/checkpoints.html"
@@ -76,7 +76,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show the list with warnings about late or failed checks."""
-        more = {"warnings": upkeep.warnings(now=timezone.now()), **(extra_context or {})}
+        more = {"warnings": upkeep.list_check_warnings(now=timezone.now()), **(extra_context or {})}
         return super().changelist_view(request, more)
 
     def checkpoints(self, request: HttpRequest) -> HttpResponse:
@@ -93,9 +93,9 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
             "opts": self.opts,
             "rows": rows[:SHOWN],
             "newest": rows.first(),
-            "stamp": stamps.last(),
-            "keys": files.public_keys(),
-            "warnings": upkeep.warnings(now=timezone.now()),
+            "stamp": stamps.find_last_timestamp(),
+            "keys": files.list_public_keys(),
+            "warnings": upkeep.list_check_warnings(now=timezone.now()),
             "origins": LedgerOrigin.objects.exclude(before="").order_by("-pk"),
         }
         return TemplateResponse(request, CHECKPOINTS, context)
@@ -115,7 +115,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         except Refusal as refusal:
             self.message_user(request, refusal.localized, messages.ERROR)
             return self.checkpoints(request)
-        note_file(name, actor=actor_of(request), now=timezone.now())
+        record_file_download(name, actor=get_request_actor(request), now=timezone.now())
         kind = "application/timestamp-reply" if name == STAMP else "text/plain; charset=utf-8"
         response = StreamingHttpResponse(text, content_type=kind)
         response["Content-Disposition"] = f'attachment; filename="{name}"'
@@ -134,12 +134,14 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
             return self.changelist_view(request)
         text = request.POST.get("q", "")
         try:
-            search = understood(text)
+            search = parse_search_line(text)
         except SearchNotUnderstood:
             # The list shows the reason.
             return HttpResponseRedirect(f"../?{urlencode({'q': text})}")
-        made = begin(search=search, form=form, actor=actor_of(request), now=timezone.now())
-        return streamed(made)
+        made = start_ledger_export(
+            search=search, form=form, actor=get_request_actor(request), now=timezone.now()
+        )
+        return build_export_response(made)
 
     def verification(self, request: HttpRequest) -> HttpResponse:
         """Verify a small ledger immediately; request the verification of a larger one.
@@ -149,11 +151,13 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         scope = request.GET.get("scope") or ""
-        if verification.rows_of(scope) <= verification.SMALL:
+        if verification.count_chain_rows(scope) <= verification.SMALL:
             return super().verification(request)
         if request.method == "POST":
             with transaction.atomic():
-                asked = verification.ask(scope=scope, actor=actor_of(request), now=timezone.now())
+                asked = verification.request_verification(
+                    scope=scope, actor=get_request_actor(request), now=timezone.now()
+                )
                 queue.enqueue(queue.VERIFY_LEDGER, verification_id=asked.pk)
             return HttpResponseRedirect(request.get_full_path())
         return self.kept(request, scope=scope)
@@ -169,7 +173,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
             "opts": self.opts,
             "scope": scope,
             "is_large": True,
-            "size": verification.rows_of(scope),
+            "size": verification.count_chain_rows(scope),
             "under_way": newest if newest and newest.finished_at is None else None,
             "was_lost": bool(newest and newest.error),
             "found": found,
@@ -185,36 +189,36 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         return TemplateResponse(request, TEMPLATE, context)
 
 
-def script(_scope: str) -> Iterable[str]:
+def export_verifier_script(_scope: str) -> Iterable[str]:
     """Return the script that verifies an export without the product."""
     return [Path(verify_ledger.__file__).read_text(encoding="utf-8")]
 
 
-def log(_scope: str) -> Iterable[str]:
+def export_log_lines(_scope: str) -> Iterable[str]:
     """Return the entries of the newest log."""
-    head = signing.newest()
-    return files.log_lines(head.origin) if head else []
+    head = signing.find_newest_checkpoint()
+    return files.list_log_lines(head.origin) if head else []
 
 
-def stamped() -> LedgerTimestamp:
+def require_last_timestamp() -> LedgerTimestamp:
     """Return the last timestamp from the authority. Raises `NoTimestamp`."""
-    found = stamps.last()
+    found = stamps.find_last_timestamp()
     if found is None:
         raise NoTimestamp
     return found
 
 
-def key(_scope: str) -> Iterable[str]:
+def export_public_key(_scope: str) -> Iterable[str]:
     """Return the newest public key in PEM format for OpenSSL."""
-    return [pem for _, _, pem in files.public_keys()[:1]]
+    return [pem for _, _, pem in files.list_public_keys()[:1]]
 
 
 OFFLINE: Mapping[str, Callable[[str], Iterable[str | bytes]]] = {
-    "checkpoint.txt": lambda _scope: [upkeep.last_note()],
-    "log.txt": log,
-    "ledger-key.pem": key,
-    "stamped.txt": lambda _scope: [stamped().checkpoint.note],
-    STAMP: lambda _scope: [base64.b64decode(stamped().response)],
-    "verify_ledger.py": script,
-    "chain.tlog-proof": lambda scope: [files.proof_of(scope)[0]],
+    "checkpoint.txt": lambda _scope: [upkeep.load_last_note()],
+    "log.txt": export_log_lines,
+    "ledger-key.pem": export_public_key,
+    "stamped.txt": lambda _scope: [require_last_timestamp().checkpoint.note],
+    STAMP: lambda _scope: [base64.b64decode(require_last_timestamp().response)],
+    "verify_ledger.py": export_verifier_script,
+    "chain.tlog-proof": lambda scope: [files.build_chain_proof(scope)[0]],
 }

@@ -16,11 +16,11 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
-from chats.admin.fresh import FreshSignInAdmin, is_fresh, sign_in_again
+from chats.admin.fresh import FreshSignInAdmin, is_recently_confirmed, sign_in_again
 from chats.ground.refusals import NotFound
 from chats.people import accounts, invitations, keys
 from contextpolicy import roles
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 from contextpolicy.two_persons import SecondPersonNeeded
 from contextpolicy.wording import join_items
 
@@ -84,24 +84,24 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         """
         if not self.has_add_permission(request):
             raise PermissionDenied
-        if not is_fresh(request):
+        if not is_recently_confirmed(request):
             return sign_in_again(request)
         return self.or_said(request, lambda: self.invitations_page(request))
 
     def invitations_page(self, request: HttpRequest) -> HttpResponse:
         """Show the form and the pending invitations, with the link of a new one."""
-        now, actor = timezone.now(), actor_of(request)
+        now, actor = timezone.now(), get_request_actor(request)
         is_new = request.method == "POST" and "renew" not in request.POST
         form = InvitationForm(request.POST if is_new else None)
         made: tuple[User, str] | None = None
         if request.method == "POST" and not is_new:
             number = request.POST["renew"][:9]
-            made = invitations.renew(
+            made = invitations.renew_invitation(
                 user_id=int(number) if number.isdecimal() else 0, actor=actor, now=now
             )
         elif is_new and form.is_valid():
             try:
-                made = invitations.invite(**form.asked(), actor=actor, now=now)
+                made = invitations.invite_user(**form.asked(), actor=actor, now=now)
             except invitations.InvitationRefused as refusal:
                 form.add_error("username", refusal.localized)
             else:
@@ -111,7 +111,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
             "title": gettext("Invite"),
             "opts": self.opts,
             "form": form,
-            "pending": invitations.pending(now=now),
+            "pending": invitations.list_pending_invitations(now=now),
         }
         if made is not None:
             address = reverse("login-link", args=[made[1]])
@@ -165,11 +165,11 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         columns = {field.name for field in User._meta.concrete_fields}  # noqa: SLF001 - Django's documented model API
         changed = columns & set(form.changed_data) if change else {"username"}
         if changed:
-            ended = accounts.save_account(
-                person=obj, changed=changed, actor=actor_of(request), now=timezone.now()
+            ended = accounts.save_user_account(
+                person=obj, changed=changed, actor=get_request_actor(request), now=timezone.now()
             )
             if "is_active" in changed:
-                self.message_user(request, sentence_of(ended, is_active=obj.is_active))
+                self.message_user(request, format_access_message(ended, is_active=obj.is_active))
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Change the roles through `roles.change_roles`."""
@@ -178,7 +178,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
             roles.change_roles(
                 person=form.instance,
                 groups=list(groups),
-                actor=actor_of(request),
+                actor=get_request_actor(request),
                 now=timezone.now(),
             )
 
@@ -189,7 +189,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         form_url: str = "",
     ) -> HttpResponse:
         """Show Django's page and record a changed password."""
-        if not is_fresh(request):
+        if not is_recently_confirmed(request):
             return sign_in_again(request)
         now = timezone.now()
         with transaction.atomic():
@@ -198,12 +198,12 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
                 accounts.note_password(
                     user=User.objects.get(pk=int(id)),
                     revoke_keys="revoke_keys" in request.POST,
-                    actor=actor_of(request),
+                    actor=get_request_actor(request),
                     now=now,
                 )
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             person = response.context_data["original"]
-            response.context_data["usable_keys"] = len(keys.usable_keys(owner=person, now=now))
+            response.context_data["usable_keys"] = len(keys.list_usable_keys(owner=person, now=now))
         return response
 
     @admin.display(description=gettext_lazy("Roles and groups"))
@@ -215,7 +215,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         )
 
 
-def sentence_of(ended: accounts.EndedAccess, *, is_active: bool) -> str:
+def format_access_message(ended: accounts.EndedAccess, *, is_active: bool) -> str:
     """Return the message after an account was activated or deactivated."""
     sessions = ngettext("{n} session ended", "{n} sessions ended", ended.sessions)
     revoked = ngettext("{n} API key revoked", "{n} API keys revoked", ended.keys)
@@ -254,11 +254,11 @@ class PeopleGroupAdmin(FreshSignInAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Store the name."""
-        roles.save_group(group=obj, actor=actor_of(request), now=timezone.now())
+        roles.save_group(group=obj, actor=get_request_actor(request), now=timezone.now())
 
     def delete_model(self, request: HttpRequest, obj: Group) -> None:
         """Take the group away."""
-        roles.delete_group(group=obj, actor=actor_of(request), now=timezone.now())
+        roles.delete_group(group=obj, actor=get_request_actor(request), now=timezone.now())
 
     @admin.display(description=gettext_lazy("Role"), boolean=True)
     def is_role(self, group: Group) -> bool:

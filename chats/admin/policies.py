@@ -13,31 +13,31 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
-from chats.admin.charts import chart_of
-from chats.admin.previews import side_told
-from chats.admin.words import balance_table
+from chats.admin.charts import build_token_chart
+from chats.admin.previews import build_side_context
+from chats.admin.words import render_balance_table
 from chats.counts import balances
 from chats.counts.room_used import measure_room_used
 from chats.ground.refusals import Refusal
 from chats.models import Chat
-from chats.record.access import chats_visible_to
+from chats.record.access import get_visible_chats
 from chats.simulation import evaluating, radius, trial
 from chats.simulation.evaluating import NothingToEvaluate, TooManyEvaluations
 from chats.simulation.preview import (
     Preview,
     Side,
-    compare,
-    difference,
-    empty_chat,
-    moved_on,
-    preview,
-    previewable,
+    build_empty_chat,
+    compose_chat_sides,
+    describe_chat_change,
+    diff_prompts,
+    find_previewable_chat,
+    preview_proposal,
 )
-from chats.simulation.proposals import ASSIGNED, GROUP, PolicyProposal, for_group
-from chats.simulation.sampling import SAMPLE, Sampled, sample
+from chats.simulation.proposals import ASSIGNED, GROUP, PolicyProposal, build_group_proposal
+from chats.simulation.sampling import SAMPLE, Sampled, sample_chats
 from contextpolicy.admin.policies import ContextPolicyAdmin
 from contextpolicy.admin.policy_form import PREVIEW, TRIAL, PolicyForm
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 from contextpolicy.models import ContextPolicy, Evaluation
 
 EMPTY, LONGEST, SAMPLED, COUNTED = "empty", "longest", "sample", "all"
@@ -110,25 +110,25 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
             context = response.context_data or {}
             if "trial_of" in context:
                 chat, proposal = context["trial_of"]
-                context |= tried_for_real(request, chat, proposal)
+                context |= build_trial_context(request, chat, proposal)
             response.context_data = context
         return response
 
     def evaluated(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Start the evaluation of the newest draft and redirect to its page.
 
-        Raises the errors of `evaluating.begin`, and PermissionDenied.
+        Raises the errors of `evaluating.start_evaluation`, and PermissionDenied.
         """
         policy = self.get_object(request, object_id)
         if policy is None or not self.has_change_permission(request, policy):
             raise PermissionDenied
         wanted = request.POST[EVALUATE]
-        row = evaluating.begin(
+        row = evaluating.start_evaluation(
             policy=policy,
             number=int(wanted[:9]) if wanted.isdecimal() else 0,
             # A policy without assignments would only be compared with itself.
             place="assigned" if policy.assignments.exists() else "instance",
-            actor=actor_of(request),
+            actor=get_request_actor(request),
             now=timezone.now(),
         )
         address = reverse("admin:contextpolicy_evaluation_compare", args=[row.pk])
@@ -139,7 +139,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
     ) -> dict[str, Any]:
         """Add the preview if one was requested."""
         context = super().editor_context(request, form, policy)
-        own = chats_visible_to(user=request.user).filter(team=None)
+        own = get_visible_chats(user=request.user).filter(team=None)
         offered = list(own.order_by("-updated_at")[:CHATS_OFFERED])
         asks = bool({PREVIEW, TRIAL} & request.POST.keys())
         tried = PreviewForm(request.POST if request.method == "POST" else None, own=offered)
@@ -147,7 +147,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         if policy is not None:
             rows = Evaluation.objects.filter(policy=policy, state=Evaluation.State.OPEN)
             context |= {"may_evaluate": True, "evaluation": rows.select_related("version").first()}
-        context["brought"] = brought(policy)
+        context["brought"] = render_policy_balances(policy)
         context["room_warning"] = measure_room_used(policy).warning if policy else ""
         context["preview_template"] = "admin/contextpolicy/contextpolicy/_preview.html"
         if asks:
@@ -156,38 +156,41 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
 
     def tried(self, request: HttpRequest, form: PolicyForm, tried: PreviewForm) -> dict[str, Any]:
         """Compute the requested preview. Never writes."""
-        errors = context_errors(form)
+        errors = list_form_errors(form)
         if errors or not tried.is_valid():
             sentence = gettext("Choose a chat, or enter its ID.")
             if errors:
                 sentence = gettext("Fix the highlighted fields first.")
             return {"preview_refused": sentence}
-        proposal = proposed(form, place=tried.cleaned_data["place"])
+        proposal = build_form_proposal(form, place=tried.cleaned_data["place"])
         wanted, other = tried.cleaned_data["chat"], tried.cleaned_data["other"]
         now = timezone.now()
         if not other and wanted == LONGEST:
             rows = Chat.objects.filter(deleted_at=None, team=None, active_branch__isnull=False)
             chats = rows.select_related("model", "owner").order_by("-active_branch__last_seq")
-            told = compare(list(chats[:CHATS_COMPARED]), proposal=proposal, now=now)
-            return {"compared": [row_of(request, *each) for each in told]}
+            told = compose_chat_sides(list(chats[:CHATS_COMPARED]), proposal=proposal, now=now)
+            return {"compared": [build_comparison_row(request, *each) for each in told]}
         if not other and wanted == SAMPLED:
-            reach = sample(proposal=proposal, now=now)
-            worst = [row_of(request, each.chat, each.now, each.proposed) for each in reach.worst]
-            return {"sampled": reach, "bounds": bounds_told(reach), "compared": worst}
+            reach = sample_chats(proposal=proposal, now=now)
+            worst = [
+                build_comparison_row(request, each.chat, each.now, each.proposed)
+                for each in reach.worst
+            ]
+            return {"sampled": reach, "bounds": format_share_interval(reach), "compared": worst}
         if not other and wanted == COUNTED:
             return self.counted(request, form, proposal)
         if not other and wanted in ("", EMPTY):
-            chat, branch = empty_chat(request.user, now=now)  # type: ignore[arg-type]  # signed in
-            found = preview(chat, proposal=proposal, now=now, branch=branch)
+            chat, branch = build_empty_chat(request.user, now=now)  # type: ignore[arg-type]  # signed in
+            found = preview_proposal(chat, proposal=proposal, now=now, branch=branch)
             return preview_context(found, tried, with_words=True)
         chat_id = other or uuid.UUID(wanted)
-        one = previewable(chat_id)
+        one = find_previewable_chat(chat_id)
         if one is None:
             sentence = gettext(
                 "This chat does not exist, or a team replies in it. Choose another chat."
             )
             return {"preview_refused": sentence}
-        found = preview(one, proposal=proposal, now=now)
+        found = preview_proposal(one, proposal=proposal, now=now)
         is_own = one.owner_id == request.user.pk
         context = preview_context(found, tried, with_words=is_own)
         return context | ({"trial_of": (one, proposal)} if is_own else {})
@@ -209,19 +212,19 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
                 "only”."
             )
             return {"preview_refused": sentence}
-        row = radius.begin(
+        row = radius.start_radius_count(
             policy=policy,
             values=form.policy_values,
             locks=form.policy_locks,
             place=places[proposal.level],
             group=Group.objects.filter(pk=proposal.group_id or 0).first(),
-            actor=actor_of(request),
+            actor=get_request_actor(request),
             now=timezone.now(),
         )
         return {"counted": row}
 
 
-def proposed(form: PolicyForm, *, place: str) -> PolicyProposal:
+def build_form_proposal(form: PolicyForm, *, place: str) -> PolicyProposal:
     """Return the edited policy as a proposal at a place offered by the form."""
     newest = form.newest
     said: dict[str, Any] = {
@@ -233,28 +236,38 @@ def proposed(form: PolicyForm, *, place: str) -> PolicyProposal:
     }
     level, _, group = place.partition(":")
     if level == GROUP:
-        return for_group(int(group), **said)
+        return build_group_proposal(int(group), **said)
     return PolicyProposal(level=level or "instance", **said)
 
 
-def tried_for_real(request: HttpRequest, chat: Chat, proposal: PolicyProposal) -> dict[str, Any]:
+def build_trial_context(
+    request: HttpRequest, chat: Chat, proposal: PolicyProposal
+) -> dict[str, Any]:
     """Run a test summary and return its template values."""
     user = cast(User, request.user)
     try:
-        made = trial.run(user=user, chat=chat, proposal=proposal, clock=timezone.now)
+        made = trial.run_trial(user=user, chat=chat, proposal=proposal, clock=timezone.now)
     except Refusal as refusal:
         return {"trial_refused": refusal.localized}
-    cost = gettext("unknown: no price is set") if made.cost.unknown else balances.words(made.cost)
+    cost = (
+        gettext("unknown: no price is set")
+        if made.cost.unknown
+        else balances.format_money(made.cost)
+    )
     return {"trial": made, "trial_cost": cost}
 
 
-def brought(policy: ContextPolicy | None) -> SafeString | str:
+def render_policy_balances(policy: ContextPolicy | None) -> SafeString | str:
     """Return the balances of a policy's versions; empty without statistics."""
-    found = balances.of_policy(policy.slug) if policy else []
-    return balance_table([(f"v{number}", balance) for number, balance in found]) if found else ""
+    found = balances.list_policy_balances(policy.slug) if policy else []
+    return (
+        render_balance_table([(f"v{number}", balance) for number, balance in found])
+        if found
+        else ""
+    )
 
 
-def context_errors(form: PolicyForm) -> list[str]:
+def list_form_errors(form: PolicyForm) -> list[str]:
     """Return the error messages of a form."""
     return [finding.sentence for finding in form.judged if finding.level == "error"] + [
         str(error) for name in form.unread for error in form.errors.get(name, ())
@@ -263,28 +276,30 @@ def context_errors(form: PolicyForm) -> list[str]:
 
 def preview_context(found: Preview, tried: PreviewForm, *, with_words: bool) -> dict[str, Any]:
     """Return the template values of a preview, without the text of other users' chats."""
-    lines, is_more = difference(found) if with_words else ([], False)
+    lines, is_more = diff_prompts(found) if with_words else ([], False)
     return {
         "preview": found,
         "sides": [
-            side_told(found.now, found.estimate_now),
-            side_told(found.proposed, found.estimate_proposed),
+            build_side_context(found.now, found.estimate_now),
+            build_side_context(found.proposed, found.estimate_proposed),
         ],
-        "chart": chart_of(found.course_now, found.course_proposed),
-        "moved_on": moved_on(tried.cleaned_data["state"], found.token),
+        "chart": build_token_chart(found.course_now, found.course_proposed),
+        "moved_on": describe_chat_change(tried.cleaned_data["state"], found.token),
         "with_words": with_words,
         "diff": [(line[:1], line) for line in lines],
         "diff_is_more": is_more,
     }
 
 
-def bounds_told(found: Sampled) -> str:
+def format_share_interval(found: Sampled) -> str:
     """Return the estimated share of chats that change, with its confidence interval."""
     low, high = (f"{share:.0%}" for share in (found.low, found.high))
     return low if low == high else gettext("between {low} and {high}").format(low=low, high=high)
 
 
-def row_of(request: HttpRequest, chat: Chat, now: Side, proposed: Side) -> dict[str, Any]:
+def build_comparison_row(
+    request: HttpRequest, chat: Chat, now: Side, proposed: Side
+) -> dict[str, Any]:
     """Return one row of the comparison table. Titles are shown only for the reader's own chats."""
     is_own = chat.owner_id == request.user.pk
     return {

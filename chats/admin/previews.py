@@ -26,7 +26,7 @@ class BarPiece:
     width: float
 
 
-def bar_of(parts: Mapping[str, int], *, limit: int) -> list[BarPiece]:
+def build_bar_pieces(parts: Mapping[str, int], *, limit: int) -> list[BarPiece]:
     """Return the parts of a prompt as adjacent segments, scaled to the prompt limit."""
     whole = max(limit, sum(parts.values()), 1)
     pieces, before = [], 0
@@ -38,25 +38,25 @@ def bar_of(parts: Mapping[str, int], *, limit: int) -> list[BarPiece]:
     return pieces
 
 
-def side_told(side: Side, likely: Estimate | None = None) -> dict[str, Any]:
+def build_side_context(side: Side, likely: Estimate | None = None) -> dict[str, Any]:
     """Return the template values of one side, with reasons as text."""
     return {
         "side": side,
-        "likely": estimate_words(likely) if likely else [],
+        "likely": format_estimate_rows(likely) if likely else [],
         "left_out": [
             (LEFT_OUT.get(reason, reason), count) for reason, count in side.left_out.items()
         ],
         "parts": [(name, tokens) for name, tokens in side.parts.items() if tokens],
-        "bar": bar_of(side.parts, limit=side.limit),
+        "bar": build_bar_pieces(side.parts, limit=side.limit),
         "due": DUE.get(side.due, side.due[1]),
     }
 
 
-def estimate_words(likely: Estimate) -> list[tuple[str, str]]:
+def format_estimate_rows(likely: Estimate) -> list[tuple[str, str]]:
     """Return (label, text) pairs for the estimates, including the basis of each."""
     told = []
     if likely.summary is not None:
-        told.append((gettext("Length of the next summary"), length_words(likely)))
+        told.append((gettext("Length of the next summary"), format_summary_length(likely)))
     if likely.turns is not None:
         slow, usual, fast = (
             f"≈ {n:,}" if n else gettext("over {n:,}").format(n=FARTHEST) for n in likely.turns
@@ -73,11 +73,11 @@ def estimate_words(likely: Estimate) -> list[tuple[str, str]]:
         told.append((gettext("Cost of the next turns"), cost))
     else:
         label = ngettext("Cost of {n} turn", "Cost of {n} turns", TURNS)
-        told.append((label.format(n=TURNS), cost_words(likely.cost, cached=likely.cached)))
+        told.append((label.format(n=TURNS), format_turns_cost(likely.cost, cached=likely.cached)))
     return told
 
 
-def length_words(likely: Estimate) -> str:
+def format_summary_length(likely: Estimate) -> str:
     """Return the estimated length of the next summary, and its basis."""
     if likely.summaries:
         form = ngettext(
@@ -90,10 +90,10 @@ def length_words(likely: Estimate) -> str:
     return form.format(tokens=likely.summary, n=likely.summaries)
 
 
-def cost_words(cost: Money, *, cached: float) -> str:
+def format_turns_cost(cost: Money, *, cached: float) -> str:
     """Return the estimated cost of the next turns, with the share read from the cache."""
     if cost.unknown:
         form = gettext("unknown: no price is set, with ≈ {share} from the cache")
     else:
         form = gettext("≈ {cost}, with ≈ {share} from the cache")
-    return form.format(cost=balances.words(cost), share=f"{cached:.0%}")
+    return form.format(cost=balances.format_money(cost), share=f"{cached:.0%}")

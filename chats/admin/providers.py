@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
-from chats.admin.confirm import confirmation, each, of_row
+from chats.admin.confirm import apply_to_rows, format_row_message, render_confirmation
 from chats.admin.fresh import FreshSignInAdmin
 from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
@@ -18,7 +18,7 @@ from chats.providers import accounts, kinds, model_specs
 from chats.providers.address import AddressRefused
 from chats.turns import overflow_learning
 from contextpolicy.admin.bases import DomainAdmin
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 from contextpolicy.models import ModelSpec
 from contextpolicy.wording import join_items, join_sentences
 
@@ -42,7 +42,7 @@ class ProviderAccountForm(forms.ModelForm[ProviderAccount]):
     def clean_api_key(self) -> str:
         """Return the key; raises ValidationError if it is not valid in a header."""
         try:
-            return accounts.plain_key(self.cleaned_data["api_key"])
+            return accounts.strip_api_key(self.cleaned_data["api_key"])
         except accounts.KeyNotPlain as refusal:
             raise forms.ValidationError(refusal.localized) from None
 
@@ -53,8 +53,8 @@ class ProviderAccountForm(forms.ModelForm[ProviderAccount]):
         if kind in kinds.SERVERS:
             try:
                 if "kind" in self.changed_data:
-                    kinds.require(kind)
-                accounts.checked_url(cleaned.get("base_url", ""), kind=kind)
+                    kinds.require_kind(kind)
+                accounts.check_server_url(cleaned.get("base_url", ""), kind=kind)
             except (AddressRefused, kinds.PackageMissing) as refusal:
                 self.add_error(refusal.param, refusal.localized)
         return cleaned
@@ -100,12 +100,12 @@ class ProviderAccountAdmin(FreshSignInAdmin):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Save the account through `accounts.save_account`."""
         had_key = bool(obj.encrypted_key)
-        accounts.save_account(
+        accounts.save_provider_account(
             account=obj,
             values={name: form.cleaned_data[name] for name in accounts.ACCOUNT_FIELDS},
             api_key=form.cleaned_data["api_key"],
             forget_key=form.cleaned_data["forget_key"],
-            actor=actor_of(request),
+            actor=get_request_actor(request),
             now=timezone.now(),
         )
         if had_key and not obj.encrypted_key:
@@ -113,7 +113,7 @@ class ProviderAccountAdmin(FreshSignInAdmin):
 
     def delete_model(self, request: HttpRequest, obj: ProviderAccount) -> None:
         """Delete the account and its key, and disable its models."""
-        accounts.delete_account(account=obj, actor=actor_of(request), now=timezone.now())
+        accounts.delete_account(account=obj, actor=get_request_actor(request), now=timezone.now())
 
     def has_fetch_permission(self, request: HttpRequest) -> bool:
         """Allow users who may change an account."""
@@ -125,16 +125,16 @@ class ProviderAccountAdmin(FreshSignInAdmin):
         for account in queryset.filter(kind__in=kinds.SERVERS):
             try:
                 added = accounts.refresh_models(
-                    account=account, actor=actor_of(request), now=timezone.now()
+                    account=account, actor=get_request_actor(request), now=timezone.now()
                 )
             except Refusal as refusal:
-                said = of_row(str(account), refusal.localized)
+                said = format_row_message(str(account), refusal.localized)
                 self.message_user(request, said, messages.ERROR)
             else:
                 said = ngettext("{n} new model.", "{n} new models.", len(added)).format(
                     n=len(added)
                 )
-                self.message_user(request, of_row(str(account), said))
+                self.message_user(request, format_row_message(str(account), said))
 
     @admin.display(description=gettext_lazy("Stored key"))
     def stored_key(self, account: ProviderAccount) -> str:
@@ -236,7 +236,7 @@ class ModelSpecAdmin(DomainAdmin):
         obj.is_default = form.cleaned_data["answers_by_default"]
         model_specs.save_model(
             model=obj,
-            actor=actor_of(request),
+            actor=get_request_actor(request),
             now=timezone.now(),
             forget_calibration=form.cleaned_data["forget_calibration"],
         )
@@ -265,7 +265,7 @@ class ModelSpecAdmin(DomainAdmin):
     ) -> HttpResponse | None:
         """Use the models' configured context windows again, after confirmation."""
         rows = queryset.exclude(learned_window=None)
-        asked = confirmation(
+        asked = render_confirmation(
             self,
             request,
             rows,
@@ -277,12 +277,14 @@ class ModelSpecAdmin(DomainAdmin):
         )
         if asked is not None:
             return asked
-        actor, now = actor_of(request), timezone.now()
-        each(
+        actor, now = get_request_actor(request), timezone.now()
+        apply_to_rows(
             self,
             request,
             rows,
-            action=lambda row: overflow_learning.forget(model=row, actor=actor, now=now),
+            action=lambda row: overflow_learning.reset_learned_window(
+                model=row, actor=actor, now=now
+            ),
             done=gettext("learned limit reset."),
         )
         return None

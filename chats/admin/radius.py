@@ -13,20 +13,20 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy, pgettext
 
-from chats.admin.charts import chart_of
-from chats.admin.previews import side_told
+from chats.admin.charts import build_token_chart
+from chats.admin.previews import build_side_context
 from chats.ground.refusals import Refusal
 from chats.simulation import radius
 from contextpolicy import blast
 from contextpolicy.admin.bases import ReadOnlyAdmin
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 from contextpolicy.models import BlastRadius
 
 CHANGE = "contextpolicy.change_contextpolicy"
 # Seconds between reloads of the page while a count is running.
 REFRESH = 5
 TEMPLATES = "admin/contextpolicy/blastradius"
-ACTS = {"stop": radius.stop, "resume": radius.resume}
+ACTS = {"stop": radius.stop_radius_count, "resume": radius.resume_radius_count}
 
 
 class BlastRadiusAdmin(ReadOnlyAdmin):
@@ -81,9 +81,9 @@ class BlastRadiusAdmin(ReadOnlyAdmin):
             "title": gettext("Blast radius of {policy}").format(policy=row.policy),
             "opts": self.opts,
             "row": row,
-            "told": told(row),
+            "told": build_radius_context(row),
             "may_act": may_act,
-            **one_chat(request, row),
+            **build_chat_context(request, row),
         }
         response = TemplateResponse(request, f"{TEMPLATES}/count.html", context)
         if row.state == BlastRadius.State.COUNTING and "preview" not in context:
@@ -95,7 +95,7 @@ class BlastRadiusAdmin(ReadOnlyAdmin):
         act = ACTS.get(request.POST.get("act", ""))
         try:
             if act is not None:
-                act(radius_id=radius_id, actor=actor_of(request), now=timezone.now())
+                act(radius_id=radius_id, actor=get_request_actor(request), now=timezone.now())
         except Refusal as refusal:
             self.message_user(request, refusal.localized, messages.ERROR)
         return HttpResponseRedirect(request.path)
@@ -112,7 +112,7 @@ def link_to(row: BlastRadius, words: str) -> SafeString:
     return format_html('<a href="{}">{}</a>', address, words)
 
 
-def told(row: BlastRadius) -> dict[str, Any]:
+def build_radius_context(row: BlastRadius) -> dict[str, Any]:
     """Return the template values of a count."""
     done = row.judged + row.failed
     is_open = row.state == BlastRadius.State.COUNTING
@@ -130,12 +130,12 @@ def told(row: BlastRadius) -> dict[str, Any]:
         else "",
         "is_open": is_open,
         "is_stopped": row.state == BlastRadius.State.STOPPED,
-        "is_past": blast.base_of(row.policy) != row.base,
+        "is_past": blast.get_active_number(row.policy) != row.base,
         "worst": row.worst,
     }
 
 
-def one_chat(request: HttpRequest, row: BlastRadius) -> dict[str, Any]:
+def build_chat_context(request: HttpRequest, row: BlastRadius) -> dict[str, Any]:
     """Return the preview of the chat given in the URL, in numbers only."""
     wanted = request.GET.get("chat", "")
     if not wanted:
@@ -144,11 +144,11 @@ def one_chat(request: HttpRequest, row: BlastRadius) -> dict[str, Any]:
         chat_id = uuid.UUID(wanted)
     except ValueError:
         return {"no_chat": True}
-    found = radius.preview_of(row, chat_id=chat_id, now=timezone.now())
+    found = radius.preview_radius_chat(row, chat_id=chat_id, now=timezone.now())
     if found is None:
         return {"no_chat": True}
     return {
         "preview": found,
-        "sides": [side_told(found.now), side_told(found.proposed)],
-        "chart": chart_of(found.course_now, found.course_proposed),
+        "sides": [build_side_context(found.now), build_side_context(found.proposed)],
+        "chart": build_token_chart(found.course_now, found.course_proposed),
     }

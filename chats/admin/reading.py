@@ -17,16 +17,21 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
-from chats.actions.auditing import read_prompt, read_summary_request, receipt_of, summary_of
+from chats.actions.auditing import (
+    find_any_compaction,
+    find_any_receipt,
+    read_prompt,
+    read_summary_request,
+)
 from chats.admin.records import ReceiptAdmin
 from chats.admin.words import LEFT_OUT
-from chats.compaction.rebuilt import number_in, summary_file
+from chats.compaction.rebuilt import build_summary_request_file, number_in
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Compaction, Receipt
-from chats.prompt.as_sent import FORMS, RequestFile, file_of
+from chats.prompt.as_sent import FORMS, RequestFile, build_request_file
 from chats.record import reading
 from chats.streams import files
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 
 TEMPLATE = "admin/chats/words.html"
 END = "end"
@@ -45,7 +50,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
         """Show the list, with a notice about requests that wait for a second auditor."""
         may_read = request.user.has_perm("contextpolicy.view_auditevent")
         if may_read and request.method == "GET":
-            rows = waiting(actor=actor_of(request), now=timezone.now())
+            rows = list_waiting_requests(actor=get_request_actor(request), now=timezone.now())
             others = [row for row in rows if not row.is_own]
             if others:
                 self.message_user(
@@ -85,18 +90,20 @@ class ReadReceiptAdmin(ReceiptAdmin):
         may_read = request.user.has_perm("contextpolicy.view_auditevent")
         if not self.has_view_permission(request) or not may_read:
             raise PermissionDenied
-        call = call_of(request)
-        now, actor = timezone.now(), actor_of(request)
+        call = find_requested_call(request)
+        now, actor = timezone.now(), get_request_actor(request)
         if ANSWERS.intersection(request.POST):
             return self.answered(request, actor=actor)
         if call is None:
-            return self.shown(request, call=None, waiting=waiting(actor=actor, now=now))
-        until = reading.open_until(chat_id=call.chat_id, actor=actor, now=now)
+            return self.shown(
+                request, call=None, waiting=list_waiting_requests(actor=actor, now=now)
+            )
+        until = reading.get_reading_expiry(chat_id=call.chat_id, actor=actor, now=now)
         if request.method == "POST" and (until is None or END in request.POST):
             change = self.opened if until is None else self.ended
             return change(request, chat_id=call.chat_id, actor=actor)
         if until is None:
-            own = reading.waiting_of(chat_id=call.chat_id, actor=actor, now=now)
+            own = reading.find_waiting_request(chat_id=call.chat_id, actor=actor, now=now)
             two = settings.TWO_PERSONS
             return self.shown(request, call=call, own=own, two_persons=two)
         return self.read(request, call=call, actor=actor, until=until)
@@ -112,13 +119,13 @@ class ReadReceiptAdmin(ReceiptAdmin):
             number = number_in(request.GET.get("call", ""), call.row)
             found = read_summary_request(call.row, number=number, actor=actor, now=now, form=form)
             if form and found.file:
-                return as_file(summary_file(found, form=form))
+                return download_request_file(build_summary_request_file(found, form=form))
             more = {"lines": found.lines, "fault": found.reason, "asked": found}
             more["prefix"] = found.prefix
             return self.shown(request, call=call, until=until, **more)
         sent = read_prompt(call.row, actor=actor, now=now, form=form)
         if form and not sent.found.fault:
-            return as_file(file_of(sent, form=form))
+            return download_request_file(build_request_file(sent, form=form))
         more = {"sent": sent, "lines": sent.lines, "fault": sent.fault, "prefix": sent.prefix}
         more |= {"earlier": sent.prefix.before if sent.prefix else None}
         left_out = [(a, b, LEFT_OUT.get(why, why)) for a, b, why in call.row.left_out]
@@ -130,7 +137,9 @@ class ReadReceiptAdmin(ReceiptAdmin):
         named = request.POST.get(GRANT if is_granted else REFUSE, "")
         try:
             asked_id = uuid.UUID(named)
-            reading.answer(asked_id, is_granted=is_granted, actor=actor, now=timezone.now())
+            reading.decide_reading_request(
+                asked_id, is_granted=is_granted, actor=actor, now=timezone.now()
+            )
         except (ValueError, NotFound):
             said = gettext("This request was already answered.")
             self.message_user(request, said, messages.ERROR)
@@ -145,13 +154,13 @@ class ReadReceiptAdmin(ReceiptAdmin):
 
     def ended(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> HttpResponse:
         """End the access and redirect to the page, which asks for a reason again."""
-        reading.end(chat_id=chat_id, actor=actor, now=timezone.now())
+        reading.close_reading(chat_id=chat_id, actor=actor, now=timezone.now())
         return HttpResponseRedirect(request.get_full_path())
 
     def opened(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> HttpResponse:
         """Record the reason and redirect to the page. A refused reason gives an error message."""
         try:
-            reading.open_chat(
+            reading.open_reading(
                 chat_id=chat_id,
                 actor=actor,
                 reason=request.POST.get("reason", ""),
@@ -178,13 +187,13 @@ class Waiting:
     is_own: bool
 
 
-def waiting(*, actor: str, now: datetime) -> list[Waiting]:
+def list_waiting_requests(*, actor: str, now: datetime) -> list[Waiting]:
     """Return the pending requests for a second auditor."""
-    rows = reading.asked(now=now)
+    rows = reading.list_reading_requests(now=now)
     names = dict(
         User.objects.filter(pk__in={row.user for row in rows}).values_list("pk", "username")
     )
-    own = reading.number_of(actor)
+    own = reading.parse_actor_id(actor)
     nameless = gettext("user {number}")
     return [
         Waiting(row, names.get(row.user, nameless.format(number=row.user)), row.user == own)
@@ -192,9 +201,9 @@ def waiting(*, actor: str, now: datetime) -> list[Waiting]:
     ]
 
 
-def as_file(file: RequestFile) -> HttpResponse:
+def download_request_file(file: RequestFile) -> HttpResponse:
     """Return a file response with a request."""
-    return files.short(file.text, name=file.name, kind=file.kind)
+    return files.build_text_download(file.text, name=file.name, kind=file.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +214,13 @@ class CallToRead:
     chat_id: uuid.UUID
 
 
-def call_of(request: HttpRequest) -> CallToRead | None:
+def find_requested_call(request: HttpRequest) -> CallToRead | None:
     """Return the call given by `?receipt=` or `?compaction=`, or None."""
     try:
         if key := request.GET.get("receipt"):
-            receipt = receipt_of(uuid.UUID(key))
+            receipt = find_any_receipt(uuid.UUID(key))
             return CallToRead(receipt, receipt.turn.branch.chat_id)
-        row = summary_of(uuid.UUID(request.GET.get("compaction", "")))
+        row = find_any_compaction(uuid.UUID(request.GET.get("compaction", "")))
     except (ValueError, NotFound):
         return None
     return CallToRead(row, row.branch.chat_id)

@@ -16,8 +16,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy, pgettext
 
-from chats.admin.words import as_json, as_table
-from chats.compaction.report.skip_reasons import why_not
+from chats.admin.words import render_json, render_table
+from chats.compaction.report.skip_reasons import explain_skipped_compaction
 from chats.models import Receipt, Turn
 from contextpolicy.admin.bases import ReadOnlyAdmin
 
@@ -98,7 +98,7 @@ class TurnAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("Compaction after this turn"))
     def after_it(self, turn: Turn) -> str:
         """Return the reason a summary did or did not follow the turn."""
-        return why_not(turn).sentence
+        return explain_skipped_compaction(turn).sentence
 
 
 class ReceiptAdmin(ReadOnlyAdmin):
@@ -170,7 +170,7 @@ class ReceiptAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("Sent"))
     def sent(self, receipt: Receipt) -> SafeString:
         """Return a table of the segments in prompt order."""
-        return as_table(
+        return render_table(
             [
                 gettext("Part"),
                 gettext("Message"),
@@ -188,7 +188,7 @@ class ReceiptAdmin(ReadOnlyAdmin):
         """Return a table of the ranges left out, with reasons."""
         first = pgettext("first number of a range", "From")
         last = pgettext("last number of a range", "To")
-        return as_table([first, last, gettext("Reason")], receipt.left_out)
+        return render_table([first, last, gettext("Reason")], receipt.left_out)
 
     @admin.display(description=gettext_lazy("Rebuildable"))
     def rebuildable(self, receipt: Receipt) -> str:
@@ -201,14 +201,14 @@ class ReceiptAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("Budget"))
     def arithmetic(self, receipt: Receipt) -> SafeString:
         """Return the budget as JSON."""
-        return as_json(receipt.budget)
+        return render_json(receipt.budget)
 
     @admin.display(description=gettext_lazy("Summary due"))
     def due(self, receipt: Receipt) -> SafeString:
         """Return the compaction check at this prompt as JSON."""
-        return as_json(receipt.compaction_need)
+        return render_json(receipt.compaction_need)
 
     @admin.display(description=gettext_lazy("Usage"))
     def used(self, receipt: Receipt) -> SafeString:
         """Return the usage reported by the provider as JSON."""
-        return as_json(receipt.usage)
+        return render_json(receipt.usage)

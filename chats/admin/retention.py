@@ -17,7 +17,7 @@ from chats.actions import ages, certificates, retention
 from chats.ground.refusals import NotFound
 from chats.models import RetentionRun
 from contextpolicy.admin.bases import ReadOnlyAdmin
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 from contextpolicy.wording import join_sentences
 
 BEGIN = "chats.add_retentionrun"
@@ -62,13 +62,13 @@ class RetentionRunAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         now = timezone.now()
         if request.method == "POST":
-            run = retention.begin(actor=actor_of(request), now=now)
+            run = retention.start_retention_run(actor=get_request_actor(request), now=now)
             return HttpResponseRedirect(reverse("admin:chats_retentionrun_change", args=[run.pk]))
         context = {
             **self.admin_site.each_context(request),
             "title": gettext("Retention preview"),
             "opts": self.opts,
-            "preview": ages.preview(now=now),
+            "preview": ages.preview_retention(now=now),
             "may_begin": may_begin,
         }
         return TemplateResponse(request, "admin/chats/retentionrun/preview.html", context)
@@ -81,10 +81,12 @@ class RetentionRunAdmin(ReadOnlyAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         try:
-            run = certificates.run_of(run_id)
+            run = certificates.find_finished_run(run_id)
         except NotFound:
             raise Http404 from None
-        response = JsonResponse(certificates.certificate(run), json_dumps_params={"indent": 2})
+        response = JsonResponse(
+            certificates.build_retention_certificate(run), json_dumps_params={"indent": 2}
+        )
         response["Content-Disposition"] = f'attachment; filename="retention-{run.pk}.json"'
         response["Cache-Control"] = "no-store"
         return response
@@ -99,7 +101,7 @@ class RetentionRunAdmin(ReadOnlyAdmin):
         """Return the result of comparing the run's entries with the ledger."""
         if run.is_open:
             return gettext("The certificate is written when the run ends.")
-        return join_sentences(*certificates.faults(run)) or gettext(
+        return join_sentences(*certificates.list_certificate_faults(run)) or gettext(
             "The ledger certifies every entry."
         )
 

@@ -14,13 +14,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
 from chats.actions import summary_review
-from chats.admin.compaction_deeds import CompactionDeeds, person
+from chats.admin.compaction_deeds import CompactionDeeds, get_request_user
 from chats.compaction.people import approve
 from chats.compaction.people.rights import EDITS_POLICIES
 from chats.ground.refusals import Refusal
 from chats.models import Compaction
 from chats.record import reading
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 
 TEMPLATE = "admin/chats/review.html"
 
@@ -49,12 +49,12 @@ class SummaryReviewAdmin(CompactionDeeds):
 
         Raises PermissionDenied without the permission to approve summaries.
         """
-        user = person(request)
+        user = get_request_user(request)
         if not self.has_view_permission(request) or not user.has_perm(EDITS_POLICIES):
             raise PermissionDenied
         try:
             named = uuid.UUID(request.GET.get("compaction", ""))
-            row = summary_review.waiting_summary(user=user, compaction_id=named)
+            row = summary_review.find_reviewable_summary(user=user, compaction_id=named)
             if request.method == "POST":
                 return self.decided(request, row)
             return self.shown(request, row)
@@ -67,18 +67,20 @@ class SummaryReviewAdmin(CompactionDeeds):
 
     def decided(self, request: HttpRequest, row: Compaction) -> HttpResponse:
         """Record a reason, an approval or a rejection. Raises `Refusal`."""
-        user, now, chat_id = person(request), timezone.now(), row.branch.chat_id
+        user, now, chat_id = get_request_user(request), timezone.now(), row.branch.chat_id
         if "approve" in request.POST:
-            approve.approve(user=user, compaction=row, now=now)
+            approve.approve_summary(user=user, compaction=row, now=now)
             said = gettext("The summary was approved.")
         elif "reject" in request.POST:
             remark = request.POST.get("remark", "")
-            approve.reject(user=user, compaction=row, reason=remark, now=now)
+            approve.reject_summary(user=user, compaction=row, reason=remark, now=now)
             said = gettext("The summary was rejected.")
         else:
             try:
                 reason = request.POST.get("reason", "")
-                reading.open_chat(chat_id=chat_id, actor=actor_of(request), reason=reason, now=now)
+                reading.open_reading(
+                    chat_id=chat_id, actor=get_request_actor(request), reason=reason, now=now
+                )
             except Refusal as refusal:
                 self.message_user(request, refusal.localized, messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
@@ -87,8 +89,8 @@ class SummaryReviewAdmin(CompactionDeeds):
 
     def shown(self, request: HttpRequest, row: Compaction) -> HttpResponse:
         """Show the summary, or the form for the reason."""
-        user, now = person(request), timezone.now()
-        until = summary_review.open_until(row, user=user, now=now)
+        user, now = get_request_user(request), timezone.now()
+        until = summary_review.find_review_expiry(row, user=user, now=now)
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
             "title": gettext("Review summary"),
@@ -99,6 +101,6 @@ class SummaryReviewAdmin(CompactionDeeds):
         if until is not None:
             context["review"] = summary_review.read_summary(row, user=user, now=now)
         else:
-            chat_id, actor = row.branch.chat_id, actor_of(request)
-            context["own"] = reading.waiting_of(chat_id=chat_id, actor=actor, now=now)
+            chat_id, actor = row.branch.chat_id, get_request_actor(request)
+            context["own"] = reading.find_waiting_request(chat_id=chat_id, actor=actor, now=now)
         return TemplateResponse(request, TEMPLATE, context)

@@ -30,9 +30,9 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy, ngettext
 from django_stubs_ext import StrOrPromise
 
-from chats.admin.compaction_deeds import person
-from chats.admin.confirm import confirmation, each
-from chats.admin.words import as_table
+from chats.admin.compaction_deeds import get_request_user
+from chats.admin.confirm import apply_to_rows, render_confirmation
+from chats.admin.words import render_table
 from chats.compaction.people.rights import EDITS_POLICIES
 from chats.models import Agent, Chat, Team, TeamVersion
 from chats.teams import rosters
@@ -117,20 +117,20 @@ class TeamAdmin(ReadOnlyAdmin):
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         """Count the chats of all listed teams in one query: no index serves a single team."""
         page = super().get_changelist_instance(request)
-        counts = chats_by_team([team.pk for team in page.result_list])
+        counts = count_chats_by_team([team.pk for team in page.result_list])
         for team in page.result_list:
             team.chat_count = counts.get(team.pk, 0)
         return page
 
     def has_share_permission(self, request: HttpRequest) -> bool:
         """Allow policy administrators, who also create shared teams on the pages."""
-        return person(request).has_perm(EDITS_POLICIES)
+        return get_request_user(request).has_perm(EDITS_POLICIES)
 
     @admin.action(description=gettext_lazy("Delete shared teams"), permissions=["share"])
     def delete_shared(self, request: HttpRequest, queryset: QuerySet[Team]) -> HttpResponse | None:
         """Delete shared teams after confirmation: they are no longer offered for new chats."""
         rows = queryset.filter(**KINDS["shared"])
-        asked = confirmation(
+        asked = render_confirmation(
             self,
             request,
             rows,
@@ -142,12 +142,12 @@ class TeamAdmin(ReadOnlyAdmin):
         )
         if asked is not None:
             return asked
-        user, now = person(request), timezone.now()
-        each(
+        user, now = get_request_user(request), timezone.now()
+        apply_to_rows(
             self,
             request,
             rows,
-            action=lambda row: rosters.delete(user=user, team_id=row.pk, now=now),
+            action=lambda row: rosters.delete_team(user=user, team_id=row.pk, now=now),
             done=gettext("deleted."),
         )
         return None
@@ -156,7 +156,7 @@ class TeamAdmin(ReadOnlyAdmin):
     def bring_back(self, request: HttpRequest, queryset: QuerySet[Team]) -> HttpResponse | None:
         """Restore deleted shared teams, after confirmation."""
         rows = queryset.filter(owner=None, **KINDS["deleted"])
-        asked = confirmation(
+        asked = render_confirmation(
             self,
             request,
             rows,
@@ -165,13 +165,13 @@ class TeamAdmin(ReadOnlyAdmin):
         )
         if asked is not None:
             return asked
-        user, now = person(request), timezone.now()
-        each(
+        user, now = get_request_user(request), timezone.now()
+        apply_to_rows(
             self,
             request,
             # Evaluated first, because each restored team drops out of the query.
             list(rows),
-            action=lambda row: rosters.restore(user=user, team_id=row.pk, now=now),
+            action=lambda row: rosters.restore_team(user=user, team_id=row.pk, now=now),
             done=gettext("restored."),
         )
         return None
@@ -195,7 +195,7 @@ class TeamAdmin(ReadOnlyAdmin):
     def chats(self, team: Team) -> int:
         """Return the number of chats that use the team."""
         known: int | None = getattr(team, "chat_count", None)
-        return chats_by_team([team.pk]).get(team.pk, 0) if known is None else known
+        return count_chats_by_team([team.pk]).get(team.pk, 0) if known is None else known
 
     @admin.display(description=gettext_lazy("Available"), boolean=True, ordering="deleted_at")
     def is_offered(self, team: Team) -> bool:
@@ -230,7 +230,7 @@ class TeamAdmin(ReadOnlyAdmin):
             gettext("Policy"),
             gettext("Inactive"),
         ]
-        shown = shown_names(team)
+        shown = build_agent_namer(team)
         found = Agent.objects.filter(version=team.current_id).select_related("model", "policy")
         rows = [
             [
@@ -246,7 +246,7 @@ class TeamAdmin(ReadOnlyAdmin):
             ]
             for number, agent in enumerate(found, 1)
         ]
-        return as_table(heads, rows)
+        return render_table(heads, rows)
 
     @admin.display(description=gettext_lazy("Versions"))
     def all_versions(self, team: Team) -> SafeString:
@@ -279,9 +279,9 @@ class TeamAdmin(ReadOnlyAdmin):
                 else len(version.agents.all()),
                 f"{version.created_at:%Y-%m-%d %H:%M:%S} UTC",
             ]
-            for version in newest_versions(team).prefetch_related(members)
+            for version in list_team_versions(team).prefetch_related(members)
         ]
-        return as_table(heads, rows)
+        return render_table(heads, rows)
 
     @admin.display(description=gettext_lazy("Instructions"))
     def instructions(self, team: Team) -> str | SafeString:
@@ -293,38 +293,42 @@ class TeamAdmin(ReadOnlyAdmin):
             task = team.current.task if team.current else ""
             if task:
                 told.append([gettext("Task of the team"), task, ""])
-            return as_table(heads, told)
+            return render_table(heads, told)
         sizes = [
-            [numbered(number), length(each.instruction), length(each.instruction_file_text)]
+            [
+                format_agent_number(number),
+                format_text_length(each.instruction),
+                format_text_length(each.instruction_file_text),
+            ]
             for number, each in enumerate(found, 1)
         ]
-        return as_table(heads, sizes)
+        return render_table(heads, sizes)
 
 
-def shown_names(team: Team) -> Callable[[int, str], str]:
+def build_agent_namer(team: Team) -> Callable[[int, str], str]:
     """Return a function that names an agent: by number in a personal team."""
     if team.owner_id is None:
         return lambda _number, name: name
-    return lambda number, _name: numbered(number)
+    return lambda number, _name: format_agent_number(number)
 
 
-def numbered(number: int) -> str:
+def format_agent_number(number: int) -> str:
     """Return the name of an agent whose own name is not shown."""
     return gettext("Agent {number}").format(number=number)
 
 
-def newest_versions(team: Team) -> QuerySet[TeamVersion]:
+def list_team_versions(team: Team) -> QuerySet[TeamVersion]:
     """Return the versions of a team without their tasks, newest first."""
     return TeamVersion.objects.filter(team=team).defer("task").order_by("-number")
 
 
-def length(text: str) -> str:
+def format_text_length(text: str) -> str:
     """Return the length of a text that is not shown."""
     said = ngettext("{n:,} character", "{n:,} characters", len(text)).format(n=len(text))
     return said if text else gettext("none")
 
 
-def chats_by_team(teams: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
+def count_chats_by_team(teams: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
     """Return the number of chats per team, without deleted chats."""
     rows = Chat.objects.filter(team__in=teams, deleted_at=None).order_by().values("team")
     return dict(rows.annotate(total=Count("pk")).values_list("team", "total"))

@@ -71,12 +71,12 @@ ENDED: Mapping[str, StrOrPromise] = {
 }
 
 
-def as_table(heads: list[str], rows: list[list[Any]]) -> SafeString:
+def render_table(heads: list[str], rows: list[list[Any]]) -> SafeString:
     """Render rows as a table with headings, or a sentence if there are none."""
     return render_to_string("admin/chats/_table.html", {"heads": heads, "rows": rows})
 
 
-def balance_table(found: Sequence[tuple[str, Balance]]) -> SafeString:
+def render_balance_table(found: Sequence[tuple[str, Balance]]) -> SafeString:
     """Render balances as a table. Amounts without a price are "unknown", never 0."""
     heads = [
         "",
@@ -90,21 +90,21 @@ def balance_table(found: Sequence[tuple[str, Balance]]) -> SafeString:
         [
             name,
             f"{balance.calls:,}",
-            effect(balance.saved, about_tokens(balance.saved_tokens)),
-            effect(balance.cost, ""),
-            effect(balance.lost, about_tokens(balance.lost_tokens)),
-            effect(balance.net, ""),
+            format_effect(balance.saved, format_token_estimate(balance.saved_tokens)),
+            format_effect(balance.cost, ""),
+            format_effect(balance.lost, format_token_estimate(balance.lost_tokens)),
+            format_effect(balance.net, ""),
         ]
         for name, balance in found
     ]
-    return as_table(heads, rows)
+    return render_table(heads, rows)
 
 
-def effect(money: Money, tokens: str) -> str:
+def format_effect(money: Money, tokens: str) -> str:
     """Format an amount, the known part of an unknown amount, and its tokens."""
-    said = balances.words(money)
+    said = balances.format_money(money)
     if money.unknown:
-        known = balances.known_words(money)
+        known = balances.format_known_money(money)
         form = gettext("unknown for {n:,}, and {known}") if known else gettext("unknown for {n:,}")
         said = form.format(n=money.unknown, known=known)
     if not tokens:
@@ -112,12 +112,12 @@ def effect(money: Money, tokens: str) -> str:
     return gettext("{amount} ({tokens})").format(amount=said, tokens=tokens)
 
 
-def about_tokens(number: int) -> str:
+def format_token_estimate(number: int) -> str:
     """Format an estimated number of tokens."""
     return ngettext("≈ {n:,} token", "≈ {n:,} tokens", number).format(n=number)
 
 
-def as_json(value: object) -> SafeString:
+def render_json(value: object) -> SafeString:
     """Render a value as indented JSON with sorted keys."""
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
     return render_to_string("admin/contextpolicy/_json.html", {"text": text})

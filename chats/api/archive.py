@@ -8,13 +8,13 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import ArchiveQuery
-from chats.api.outputs import MessageOut, items
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import MessageOut, serialize_rows
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.compaction.people import rights
 from chats.memory import archive
-from chats.memory.search import check_question, search
+from chats.memory.search import check_question, search_archive
 from chats.record import access
 
 
@@ -41,7 +41,7 @@ class Archive(Endpoint):
         operation_id="chats_archive_search",
         summary="Search the originals of a chat",
         parameters=[ArchiveQuery],
-        responses=answers({200: FoundOut}, errors=(*READ_ERRORS, 422)),
+        responses=add_error_responses({200: FoundOut}, errors=(*READ_ERRORS, 422)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Search the original messages by keywords, optionally of one speaker.
@@ -49,12 +49,14 @@ class Archive(Endpoint):
         Excluded messages are not found. The chat page and the model's search tool return the same
         results. A policy can disable the archive (`archive_closed`).
         """
-        branch = access.branch_for(user=person(request), chat_id=chat_id)
+        branch = access.get_chat_branch(user=get_request_user(request), chat_id=chat_id)
         query = ArchiveQuery.read(request.query_params.dict())
         closed = rights.archive_lock(branch.chat)
         if closed is not None:
             raise closed
         check_question(query["q"])
-        found = search(branch, question=query["q"], most=query["limit"], speaker=query["speaker"])
-        told = {"missing": found.missing, "to_seq": archive.archived(branch) or 0}
-        return Response({"data": items(MessageOut, found.rows), **told})
+        found = search_archive(
+            branch, question=query["q"], most=query["limit"], speaker=query["speaker"]
+        )
+        told = {"missing": found.missing, "to_seq": archive.get_archived_seq(branch) or 0}
+        return Response({"data": serialize_rows(MessageOut, found.rows), **told})

@@ -15,24 +15,24 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import EventsQuery, PlainText, Strict
-from chats.api.outputs import EventOut, items, listed
-from chats.api.pages import page_of
-from chats.api.policy_access import require
-from chats.api.policy_inputs import storable
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import EventOut, build_page_serializer, serialize_rows
+from chats.api.pages import paginate_rows
+from chats.api.policy_access import require_permissions
+from chats.api.policy_inputs import validate_storable_texts
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.ground.refusals import Refusal
 from chats.record import access, reading
-from chats.streams.ledger import streamed
-from contextpolicy.audit.export import FORMS, begin
-from contextpolicy.audit.reading import note
+from chats.streams.ledger import build_export_response
+from contextpolicy.audit.export import FORMS, start_ledger_export
+from contextpolicy.audit.reading import record_ledger_read
 from contextpolicy.audit.search import (
     LONGEST,
     LedgerSearch,
     SearchNotUnderstood,
-    joined,
-    understood,
+    format_search_line,
+    parse_search_line,
 )
 from contextpolicy.models import AuditEvent
 
@@ -56,7 +56,7 @@ class Events(Endpoint):
         operation_id="audit_events_list",
         summary="List audit events",
         parameters=[EventsQuery],
-        responses=answers({200: listed(EventOut)}, errors=READ_ERRORS),
+        responses=add_error_responses({200: build_page_serializer(EventOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """List audit events, newest first.
@@ -64,22 +64,24 @@ class Events(Endpoint):
         Auditors get all events, other users those of their chats.
         """
         query = EventsQuery.read(request.query_params.dict())
-        user = person(request)
-        search = searched(query.pop("q", ""), names=user.has_perm(READ))
+        user = get_request_user(request)
+        search = parse_search_query(query.pop("q", ""), names=user.has_perm(READ))
         filters: dict[str, Any] = {
             name: query.pop(name) for name in ("type", "chat", "since") if name in query
         }
         if user.has_perm(READ):
             asked = {"event": filters.get("type"), "chat": filters.get("chat")}
-            said = " ".join(filter(None, [joined(asked.items()), search.text]))
-            note(actor=f"user:{user.pk}", search=said, now=timezone.now())
-        page = page_of(
-            chosen(visible_to(user).filter(search.condition), **filters),
+            said = " ".join(filter(None, [format_search_line(asked.items()), search.text]))
+            record_ledger_read(actor=f"user:{user.pk}", search=said, now=timezone.now())
+        page = paginate_rows(
+            filter_events(list_visible_events(user).filter(search.condition), **filters),
             order=("-id",),
             name=f"events:{user.pk}:{sorted(filters.items())}:{search.text}",
             **query,
         )
-        return Response({"data": items(EventOut, page.rows), "next_cursor": page.next_cursor})
+        return Response(
+            {"data": serialize_rows(EventOut, page.rows), "next_cursor": page.next_cursor}
+        )
 
 
 class NewLedgerExport(Strict):
@@ -107,7 +109,7 @@ class LedgerExport(Endpoint):
         operation_id="audit_export",
         summary="Export the audit log",
         request=NewLedgerExport,
-        responses=answers(
+        responses=add_error_responses(
             {
                 (200, "application/jsonl"): OpenApiTypes.STR,
                 (200, "text/csv"): OpenApiTypes.STR,
@@ -121,31 +123,33 @@ class LedgerExport(Endpoint):
         final count is incomplete. Raises `Forbidden`, `NotFound`, `InvalidCharacter` and
         `NotUnderstood`.
         """
-        user = person(request)
-        require(user, "view_auditevent")
-        asked = storable(NewLedgerExport.read(request.data))
-        search = searched(asked["q"], names=True)
+        user = get_request_user(request)
+        require_permissions(user, "view_auditevent")
+        asked = validate_storable_texts(NewLedgerExport.read(request.data))
+        search = parse_search_query(asked["q"], names=True)
         now = timezone.now()
-        return streamed(begin(search=search, form=asked["form"], actor=f"user:{user.pk}", now=now))
+        return build_export_response(
+            start_ledger_export(search=search, form=asked["form"], actor=f"user:{user.pk}", now=now)
+        )
 
 
-def searched(text: str, *, names: bool) -> LedgerSearch:
+def parse_search_query(text: str, *, names: bool) -> LedgerSearch:
     """Parse a search query. Raises `NotUnderstood`."""
     try:
-        return understood(text, names=names)
+        return parse_search_line(text, names=names)
     except SearchNotUnderstood as refusal:
         raise NotUnderstood(reason=str(refusal)) from refusal
 
 
-def visible_to(user: User) -> QuerySet[AuditEvent]:
+def list_visible_events(user: User) -> QuerySet[AuditEvent]:
     """Return all events for auditors, and the events of their current chats for other users."""
     if user.has_perm(READ):
         return AuditEvent.objects.all()
-    own = AuditEvent.objects.filter(chat_id__in=access.chats_visible_to(user=user).values("pk"))
+    own = AuditEvent.objects.filter(chat_id__in=access.get_visible_chats(user=user).values("pk"))
     return own if settings.OWNERS_SEE_READINGS else own.exclude(type__in=reading.CONTENT)
 
 
-def chosen(
+def filter_events(
     rows: QuerySet[AuditEvent],
     *,
     type: str | None = None,  # noqa: A002  # the filter's public name

@@ -24,11 +24,13 @@ class KeyAuthentication(BaseAuthentication):
         authorization = request.headers.get("Authorization")
         if authorization is None:
             return None
-        address = signin.client_address(
+        address = signin.resolve_client_address(
             remote_addr=request.META.get("REMOTE_ADDR", ""),
             forwarded_for=request.headers.get("X-Forwarded-For", ""),
         )
-        key = keys.key_from_header(authorization=authorization, address=address, now=timezone.now())
+        key = keys.get_key_from_header(
+            authorization=authorization, address=address, now=timezone.now()
+        )
         return key.owner, key
 
     def authenticate_header(self, request: Request) -> str:

@@ -9,11 +9,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import branching
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import EmptyBody, PageQuery
-from chats.api.outputs import BranchOut, items, listed, one
-from chats.api.pages import page_of
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import BranchOut, build_page_serializer, serialize_row, serialize_rows
+from chats.api.pages import paginate_rows
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.models import Branch
 from chats.record import access
 
@@ -27,19 +27,21 @@ class Branches(Endpoint):
         operation_id="chats_branches_list",
         summary="List branches",
         parameters=[PageQuery],
-        responses=answers({200: listed(BranchOut)}, errors=READ_ERRORS),
+        responses=add_error_responses({200: build_page_serializer(BranchOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the branches of a chat, oldest first."""
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
-        page = page_of(
+        page = paginate_rows(
             Branch.objects.filter(chat=chat).select_related("chat"),
             order=("created_at", "id"),
             name=f"branches:{chat.pk}",
             **query,
         )
-        return Response({"data": items(BranchOut, page.rows), "next_cursor": page.next_cursor})
+        return Response(
+            {"data": serialize_rows(BranchOut, page.rows), "next_cursor": page.next_cursor}
+        )
 
 
 class ChooseBranch(Endpoint):
@@ -51,13 +53,13 @@ class ChooseBranch(Endpoint):
         operation_id="chats_branches_choose",
         summary="Choose a branch",
         request=None,
-        responses=answers({200: BranchOut}),
+        responses=add_error_responses({200: BranchOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, branch_id: uuid.UUID) -> Response:
         """Make this branch the active one. Repeating the request has no effect."""
-        chat = access.named_chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
         EmptyBody.read(request.data)
         branch = branching.choose_branch(
-            user=person(request), chat=chat, branch_id=branch_id, now=timezone.now()
+            user=get_request_user(request), chat=chat, branch_id=branch_id, now=timezone.now()
         )
-        return Response(one(BranchOut, branch))
+        return Response(serialize_row(BranchOut, branch))

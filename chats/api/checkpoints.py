@@ -10,15 +10,15 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import PageQuery, PlainText, Strict
-from chats.api.outputs import items, listed, one
-from chats.api.pages import page_of
-from chats.api.policy_access import require
-from chats.api.policy_inputs import storable
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.pages import paginate_rows
+from chats.api.policy_access import require_permissions
+from chats.api.policy_inputs import validate_storable_texts
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.checkpoints import files
-from contextpolicy.audit.reading import note_file
+from contextpolicy.audit.reading import record_file_download
 from contextpolicy.models import LedgerCheckpoint, LedgerTimestamp
 
 SEE = "view_auditevent"
@@ -56,7 +56,7 @@ class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
     def get_timestamp(self, row: LedgerCheckpoint) -> dict[str, Any] | None:
         """Return the timestamp, or None."""
         found: LedgerTimestamp | None = getattr(row, "timestamp", None)
-        return one(TimestampOut, found) if found is not None and found.response else None
+        return serialize_row(TimestampOut, found) if found is not None and found.response else None
 
 
 class Checkpoints(Endpoint):
@@ -68,15 +68,19 @@ class Checkpoints(Endpoint):
         operation_id="audit_checkpoints_list",
         summary="List checkpoints of the audit log",
         parameters=[PageQuery],
-        responses=answers({200: listed(CheckpointOut)}, errors=READ_ERRORS),
+        responses=add_error_responses(
+            {200: build_page_serializer(CheckpointOut)}, errors=READ_ERRORS
+        ),
     )
     def get(self, request: Request) -> Response:
         """List the checkpoints, newest first. Requires permission to view the audit log."""
-        require(person(request), SEE)
+        require_permissions(get_request_user(request), SEE)
         query = PageQuery.read(request.query_params.dict())
         rows = LedgerCheckpoint.objects.select_related("origin", "timestamp")
-        page = page_of(rows, order=("-id",), name="checkpoints", **query)
-        return Response({"data": items(CheckpointOut, page.rows), "next_cursor": page.next_cursor})
+        page = paginate_rows(rows, order=("-id",), name="checkpoints", **query)
+        return Response(
+            {"data": serialize_rows(CheckpointOut, page.rows), "next_cursor": page.next_cursor}
+        )
 
 
 class ChainProof(Endpoint):
@@ -90,18 +94,20 @@ class ChainProof(Endpoint):
         operation_id="audit_proof",
         summary="Get the proof of a chain",
         parameters=[ProofQuery],
-        responses=answers({(200, "text/plain"): OpenApiTypes.STR}, errors=READ_ERRORS),
+        responses=add_error_responses({(200, "text/plain"): OpenApiTypes.STR}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> HttpResponse:
         """Get a proof that the latest checkpoint includes the last signed row of a chain.
 
         Raises `Forbidden`, `NotFound`, `InvalidCharacter` and `NoProof`.
         """
-        user = person(request)
-        require(user, SEE)
-        asked: dict[str, Any] = storable(ProofQuery.read(request.query_params.dict()))
-        text, _ = files.proof_of(asked["scope"])
-        note_file(PROOF, actor=f"user:{user.pk}", now=timezone.now())
+        user = get_request_user(request)
+        require_permissions(user, SEE)
+        asked: dict[str, Any] = validate_storable_texts(
+            ProofQuery.read(request.query_params.dict())
+        )
+        text, _ = files.build_chain_proof(asked["scope"])
+        record_file_download(PROOF, actor=f"user:{user.pk}", now=timezone.now())
         answer = HttpResponse(text, content_type="text/plain; charset=utf-8")
         answer["Content-Disposition"] = f'attachment; filename="{PROOF}"'
         answer["Cache-Control"] = "no-store"

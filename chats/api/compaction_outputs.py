@@ -5,7 +5,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from chats.api.outputs import listed
+from chats.api.outputs import build_page_serializer
 from chats.compaction.cursor import Cursor
 from chats.compaction.people.revise import Comparison
 from chats.models import Compaction
@@ -156,7 +156,7 @@ class CursorOut(serializers.Serializer[Cursor]):
     )
 
 
-class CompactionsOut(listed(CompactionOut)):  # type: ignore[misc]  # created at import time
+class CompactionsOut(build_page_serializer(CompactionOut)):  # type: ignore[misc]  # created at import time
     """A page of compactions, with the last summarised message."""
 
     summarised = CursorOut()

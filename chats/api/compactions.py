@@ -10,14 +10,14 @@ from rest_framework.response import Response
 
 from chats.api import examples
 from chats.api.compaction_outputs import CompactionOut, CompactionsOut, ComparisonOut
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import CompareQuery, EmptyBody, NewCompaction, PageQuery, Rejection, Revision
-from chats.api.outputs import BranchOut, one
-from chats.api.pages import page_of
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import BranchOut, serialize_row
+from chats.api.pages import paginate_rows
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.compaction import pauses
-from chats.compaction.coverage import active_branch
-from chats.compaction.cursor import cursor_of
+from chats.compaction.coverage import load_locked_active_branch
+from chats.compaction.cursor import get_summary_cursor
 from chats.compaction.people import approve, controls, revise, undo
 from chats.models import Compaction
 from chats.record import access
@@ -32,16 +32,16 @@ class Compactions(Endpoint):
         operation_id="chats_compactions_list",
         summary="List compactions",
         parameters=[PageQuery],
-        responses=answers({200: CompactionsOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: CompactionsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the compactions, newest first, including failed and undone ones.
 
         `summarised` has the last message that the summaries of the active branch cover.
         """
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
-        page = page_of(
+        page = paginate_rows(
             Compaction.objects.filter(branch__chat=chat),
             order=("-created_at", "-id"),
             name=f"compactions:{chat.pk}",
@@ -49,7 +49,10 @@ class Compactions(Endpoint):
         )
         found = {"data": page.rows, "next_cursor": page.next_cursor}
         return Response(
-            one(CompactionsOut, {**found, "summarised": cursor_of(active_branch(chat))})
+            serialize_row(
+                CompactionsOut,
+                {**found, "summarised": get_summary_cursor(load_locked_active_branch(chat))},
+            )
         )
 
     @extend_schema(
@@ -57,7 +60,7 @@ class Compactions(Endpoint):
         summary="Compact a chat now",
         request=NewCompaction,
         examples=examples.COMPACT_NOW,
-        responses=answers({202: BranchOut}),
+        responses=add_error_responses({202: BranchOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Request a compaction now, regardless of the policy's thresholds. 202: a worker starts it.
@@ -65,10 +68,12 @@ class Compactions(Endpoint):
         Requests that no worker has started yet are merged; the newest one applies. Follow
         `compaction` of the branch. If the attempt fails, the list of compactions has the reason.
         """
-        chat = access.named_chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
         wish = NewCompaction.read(request.data)
-        branch = controls.compact_now(user=person(request), chat=chat, now=timezone.now(), **wish)
-        return Response(one(BranchOut, branch), status=202)
+        branch = controls.compact_now(
+            user=get_request_user(request), chat=chat, now=timezone.now(), **wish
+        )
+        return Response(serialize_row(BranchOut, branch), status=202)
 
 
 class Resume(Endpoint):
@@ -80,15 +85,15 @@ class Resume(Endpoint):
         operation_id="chats_compactions_resume",
         summary="Resume automatic compaction",
         request=None,
-        responses=answers({200: BranchOut}),
+        responses=add_error_responses({200: BranchOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Resume automatic compaction. Repeating the request has no effect."""
-        chat = access.named_chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
-        branch = pauses.resume(chat=chat, actor=actor, now=timezone.now())
-        return Response(one(BranchOut, branch))
+        branch = pauses.resume_compaction(chat=chat, actor=actor, now=timezone.now())
+        return Response(serialize_row(BranchOut, branch))
 
 
 class Compare(Endpoint):
@@ -100,16 +105,19 @@ class Compare(Endpoint):
         operation_id="chats_compactions_compare",
         summary="Compare two compactions",
         parameters=[CompareQuery],
-        responses=answers({200: ComparisonOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: ComparisonOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Compare any two compactions of a chat line by line."""
-        chat = access.named_chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
         query = CompareQuery.read(request.query_params.dict())
-        found = revise.compare(
-            user=person(request), chat_id=chat.pk, older_id=query["older"], newer_id=query["newer"]
+        found = revise.compare_summaries(
+            user=get_request_user(request),
+            chat_id=chat.pk,
+            older_id=query["older"],
+            newer_id=query["newer"],
         )
-        return Response(one(ComparisonOut, found))
+        return Response(serialize_row(ComparisonOut, found))
 
 
 class OneCompaction(Endpoint):
@@ -120,14 +128,14 @@ class OneCompaction(Endpoint):
     @extend_schema(
         operation_id="chats_compactions_get",
         summary="Get a compaction",
-        responses=answers({200: CompactionOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: CompactionOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Retrieve a compaction. Its originals are the messages `from_seq` to `to_seq`."""
-        found = access.compaction_for(
-            user=person(request), chat_id=chat_id, compaction_id=compaction_id
+        found = access.get_compaction(
+            user=get_request_user(request), chat_id=chat_id, compaction_id=compaction_id
         )
-        return Response(one(CompactionOut, found))
+        return Response(serialize_row(CompactionOut, found))
 
 
 class CompactionAction(Endpoint):
@@ -139,8 +147,8 @@ class CompactionAction(Endpoint):
         self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID
     ) -> Compaction:
         """Return the compaction in the URL. Raises `NotFound`."""
-        return access.compaction_for(
-            user=person(request), chat_id=chat_id, compaction_id=compaction_id
+        return access.get_compaction(
+            user=get_request_user(request), chat_id=chat_id, compaction_id=compaction_id
         )
 
 
@@ -151,14 +159,16 @@ class Cancel(CompactionAction):
         operation_id="chats_compactions_cancel",
         summary="Cancel a compaction",
         request=None,
-        responses=answers({200: CompactionOut}),
+        responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Cancel a compaction while its summary is being written."""
         row = self.compaction(request, chat_id, compaction_id)
         EmptyBody.read(request.data)
-        stopped = controls.cancel(user=person(request), compaction=row, now=timezone.now())
-        return Response(one(CompactionOut, stopped))
+        stopped = controls.cancel_summary(
+            user=get_request_user(request), compaction=row, now=timezone.now()
+        )
+        return Response(serialize_row(CompactionOut, stopped))
 
 
 class Undo(CompactionAction):
@@ -168,7 +178,7 @@ class Undo(CompactionAction):
         operation_id="chats_compactions_undo",
         summary="Undo a compaction",
         request=None,
-        responses=answers({200: CompactionOut}),
+        responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Restore the messages or the summary that the active summary replaced.
@@ -178,8 +188,10 @@ class Undo(CompactionAction):
         """
         row = self.compaction(request, chat_id, compaction_id)
         EmptyBody.read(request.data)
-        undone = undo.undo(user=person(request), compaction=row, now=timezone.now())
-        return Response(one(CompactionOut, undone))
+        undone = undo.undo_summary(
+            user=get_request_user(request), compaction=row, now=timezone.now()
+        )
+        return Response(serialize_row(CompactionOut, undone))
 
 
 class Redo(CompactionAction):
@@ -189,14 +201,16 @@ class Redo(CompactionAction):
         operation_id="chats_compactions_redo",
         summary="Redo a compaction",
         request=None,
-        responses=answers({200: CompactionOut}),
+        responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Make an undone summary active again. Repeating the request has no effect."""
         row = self.compaction(request, chat_id, compaction_id)
         EmptyBody.read(request.data)
-        redone = undo.redo(user=person(request), compaction=row, now=timezone.now())
-        return Response(one(CompactionOut, redone))
+        redone = undo.redo_summary(
+            user=get_request_user(request), compaction=row, now=timezone.now()
+        )
+        return Response(serialize_row(CompactionOut, redone))
 
 
 class Rerun(CompactionAction):
@@ -207,7 +221,7 @@ class Rerun(CompactionAction):
         summary="Regenerate a summary",
         request=NewCompaction,
         examples=examples.RERUN,
-        responses=answers({202: BranchOut}),
+        responses=add_error_responses({202: BranchOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Regenerate the active summary from its original messages. 202: a worker starts it.
@@ -216,8 +230,10 @@ class Rerun(CompactionAction):
         """
         row = self.compaction(request, chat_id, compaction_id)
         wish = NewCompaction.read(request.data)
-        branch = controls.rerun(user=person(request), compaction=row, now=timezone.now(), **wish)
-        return Response(one(BranchOut, branch), status=202)
+        branch = controls.request_summary_rerun(
+            user=get_request_user(request), compaction=row, now=timezone.now(), **wish
+        )
+        return Response(serialize_row(BranchOut, branch), status=202)
 
 
 class Revise(CompactionAction):
@@ -228,7 +244,7 @@ class Revise(CompactionAction):
         summary="Correct a summary",
         request=Revision,
         examples=examples.REVISE,
-        responses=answers({200: CompactionOut}),
+        responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Replace the active summary by a corrected text.
@@ -238,8 +254,10 @@ class Revise(CompactionAction):
         """
         row = self.compaction(request, chat_id, compaction_id)
         text = Revision.read(request.data)["text"]
-        new = revise.revise(user=person(request), compaction=row, text=text, now=timezone.now())
-        return Response(one(CompactionOut, new))
+        new = revise.revise_summary(
+            user=get_request_user(request), compaction=row, text=text, now=timezone.now()
+        )
+        return Response(serialize_row(CompactionOut, new))
 
 
 class Approve(CompactionAction):
@@ -249,14 +267,16 @@ class Approve(CompactionAction):
         operation_id="chats_compactions_approve",
         summary="Approve a summary",
         request=None,
-        responses=answers({200: CompactionOut}),
+        responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Make a pending summary active."""
         row = self.compaction(request, chat_id, compaction_id)
         EmptyBody.read(request.data)
-        approved = approve.approve(user=person(request), compaction=row, now=timezone.now())
-        return Response(one(CompactionOut, approved))
+        approved = approve.approve_summary(
+            user=get_request_user(request), compaction=row, now=timezone.now()
+        )
+        return Response(serialize_row(CompactionOut, approved))
 
 
 class Reject(CompactionAction):
@@ -267,13 +287,13 @@ class Reject(CompactionAction):
         summary="Reject a summary",
         request=Rejection,
         examples=examples.REJECT,
-        responses=answers({200: CompactionOut}),
+        responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Reject a pending summary. The prompt does not change."""
         row = self.compaction(request, chat_id, compaction_id)
         reason = Rejection.read(request.data)["reason"]
-        rejected = approve.reject(
-            user=person(request), compaction=row, reason=reason, now=timezone.now()
+        rejected = approve.reject_summary(
+            user=get_request_user(request), compaction=row, reason=reason, now=timezone.now()
         )
-        return Response(one(CompactionOut, rejected))
+        return Response(serialize_row(CompactionOut, rejected))

@@ -10,19 +10,19 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import Flag, PlainText, Strict
-from chats.api.outputs import one
+from chats.api.outputs import serialize_row
 from chats.api.receipt_outputs import ReceiptOut, SegmentOut
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.models import Receipt
 from chats.prompt import sent_texts
-from chats.prompt.agents import view_for
-from chats.prompt.next_context import NextContext, next_context
+from chats.prompt.agents import load_agent_view
+from chats.prompt.next_context import NextContext, compose_next_context
 from chats.record import access
 from contextpolicy.engine.budget import Budget
-from contextpolicy.engine.chatmessages import to_chat_messages
-from contextpolicy.resolution import values_of
+from contextpolicy.engine.chatmessages import format_chat_messages
+from contextpolicy.resolution import load_policy_values
 
 FORMS = ("sent", "messages", "text")
 HELP = (
@@ -104,21 +104,23 @@ class ContextOut(serializers.Serializer[Any]):
     notes = serializers.ListField(child=serializers.CharField())
 
 
-def with_text(segment: Sequence[object], *, sent: sent_texts.SentText) -> dict[str, Any]:
+def serialize_text_segment(
+    segment: Sequence[object], *, sent: sent_texts.SentText
+) -> dict[str, Any]:
     """Return a segment with its text."""
-    return {**one(SegmentOut, segment), "text": sent.text, "hidden": sent.hidden}
+    return {**serialize_row(SegmentOut, segment), "text": sent.text, "hidden": sent.hidden}
 
 
-def context_json(made: NextContext, *, form: str, include_system: bool) -> dict[str, Any]:
+def serialize_context(made: NextContext, *, form: str, include_system: bool) -> dict[str, Any]:
     """Return a context in the requested format."""
     found = made.outlook
     values = found.choice.values
     budget: Budget = found.sent.budget
     messages: Sequence[Mapping[str, object]] | None = None
     if form == "sent":
-        messages = to_chat_messages(made.messages())
+        messages = format_chat_messages(made.messages())
     elif form == "messages":
-        messages = to_chat_messages(made.as_messages(include_system=include_system))
+        messages = format_chat_messages(made.as_messages(include_system=include_system))
     return {
         "form": form,
         "model": found.choice.model.slug,
@@ -129,9 +131,9 @@ def context_json(made: NextContext, *, form: str, include_system: bool) -> dict[
         "text": made.as_text(include_system=include_system) if form == "text" else None,
         "system_hidden": made.hides_system,
         "segments": [
-            with_text(
+            serialize_text_segment(
                 segment,
-                sent=sent_of(segment, made=made),
+                sent=find_segment_text(segment, made=made),
             )
             for segment in made.segments
         ],
@@ -144,12 +146,12 @@ def context_json(made: NextContext, *, form: str, include_system: bool) -> dict[
     }
 
 
-def sent_of(segment: Sequence[object], *, made: NextContext) -> sent_texts.SentText:
+def find_segment_text(segment: Sequence[object], *, made: NextContext) -> sent_texts.SentText:
     """Return the text of a segment. The question is not stored, so it comes from the preview."""
     if segment[0] == "question":
         return sent_texts.SentText(made.question, len(made.question))
     values = made.outlook.choice.values
-    return sent_texts.sent_text(segment, sources=made.sources, values=values)
+    return sent_texts.recreate_sent_text(segment, sources=made.sources, values=values)
 
 
 class Context(Endpoint):
@@ -162,7 +164,7 @@ class Context(Endpoint):
         operation_id="chats_context_get",
         summary="Preview the next prompt",
         parameters=[ContextQuery],
-        responses=answers({200: ContextOut}, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses({200: ContextOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Preview the prompt of the next message, without a question. Nothing is stored.
@@ -175,7 +177,7 @@ class Context(Endpoint):
         operation_id="chats_context_ask",
         summary="Preview the prompt of a question",
         request=NextMessage,
-        responses=answers({200: ContextOut}),
+        responses=add_error_responses({200: ContextOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Preview the prompt of a question. Nothing is stored, and no model is called.
@@ -186,11 +188,11 @@ class Context(Endpoint):
 
     def answer(self, request: Request, chat_id: uuid.UUID, asked: Mapping[str, Any]) -> Response:
         """Return the requested context. Raises `NotFound` and what `next_context` raises."""
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         question = str(asked.get("question", ""))
-        made = next_context(chat=chat, question=question, now=timezone.now())
+        made = compose_next_context(chat=chat, question=question, now=timezone.now())
         form, include_system = str(asked["form"]), bool(asked["include_system"])
-        return Response(context_json(made, form=form, include_system=include_system))
+        return Response(serialize_context(made, form=form, include_system=include_system))
 
 
 class TurnReceipts(Endpoint):
@@ -201,26 +203,28 @@ class TurnReceipts(Endpoint):
     @extend_schema(
         operation_id="chats_turns_receipts",
         summary="List receipts of a turn",
-        responses=answers({200: SentReceiptsOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: SentReceiptsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
         """List the prompt of each model call of the turn, segment by segment, with texts."""
-        turn = access.turn_for(user=person(request), chat_id=chat_id, turn_id=turn_id)
+        turn = access.get_turn(user=get_request_user(request), chat_id=chat_id, turn_id=turn_id)
         rows = list(
             Receipt.objects.filter(turn=turn)
             .select_related("effective_policy")
             .order_by("attempt", "step", "call")
         )
-        found = sent_texts.sources_of(rows)
-        sources = sent_texts.SegmentSources(found.texts, found.messages, view_for(turn))
-        return Response({"data": [receipt_json(row, sources=sources) for row in rows]})
+        found = sent_texts.load_receipt_sources(rows)
+        sources = sent_texts.SegmentSources(found.texts, found.messages, load_agent_view(turn))
+        return Response({"data": [serialize_receipt(row, sources=sources) for row in rows]})
 
 
-def receipt_json(row: Receipt, *, sources: sent_texts.SegmentSources) -> dict[str, Any]:
+def serialize_receipt(row: Receipt, *, sources: sent_texts.SegmentSources) -> dict[str, Any]:
     """Return a receipt with the text of each segment."""
-    values = values_of(row.effective_policy)
+    values = load_policy_values(row.effective_policy)
     told = [
-        with_text(segment, sent=sent_texts.sent_text(segment, sources=sources, values=values))
+        serialize_text_segment(
+            segment, sent=sent_texts.recreate_sent_text(segment, sources=sources, values=values)
+        )
         for segment in cast(Sequence[Sequence[object]], row.segments)
     ]
-    return {**one(ReceiptOut, row), "segments": told}
+    return {**serialize_row(ReceiptOut, row), "segments": told}

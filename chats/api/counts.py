@@ -12,17 +12,17 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.errors import InvalidField
 from chats.api.inputs import Strict
-from chats.api.money import MoneyOut, money_json
-from chats.api.outputs import items
-from chats.api.policy_access import SEE, policy_for, require
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.money import MoneyOut, serialize_money
+from chats.api.outputs import serialize_rows
+from chats.api.policy_access import SEE, find_permitted_policy, require_permissions
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.counts import balances
 from chats.counts.balances import COUNTED, Balance
-from chats.counts.dashboard import BY, PLAIN, WORTH, Range, Totals, totals
-from chats.counts.keeping import counted_to
+from chats.counts.dashboard import BY, PLAIN, WORTH, Range, Totals, sum_daily_counts
+from chats.counts.keeping import get_statistics_time
 from chats.record import access
 
 SEE_COUNTS = "view_dailycount"
@@ -140,20 +140,22 @@ class CountsOut(serializers.Serializer[object]):
     data = CountRowOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
-def effect_json(balance: Balance, **more: Any) -> dict[str, Any]:
+def serialize_balance(balance: Balance, **more: Any) -> dict[str, Any]:
     """Return a balance as JSON."""
-    sums = {name: money_json(getattr(balance, name)) for name in ("cost", "saved", "lost", "net")}
+    sums = {
+        name: serialize_money(getattr(balance, name)) for name in ("cost", "saved", "lost", "net")
+    }
     return {**{name: getattr(balance, name) for name in COUNTED}, **sums, **more}
 
 
-def counted_json(name: str, total: Totals) -> dict[str, Any]:
+def serialize_totals(name: str, total: Totals) -> dict[str, Any]:
     """Return the sums of one group as JSON."""
     return {
         "group": name,
         **{column: total.numbers[column] for column in PLAIN},
-        **{column: money_json(total.money(column)) for column in WORTH},
+        **{column: serialize_money(total.money(column)) for column in WORTH},
         **{column: dict(counted) for column, counted in total.named.items()},
-        "net": money_json(total.net),
+        "net": serialize_money(total.net),
     }
 
 
@@ -165,15 +167,16 @@ class ChatBalance(Endpoint):
     @extend_schema(
         operation_id="chats_balance",
         summary="Get the compaction savings of a chat",
-        responses=answers({200: ChatBalanceOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: ChatBalanceOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Get the compaction cost and savings of a chat: in total, and of the newest 100."""
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         rows = [
-            effect_json(balance, compaction=row.pk) for row, balance in balances.newest_of(chat)
+            serialize_balance(balance, compaction=row.pk)
+            for row, balance in balances.list_newest_balances(chat)
         ]
-        told = {"whole": effect_json(balances.of_chat(chat)), "data": rows}
+        told = {"whole": serialize_balance(balances.load_chat_balance(chat)), "data": rows}
         return Response(ChatBalanceOut(told).data)
 
 
@@ -185,14 +188,14 @@ class PolicyBalance(Endpoint):
     @extend_schema(
         operation_id="policies_balance",
         summary="Get the compaction savings of a policy",
-        responses=answers({200: PolicyBalanceOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: PolicyBalanceOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, slug: str) -> Response:
         """Get the compaction cost and savings under each version of a policy."""
-        policy = policy_for(person(request), SEE, slug=slug)
+        policy = find_permitted_policy(get_request_user(request), SEE, slug=slug)
         rows = [
-            effect_json(balance, version=number)
-            for number, balance in balances.of_policy(policy.slug)
+            serialize_balance(balance, version=number)
+            for number, balance in balances.list_policy_balances(policy.slug)
         ]
         return Response(PolicyBalanceOut({"data": rows}).data)
 
@@ -206,23 +209,23 @@ class EverybodysCounts(Endpoint):
         operation_id="counts",
         summary="Get daily counts of the instance",
         parameters=[CountsQuery],
-        responses=answers({200: CountsOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: CountsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """Get replies, failures, tokens and compaction savings by day, model or policy.
 
         Requires permission to view the dashboard. Raises `InvalidField`.
         """
-        require(person(request), SEE_COUNTS, app="chats")
+        require_permissions(get_request_user(request), SEE_COUNTS, app="chats")
         query = CountsQuery.read(request.query_params.dict())
-        wanted = range_of(query, today=timezone.now().date())
-        groups, _ = totals(wanted, by=query["by"])
-        rows = [counted_json(name, total) for name, total in groups.items()]
-        told = {"since": wanted.since, "until": wanted.until, "counted_to": counted_to()}
-        return Response({**told, "data": items(CountRowOut, rows)})
+        wanted = parse_day_range(query, today=timezone.now().date())
+        groups, _ = sum_daily_counts(wanted, by=query["by"])
+        rows = [serialize_totals(name, total) for name, total in groups.items()]
+        told = {"since": wanted.since, "until": wanted.until, "counted_to": get_statistics_time()}
+        return Response({**told, "data": serialize_rows(CountRowOut, rows)})
 
 
-def range_of(query: Mapping[str, Any], *, today: date) -> Range:
+def parse_day_range(query: Mapping[str, Any], *, today: date) -> Range:
     """Return the requested range of days. Raises `InvalidField`."""
     until = query.get("until") or today
     since = query.get("since") or until - timedelta(days=USUAL_DAYS - 1)

@@ -71,7 +71,7 @@ class Schema(Endpoint):
 
 @login_required
 @require_GET
-def page(request: HttpRequest) -> HttpResponse:
+def docs_page(request: HttpRequest) -> HttpResponse:
     """Render the API documentation page."""
     html = format_html(
         PAGE,
@@ -86,6 +86,6 @@ def page(request: HttpRequest) -> HttpResponse:
 
 @login_required
 @require_GET
-def script(request: HttpRequest) -> HttpResponse:
+def docs_script(request: HttpRequest) -> HttpResponse:
     """Return the script that starts the viewer."""
     return HttpResponse(SCRIPT, content_type="text/javascript; charset=utf-8")

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from chats.api.once import once
+from chats.api.once import run_idempotent_request
 from chats.ground import rates
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey
@@ -46,7 +46,7 @@ class HasScope(BasePermission):
         scope = cast(Endpoint, view).scopes.get(method)
         if scope is None:
             raise MethodNotAllowed(str(request.method))
-        key = key_of(request)
+        key = get_request_key(request)
         if key is not None and scope != ANY_KEY:
             if scope == NO_KEY:
                 raise SessionRequired
@@ -76,7 +76,7 @@ class Endpoint(APIView):
         super().setup(request, *args, **kwargs)
         known = self.knows_repetitions or "Idempotency-Key" not in request.headers
         if not known and hasattr(self, "post"):
-            vars(self)["post"] = partial(once, self.post)
+            vars(self)["post"] = partial(run_idempotent_request, self.post)
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
         """Accept chunked bodies, which DRF treats as empty because they have no length."""
@@ -87,7 +87,7 @@ class Endpoint(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Authenticate, check the scope, then count the request. Raises `RateLimited`."""
         super().initial(request, *args, **kwargs)
-        key = key_of(request)
+        key = get_request_key(request)
         client = f"user:{request.user.pk}" if key is None else f"key:{key.pk}"
         self.rate = rates.REQUESTS.take(client, now=time.monotonic())
 
@@ -110,22 +110,22 @@ class Endpoint(APIView):
 
 
 @csrf_exempt
-def nothing_here(request: HttpRequest) -> NoReturn:
+def raise_not_found(request: HttpRequest) -> NoReturn:
     """Raise `NotFound` for any method. The middleware renders it as JSON."""
     raise NotFound
 
 
-def person(request: Request) -> User:
+def get_request_user(request: Request) -> User:
     """Return the authenticated user. The permission classes guarantee that there is one."""
     return cast(User, request.user)
 
 
-def key_of(request: Request) -> ApiKey | None:
+def get_request_key(request: Request) -> ApiKey | None:
     """Return the API key of the request, or None in a session."""
     return request.auth if isinstance(request.auth, ApiKey) else None
 
 
-def count_message(request: Request) -> None:
+def count_message_request(request: Request) -> None:
     """Count a request that starts a reply. The limit is per user, across all their keys.
 
     Raises `RateLimited`.

@@ -14,11 +14,18 @@ from rest_framework.response import Response
 
 from chats.actions import erasure, wishes
 from chats.api import examples
-from chats.api.endpoint import Endpoint, key_of, person
+from chats.api.endpoint import Endpoint, get_request_key, get_request_user
 from chats.api.inputs import EmptyBody, ErasureRequest, PageQuery
-from chats.api.outputs import ErasedOut, MessageOut, ProofOut, items, listed, one
-from chats.api.pages import page_of
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import (
+    ErasedOut,
+    MessageOut,
+    ProofOut,
+    build_page_serializer,
+    serialize_row,
+    serialize_rows,
+)
+from chats.api.pages import paginate_rows
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.ground.refusals import NotFound
 from chats.models import ErasureWish
 from chats.people import sessions
@@ -55,7 +62,7 @@ class Erasure(Endpoint):
 
     def check(self, request: Request) -> None:
         """Raise `ReauthenticationRequired` in a session without a recent sign-in."""
-        if key_of(request) is None:
+        if get_request_key(request) is None:
             sessions.require_recent(session=request.session, now=timezone.now())
 
 
@@ -67,7 +74,7 @@ class EraseMessage(Erasure):
         summary="Erase a message permanently",
         request=ErasureRequest,
         examples=examples.ERASE,
-        responses=answers({200: ErasedOut}),
+        responses=add_error_responses({200: ErasedOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Erase a message permanently, including its text in summaries, receipts and stored pages.
@@ -76,11 +83,16 @@ class EraseMessage(Erasure):
         quote it are listed in `quoted_by`; to erase them too, send `quotes`, now or later. 409
         `under_legal_hold`: the message is erased when the hold ends.
         """
-        message = access.message_for(user=person(request), chat_id=chat_id, message_id=message_id)
+        message = access.get_message(
+            user=get_request_user(request), chat_id=chat_id, message_id=message_id
+        )
         self.check(request)
         with_quotes = ErasureRequest.read(request.data)["quotes"] == "erase"
         erased = erasure.erase_message(
-            user=person(request), message=message, now=timezone.now(), with_quotes=with_quotes
+            user=get_request_user(request),
+            message=message,
+            now=timezone.now(),
+            with_quotes=with_quotes,
         )
         quoted_by = [str(quote.message.pk) for quote in erased.quoted_by]
         proofs = [
@@ -88,7 +100,7 @@ class EraseMessage(Erasure):
             for message, proof in erased.proofs.items()
         ]
         return Response(
-            {**one(MessageOut, erased.message), "quoted_by": quoted_by, "proofs": proofs}
+            {**serialize_row(MessageOut, erased.message), "quoted_by": quoted_by, "proofs": proofs}
         )
 
 
@@ -99,7 +111,7 @@ class EraseChat(Erasure):
         operation_id="chats_erase",
         summary="Erase a chat permanently",
         request=None,
-        responses=answers({200: ProofOut}),
+        responses=add_error_responses({200: ProofOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Erase a chat permanently, deleted or not, and every copy of its text.
@@ -107,10 +119,10 @@ class EraseChat(Erasure):
         The audit log gets a certificate. 409 `under_legal_hold`: the chat is hidden and is erased
         when the hold ends.
         """
-        chat = access.kept_chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat_including_deleted(user=get_request_user(request), chat_id=chat_id)
         self.check(request)
         EmptyBody.read(request.data)
-        proof = erasure.erase_chat(user=person(request), chat=chat, now=timezone.now())
+        proof = erasure.erase_chat(user=get_request_user(request), chat=chat, now=timezone.now())
         return Response(proof._asdict())
 
 
@@ -123,15 +135,17 @@ class Wishes(Endpoint):
         operation_id="erasures_list",
         summary="List pending erasures",
         parameters=[PageQuery],
-        responses=answers({200: listed(PendingErasureOut)}, errors=READ_ERRORS),
+        responses=add_error_responses(
+            {200: build_page_serializer(PendingErasureOut)}, errors=READ_ERRORS
+        ),
     )
     def get(self, request: Request) -> Response:
         """List your pending erasures, newest first. They run when the legal hold ends."""
         query = PageQuery.read(request.query_params.dict())
-        rows = holds.wishes_of(owner_id=person(request).pk)
-        page = page_of(rows, order=("-asked_at", "-id"), name="erasures", **query)
+        rows = holds.list_pending_erasures(owner_id=get_request_user(request).pk)
+        page = paginate_rows(rows, order=("-asked_at", "-id"), name="erasures", **query)
         return Response(
-            {"data": items(PendingErasureOut, page.rows), "next_cursor": page.next_cursor}
+            {"data": serialize_rows(PendingErasureOut, page.rows), "next_cursor": page.next_cursor}
         )
 
 
@@ -144,7 +158,7 @@ class OneWish(Endpoint):
         operation_id="erasures_withdraw",
         summary="Cancel a pending erasure",
         request=None,
-        responses=answers({204: None}),
+        responses=add_error_responses({204: None}),
     )
     def delete(self, request: Request, wish_id: uuid.UUID) -> Response:
         """Cancel a pending erasure. A hidden chat stays hidden until you restore it.
@@ -152,7 +166,7 @@ class OneWish(Endpoint):
         Raises `NotFound`.
         """
         EmptyBody.read(request.data)
-        owner_id, now = person(request).pk, timezone.now()
-        if not wishes.withdraw(owner_id=owner_id, wish_id=wish_id, now=now):
+        owner_id, now = get_request_user(request).pk, timezone.now()
+        if not wishes.cancel_pending_erasure(owner_id=owner_id, wish_id=wish_id, now=now):
             raise NotFound
         return Response(status=204)

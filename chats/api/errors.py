@@ -103,10 +103,10 @@ SIMPLE: Sequence[tuple[type[Exception], type[Refusal]]] = (
 )
 
 
-def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
+def handle_api_error(error: Exception, context: Mapping[str, Any]) -> Response | None:
     """Return the response to an expected error, or None to leave an unexpected one to Django."""
     request = context["request"]
-    refusal = refusal_of(error, method=str(request.method))
+    refusal = convert_exception(error, method=str(request.method))
     if refusal is None:
         return None
     response = Response(
@@ -119,41 +119,41 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
     return response
 
 
-def refusal_of(error: Exception, *, method: str) -> Refusal | None:
+def convert_exception(error: Exception, *, method: str) -> Refusal | None:
     """Return the refusal for an exception, or None if it is unexpected."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, exceptions.ValidationError):
-        return invalid(error)
+        return convert_validation_error(error)
     if isinstance(error, exceptions.MethodNotAllowed):
         return MethodNotAllowed(method=method)
     if isinstance(error, RequestDataTooBig | TooManyFieldsSent):
         return UnsupportedMediaType()  # only form data, which the API refuses, gets this far
     if isinstance(error, exceptions.PermissionDenied) and str(error).startswith("CSRF"):
-        return CsrfFailed(csrf.cause_of(str(error)))
+        return CsrfFailed(csrf.explain_csrf_failure(str(error)))
     return next((refusal() for kind, refusal in SIMPLE if isinstance(error, kind)), None)
 
 
-def invalid(error: exceptions.ValidationError) -> InvalidField:
+def convert_validation_error(error: exceptions.ValidationError) -> InvalidField:
     """Return the first invalid field as a refusal.
 
     Error responses name one field at a time.
     """
-    param, problem = first_problem(error.detail)
+    param, problem = find_first_problem(error.detail)
     codes = {"required": "missing_field", "unknown_field": "unknown_field"}
     return InvalidField(
         code=codes.get(problem.code or "", "invalid_value"), param=param, problem=str(problem)
     )
 
 
-def first_problem(
+def find_first_problem(
     detail: Any, *, path: tuple[str, ...] = ()
 ) -> tuple[str | None, exceptions.ErrorDetail]:
     """Return the first leaf of DRF's nested errors, with its dotted path."""
     if isinstance(detail, Mapping):
         name, inner = next(iter(detail.items()))
         step = () if name == "non_field_errors" else (str(name),)
-        return first_problem(inner, path=path + step)
+        return find_first_problem(inner, path=path + step)
     if isinstance(detail, list):
-        return first_problem(detail[0], path=path)
+        return find_first_problem(detail[0], path=path)
     return ".".join(path) or None, detail

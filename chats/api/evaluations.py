@@ -10,16 +10,21 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import EmptyBody, PageQuery, PlainText, Strict, WholeNumber
-from chats.api.outputs import items, listed, one
-from chats.api.pages import page_of
-from chats.api.policy_access import CHANGE, policy_for, require, told
-from chats.api.policy_inputs import Activation, storable
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.pages import paginate_rows
+from chats.api.policy_access import (
+    CHANGE,
+    find_permitted_policy,
+    require_permissions,
+    translate_policy_errors,
+)
+from chats.api.policy_inputs import Activation, validate_storable_texts
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.ground.refusals import NotFound
 from chats.simulation import evaluating
-from chats.simulation.evaluated import Day, EvaluationFindings, found_by
+from chats.simulation.evaluated import Day, EvaluationFindings, load_evaluation_findings
 from chats.simulation.evaluating import DAYS, MOST_DAYS
 from contextpolicy.models import BlastRadius, EvaluatedTurn, Evaluation
 
@@ -123,21 +128,23 @@ class Evaluations(Endpoint):
         operation_id="evaluations_list",
         summary="List shadow evaluations",
         parameters=[PageQuery],
-        responses=answers({200: listed(EvaluationOut)}, errors=READ_ERRORS),
+        responses=add_error_responses(
+            {200: build_page_serializer(EvaluationOut)}, errors=READ_ERRORS
+        ),
     )
     def get(self, request: Request) -> Response:
         """List the shadow evaluations, newest first."""
-        require(person(request), SEE)
+        require_permissions(get_request_user(request), SEE)
         query = PageQuery.read(request.query_params.dict())
-        page = page_of(ROWS.all(), order=("-started_at", "-id"), name="evaluations", **query)
-        data = items(EvaluationOut, page.rows)
+        page = paginate_rows(ROWS.all(), order=("-started_at", "-id"), name="evaluations", **query)
+        data = serialize_rows(EvaluationOut, page.rows)
         return Response({"data": data, "next_cursor": page.next_cursor})
 
     @extend_schema(
         operation_id="evaluations_begin",
         summary="Start a shadow evaluation",
         request=NewEvaluation,
-        responses=answers({202: EvaluationOut}),
+        responses=add_error_responses({202: EvaluationOut}),
     )
     def post(self, request: Request) -> Response:
         """Evaluate a draft on each reply for some days, in the background. Prompts do not change.
@@ -145,11 +152,11 @@ class Evaluations(Endpoint):
         409 `nothing_to_evaluate` unless the version is the newest one and a draft. 409
         `too_many_evaluations` while three others are running.
         """
-        user = person(request)
-        asked = storable(NewEvaluation.read(request.data))
-        policy = policy_for(user, CHANGE, slug=asked["policy"])
-        with told():
-            row = evaluating.begin(
+        user = get_request_user(request)
+        asked = validate_storable_texts(NewEvaluation.read(request.data))
+        policy = find_permitted_policy(user, CHANGE, slug=asked["policy"])
+        with translate_policy_errors():
+            row = evaluating.start_evaluation(
                 policy=policy,
                 number=asked["version"],
                 place=asked["place"],
@@ -158,7 +165,7 @@ class Evaluations(Endpoint):
                 actor=f"user:{user.pk}",
                 now=timezone.now(),
             )
-        return Response(one(EvaluationOut, row), status=202)
+        return Response(serialize_row(EvaluationOut, row), status=202)
 
 
 class OneEvaluation(Endpoint):
@@ -169,12 +176,12 @@ class OneEvaluation(Endpoint):
     @extend_schema(
         operation_id="evaluations_get",
         summary="Get a shadow evaluation",
-        responses=answers({200: EvaluationDetailOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: EvaluationDetailOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, evaluation_id: uuid.UUID) -> Response:
         """Get the results of a shadow evaluation. Raises `NotFound`."""
-        require(person(request), SEE)
-        return Response(shown(evaluation_id))
+        require_permissions(get_request_user(request), SEE)
+        return Response(retrieve_evaluation(evaluation_id))
 
 
 class EndEvaluation(Endpoint):
@@ -186,15 +193,17 @@ class EndEvaluation(Endpoint):
         operation_id="evaluations_end",
         summary="End a shadow evaluation",
         request=None,
-        responses=answers({200: EvaluationDetailOut}),
+        responses=add_error_responses({200: EvaluationDetailOut}),
     )
     def post(self, request: Request, evaluation_id: uuid.UUID) -> Response:
         """End a shadow evaluation early. 409 `evaluation_over` if it has ended."""
-        user = person(request)
-        require(user, CHANGE)
+        user = get_request_user(request)
+        require_permissions(user, CHANGE)
         EmptyBody.read(request.data)
-        evaluating.end(evaluation_id=evaluation_id, actor=f"user:{user.pk}", now=timezone.now())
-        return Response(shown(evaluation_id))
+        evaluating.end_evaluation_early(
+            evaluation_id=evaluation_id, actor=f"user:{user.pk}", now=timezone.now()
+        )
+        return Response(retrieve_evaluation(evaluation_id))
 
 
 class PromoteEvaluation(Endpoint):
@@ -206,33 +215,33 @@ class PromoteEvaluation(Endpoint):
         operation_id="evaluations_promote",
         summary="Publish the evaluated version",
         request=Activation,
-        responses=answers({200: EvaluationDetailOut}),
+        responses=add_error_responses({200: EvaluationDetailOut}),
     )
     def post(self, request: Request, evaluation_id: uuid.UUID) -> Response:
         """Publish the evaluated version and end its evaluation."""
-        user = person(request)
-        require(user, CHANGE)
-        asked = storable(Activation.read(request.data))
-        with told():
-            evaluating.promote(
+        user = get_request_user(request)
+        require_permissions(user, CHANGE)
+        asked = validate_storable_texts(Activation.read(request.data))
+        with translate_policy_errors():
+            evaluating.promote_evaluation(
                 evaluation_id=evaluation_id,
                 actor=f"user:{user.pk}",
                 now=timezone.now(),
                 emergency=asked["emergency"],
             )
-        return Response(shown(evaluation_id))
+        return Response(retrieve_evaluation(evaluation_id))
 
 
-def shown(evaluation_id: uuid.UUID) -> dict[str, Any]:
+def retrieve_evaluation(evaluation_id: uuid.UUID) -> dict[str, Any]:
     """Return an evaluation with its results. Raises `NotFound`."""
     row = ROWS.filter(pk=evaluation_id).first()
     if row is None:
         raise NotFound
-    found: EvaluationFindings = found_by(row)
+    found: EvaluationFindings = load_evaluation_findings(row)
     reasons = [{"reason": reason, "turns": count} for reason, count in found.unknown]
     more = {
-        "reasons": items(UnknownOut, reasons),
-        "days": items(EvaluationDayOut, found.days),
-        "worst": items(EvaluatedTurnOut, found.worst),
+        "reasons": serialize_rows(UnknownOut, reasons),
+        "days": serialize_rows(EvaluationDayOut, found.days),
+        "worst": serialize_rows(EvaluatedTurnOut, found.worst),
     }
-    return {**one(EvaluationOut, row), **more}
+    return {**serialize_row(EvaluationOut, row), **more}

@@ -9,18 +9,24 @@ SUMMARY = """## Facts
 """
 
 
-def sent(name: str, **body: object) -> OpenApiExample:
+def build_request_example(name: str, **body: object) -> OpenApiExample:
     """Return an example of a request body."""
     return OpenApiExample(name, value=body, request_only=True)
 
 
 COMPACT_NOW = [
-    sent("Use the policy's settings"),
-    sent("With a focus", focus="the price and the date of delivery"),
-    sent("Without a model", model=""),
+    build_request_example("Use the policy's settings"),
+    build_request_example("With a focus", focus="the price and the date of delivery"),
+    build_request_example("Without a model", model=""),
 ]
-RERUN = [sent("With another model", model="summariser"), sent("With a focus", focus="the price")]
-REVISE = [sent("Corrected", text=SUMMARY)]
-REJECT = [sent("With a reason", reason="The price is wrong.")]
-EDIT = [sent("New text", text="And what does it cost in Bergen?")]
-ERASE = [sent("Only the message"), sent("With messages that quote it", quotes="erase")]
+RERUN = [
+    build_request_example("With another model", model="summariser"),
+    build_request_example("With a focus", focus="the price"),
+]
+REVISE = [build_request_example("Corrected", text=SUMMARY)]
+REJECT = [build_request_example("With a reason", reason="The price is wrong.")]
+EDIT = [build_request_example("New text", text="And what does it cost in Bergen?")]
+ERASE = [
+    build_request_example("Only the message"),
+    build_request_example("With messages that quote it", quotes="erase"),
+]

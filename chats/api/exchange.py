@@ -10,10 +10,10 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import PlainText, Strict
-from chats.api.line_streams import streamed
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.line_streams import stream_lines
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.exchange import documents, whole, writing
 from chats.exchange import files as written
 from chats.models import Chat
@@ -71,7 +71,7 @@ class ChatExport(Endpoint):
         operation_id="chats_export",
         summary="Export a chat",
         parameters=[ExportQuery],
-        responses=answers(
+        responses=add_error_responses(
             {
                 (200, lines.CONTENT_TYPE): OpenApiResponse(
                     UIMessageOut, "`ui`: one message per line."
@@ -90,19 +90,21 @@ class ChatExport(Endpoint):
         UI messages are streamed as lines. If your access ends while the stream runs, the last line
         has an `error` (`list_cut`) and the `next_cursor` of the remaining messages.
         """
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         query = ExportQuery.read(request.query_params.dict())
         form, scope, now = query["form"], query["scope"], timezone.now()
         actor = f"user:{request.user.pk}"
         if form == "ui":
-            answer = ui_lines(request, chat, scope=scope, cursor=query["cursor"])
-            writing.told(chat, scope=scope, form=form, actor=actor, now=now)
+            answer = stream_ui_messages(request, chat, scope=scope, cursor=query["cursor"])
+            writing.record_export(chat, scope=scope, form=form, actor=actor, now=now)
             return answer
-        kind, file = written.file_of(chat, form=form, scope="active", actor=actor, now=now)
-        return files.answer(file, name=documents.file_name(chat, form=form), kind=kind)
+        kind, file = written.export_chat_file(chat, form=form, scope="active", actor=actor, now=now)
+        return files.build_file_download(
+            file, name=documents.build_export_filename(chat, form=form), kind=kind
+        )
 
 
-def ui_lines(
+def stream_ui_messages(
     request: Request, chat: Chat, *, scope: writing.Scope, cursor: str
 ) -> HttpResponseBase:
     """Stream the UI messages of a chat as lines. Raises as `streamed` does."""
@@ -112,7 +114,7 @@ def ui_lines(
         told, end = writer.part(divmod(place, HALF))
         return told, None if end is None else end[0] * HALF + end[1]
 
-    return streamed(request, chat, part, name=f"export:{chat.pk}:{scope}", cursor=cursor)
+    return stream_lines(request, chat, part, name=f"export:{chat.pk}:{scope}", cursor=cursor)
 
 
 class WholeQuery(Strict):
@@ -137,10 +139,12 @@ class ExportAll(Endpoint):
         operation_id="export_all",
         summary="Export all your data",
         parameters=[WholeQuery],
-        responses=answers({(200, "application/zip"): OpenApiTypes.BINARY}, errors=READ_ERRORS),
+        responses=add_error_responses(
+            {(200, "application/zip"): OpenApiTypes.BINARY}, errors=READ_ERRORS
+        ),
     )
     def get(self, request: Request) -> HttpResponseBase:
         """Export all your chats, folders and teams, and the names of your API keys, as a ZIP."""
         form = WholeQuery.read(request.query_params.dict())["form"]
-        file = whole.archive_of(person(request), form=form, now=timezone.now())
-        return files.answer(file, name="palimpsest.zip")
+        file = whole.build_account_archive(get_request_user(request), form=form, now=timezone.now())
+        return files.build_file_download(file, name="palimpsest.zip")

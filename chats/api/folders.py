@@ -12,10 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import listing, memory, organising
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import EmptyBody, FolderChange, FolderName
-from chats.api.outputs import FolderOut, items, one
-from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
+from chats.api.outputs import FolderOut, serialize_row, serialize_rows
+from chats.api.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
 from chats.api.unchanged import Unchanged
 from chats.record import access
 
@@ -34,23 +34,29 @@ class Folders(Endpoint):
     @extend_schema(
         operation_id="folders_list",
         summary="List folders",
-        responses=answers({200: FolderList}, errors=READ_ERRORS),
+        responses=add_error_responses({200: FolderList}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """List your folders by name."""
-        return Response({"data": items(FolderOut, listing.folders_of(owner=person(request)))})
+        return Response(
+            {
+                "data": serialize_rows(
+                    FolderOut, listing.list_folders(owner=get_request_user(request))
+                )
+            }
+        )
 
     @extend_schema(
         operation_id="folders_create",
         summary="Create a folder",
         request=FolderName,
-        responses=answers({201: FolderOut}),
+        responses=add_error_responses({201: FolderOut}),
     )
     def post(self, request: Request) -> Response:
         """Create an empty folder. To move a chat into it, update the chat."""
         values = FolderName.read(request.data)
-        folder = organising.create_folder(owner=person(request), **values)
-        return Response(one(FolderOut, folder), status=201)
+        folder = organising.create_folder(owner=get_request_user(request), **values)
+        return Response(serialize_row(FolderOut, folder), status=201)
 
 
 class OneFolder(Unchanged):
@@ -60,28 +66,30 @@ class OneFolder(Unchanged):
 
     def rows(self, request: Request, **_named: Any) -> QuerySet[User]:
         """Return the user's row, which every change of folders locks."""
-        return User.objects.filter(pk=person(request).pk)
+        return User.objects.filter(pk=get_request_user(request).pk)
 
     @extend_schema(
         operation_id="folders_get",
         summary="Get a folder",
-        responses=answers({200: FolderOut, 304: None}, errors=READ_ERRORS),
+        responses=add_error_responses({200: FolderOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, folder_id: uuid.UUID) -> Response:
         """Retrieve a folder. To list its chats, filter the list of chats."""
         return Response(
-            one(FolderOut, access.folder_for(user=person(request), folder_id=folder_id))
+            serialize_row(
+                FolderOut, access.get_folder(user=get_request_user(request), folder_id=folder_id)
+            )
         )
 
     @extend_schema(
         operation_id="folders_rename",
         summary="Update a folder",
         request=FolderChange,
-        responses=answers({200: FolderOut}, errors=EDIT_ERRORS),
+        responses=add_error_responses({200: FolderOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, folder_id: uuid.UUID) -> Response:
         """Rename a folder, or turn your memory on or off for its chats."""
-        folder = access.folder_for(user=person(request), folder_id=folder_id)
+        folder = access.get_folder(user=get_request_user(request), folder_id=folder_id)
         values = FolderChange.read(request.data)
         if "name" in values:
             folder = organising.rename_folder(
@@ -89,17 +97,17 @@ class OneFolder(Unchanged):
             )
         if "memory" in values:
             folder = memory.set_memory_of_folder(folder=folder, remembers=values["memory"])
-        return Response(one(FolderOut, folder))
+        return Response(serialize_row(FolderOut, folder))
 
     @extend_schema(
         operation_id="folders_delete",
         summary="Delete a folder",
         request=None,
-        responses=answers({204: None}, errors=EDIT_ERRORS),
+        responses=add_error_responses({204: None}, errors=EDIT_ERRORS),
     )
     def delete(self, request: Request, folder_id: uuid.UUID) -> Response:
         """Delete a folder. Its chats are kept, without a folder."""
-        folder = access.folder_for(user=person(request), folder_id=folder_id)
+        folder = access.get_folder(user=get_request_user(request), folder_id=folder_id)
         EmptyBody.read(request.data)
         organising.delete_folder(folder=folder, now=timezone.now())
         return Response(status=204)

@@ -9,14 +9,14 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import PageQuery, PlainText, Strict
-from chats.api.outputs import items, listed, one
-from chats.api.pages import page_of
-from chats.api.policy_access import require, told
-from chats.api.policy_assignments import target_of
-from chats.api.policy_inputs import Words, storable
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.pages import paginate_rows
+from chats.api.policy_access import require_permissions, translate_policy_errors
+from chats.api.policy_assignments import parse_assignment_target
+from chats.api.policy_inputs import Words, validate_storable_texts
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.ground.refusals import NotFound
 from contextpolicy import holds
 from contextpolicy.models import LegalHold, PolicyAssignment
@@ -76,20 +76,22 @@ class Holds(Endpoint):
         operation_id="holds_list",
         summary="List legal holds",
         parameters=[PageQuery],
-        responses=answers({200: listed(HoldOut)}, errors=READ_ERRORS),
+        responses=add_error_responses({200: build_page_serializer(HoldOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """List all legal holds, newest first. Requires permission to view legal holds."""
-        require(person(request), SEE)
+        require_permissions(get_request_user(request), SEE)
         query = PageQuery.read(request.query_params.dict())
-        page = page_of(ROWS.all(), order=("-placed_at", "-id"), name="holds", **query)
-        return Response({"data": items(HoldOut, page.rows), "next_cursor": page.next_cursor})
+        page = paginate_rows(ROWS.all(), order=("-placed_at", "-id"), name="holds", **query)
+        return Response(
+            {"data": serialize_rows(HoldOut, page.rows), "next_cursor": page.next_cursor}
+        )
 
     @extend_schema(
         operation_id="holds_place",
         summary="Place a legal hold",
         request=NewHold,
-        responses=answers({201: HoldOut}),
+        responses=add_error_responses({201: HoldOut}),
     )
     def post(self, request: Request) -> Response:
         """Place a legal hold on everything, a group's members, a user or a chat.
@@ -97,20 +99,20 @@ class Holds(Endpoint):
         The hold prevents erasure. Raises `InvalidField`, and `Forbidden` and `NotFound` without the
         permission.
         """
-        user = person(request)
-        require(user, PLACE)
-        asked = storable(NewHold.read(request.data))
-        with told():
-            row = holds.place(
+        user = get_request_user(request)
+        require_permissions(user, PLACE)
+        asked = validate_storable_texts(NewHold.read(request.data))
+        with translate_policy_errors():
+            row = holds.place_hold(
                 level=asked["level"],
-                **target_of(asked),
+                **parse_assignment_target(asked),
                 case=asked["case"],
                 reason=asked["reason"],
                 review_on=asked["review_on"],
                 actor=f"user:{user.pk}",
                 now=timezone.now(),
             )
-        return Response(one(HoldOut, row), status=201)
+        return Response(serialize_row(HoldOut, row), status=201)
 
 
 class OneHold(Endpoint):
@@ -121,12 +123,12 @@ class OneHold(Endpoint):
     @extend_schema(
         operation_id="holds_retrieve",
         summary="Get a legal hold",
-        responses=answers({200: HoldOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: HoldOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, hold_id: uuid.UUID) -> Response:
         """Retrieve a legal hold."""
-        require(person(request), SEE)
-        return Response(one(HoldOut, hold_of(hold_id)))
+        require_permissions(get_request_user(request), SEE)
+        return Response(serialize_row(HoldOut, hold_of(hold_id)))
 
 
 class ReleaseHold(Endpoint):
@@ -138,22 +140,22 @@ class ReleaseHold(Endpoint):
         operation_id="holds_release",
         summary="Release a legal hold",
         request=HoldRelease,
-        responses=answers({200: HoldOut}),
+        responses=add_error_responses({200: HoldOut}),
     )
     def post(self, request: Request, hold_id: uuid.UUID) -> Response:
         """Release a legal hold. It ends in seven days, and pending erasures then run.
 
         409 `hold_released` if it was released before.
         """
-        user = person(request)
-        require(user, RELEASE)
+        user = get_request_user(request)
+        require_permissions(user, RELEASE)
         hold = hold_of(hold_id)
-        asked = storable(HoldRelease.read(request.data))
-        with told():
-            row = holds.release(
+        asked = validate_storable_texts(HoldRelease.read(request.data))
+        with translate_policy_errors():
+            row = holds.release_hold(
                 hold=hold, reason=asked["reason"], actor=f"user:{user.pk}", now=timezone.now()
             )
-        return Response(one(HoldOut, row))
+        return Response(serialize_row(HoldOut, row))
 
 
 def hold_of(hold_id: uuid.UUID) -> LegalHold:

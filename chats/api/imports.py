@@ -18,12 +18,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import ages
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.errors import RequestTooLarge
 from chats.api.inputs import EmptyBody, PageQuery
-from chats.api.outputs import items, listed, one
-from chats.api.pages import page_of
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.pages import paginate_rows
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.exchange import accepting, bounds
 from chats.models import FileImport, ImportOutcome
 
@@ -87,14 +87,14 @@ class ImportStartedOut(ImportOut):
 
     def get_retention_days(self, row: FileImport) -> int | None:
         """Retention period of messages, in days. Null: none."""
-        return ages.days_of_new(row.owner, now=row.created_at)
+        return ages.find_new_chat_days(row.owner, now=row.created_at)
 
     def get_notice(self, row: FileImport) -> str:
         """Retention notice. Empty: nothing is erased."""
-        return notice_of(self.get_retention_days(row))
+        return format_retention_notice(self.get_retention_days(row))
 
 
-def notice_of(days: int | None) -> str:
+def format_retention_notice(days: int | None) -> str:
     """Return a sentence about the retention of imported messages. Empty: nothing is erased."""
     if days is None:
         return ""
@@ -177,21 +177,23 @@ class Imports(Endpoint):
         operation_id="imports_list",
         summary="List imports",
         parameters=[PageQuery],
-        responses=answers({200: listed(ImportOut)}, errors=READ_ERRORS),
+        responses=add_error_responses({200: build_page_serializer(ImportOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """List your imports, newest first."""
-        user = person(request)
+        user = get_request_user(request)
         query = PageQuery.read(request.query_params.dict())
         order = ("-created_at", "-id")
-        page = page_of(accepting.imports_of(user), order=order, name="imports", **query)
-        return Response({"data": items(ImportOut, page.rows), "next_cursor": page.next_cursor})
+        page = paginate_rows(accepting.list_imports(user), order=order, name="imports", **query)
+        return Response(
+            {"data": serialize_rows(ImportOut, page.rows), "next_cursor": page.next_cursor}
+        )
 
     @extend_schema(
         operation_id="imports_create",
         summary="Start an import",
         request={"application/octet-stream": OpenApiTypes.BINARY},
-        responses=answers({202: ImportStartedOut}),
+        responses=add_error_responses({202: ImportStartedOut}),
     )
     def post(self, request: Request) -> Response:
         """Import chats from a file, which is the request body.
@@ -206,9 +208,11 @@ class Imports(Endpoint):
         period erases old messages the night after the import.
         """
         file = io.BytesIO() if isinstance(request.data, Mapping) else cast(IO[bytes], request.data)
-        row = accepting.begin(file, owner=person(request), now=timezone.now())
+        row = accepting.start_import(file, owner=get_request_user(request), now=timezone.now())
         place = reverse("api:import", args=[row.pk])
-        return Response(one(ImportStartedOut, row), status=202, headers={"Location": place})
+        return Response(
+            serialize_row(ImportStartedOut, row), status=202, headers={"Location": place}
+        )
 
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
@@ -227,11 +231,11 @@ class ImportConditions(Endpoint):
     @extend_schema(
         operation_id="imports_conditions",
         summary="Get the limits of imports",
-        responses=answers({200: ImportConditionsOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: ImportConditionsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """Get the limits of an import, and the retention period of imported messages."""
-        days = ages.days_of_new(person(request), now=timezone.now())
+        days = ages.find_new_chat_days(get_request_user(request), now=timezone.now())
         conditions = {
             "file_bytes": settings.IMPORT_FILE_BYTES,
             "unpacked_bytes": settings.IMPORT_UNPACKED_BYTES,
@@ -239,9 +243,9 @@ class ImportConditions(Endpoint):
             "chat_bytes": settings.IMPORT_CHAT_BYTES,
             "messages_per_chat": settings.MESSAGES_PER_CHAT,
             "retention_days": days,
-            "notice": notice_of(days),
+            "notice": format_retention_notice(days),
         }
-        return Response(one(ImportConditionsOut, conditions))
+        return Response(serialize_row(ImportConditionsOut, conditions))
 
 
 class OneImport(Endpoint):
@@ -252,23 +256,23 @@ class OneImport(Endpoint):
     @extend_schema(
         operation_id="imports_get",
         summary="Get an import",
-        responses=answers({200: ImportOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: ImportOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, import_id: uuid.UUID) -> Response:
         """Retrieve an import with its progress."""
-        row = accepting.import_for(user=person(request), import_id=import_id)
-        return Response(one(ImportOut, row))
+        row = accepting.get_import(user=get_request_user(request), import_id=import_id)
+        return Response(serialize_row(ImportOut, row))
 
     @extend_schema(
         operation_id="imports_delete",
         summary="Delete an import report",
         request=None,
-        responses=answers({204: None}),
+        responses=add_error_responses({204: None}),
     )
     def delete(self, request: Request, import_id: uuid.UUID) -> Response:
         """Delete the report of a finished import. Its chats are kept. 409 `import_not_over`."""
-        user = person(request)
-        accepting.forget(user=user, import_id=import_id)
+        user = get_request_user(request)
+        accepting.delete_import(user=user, import_id=import_id)
         return Response(status=204)
 
 
@@ -281,18 +285,18 @@ class StopImport(Endpoint):
         operation_id="imports_stop",
         summary="Cancel an import",
         request=None,
-        responses=answers({200: ImportOut}),
+        responses=add_error_responses({200: ImportOut}),
     )
     def post(self, request: Request, import_id: uuid.UUID) -> Response:
         """Cancel an import. Imported chats are kept; the uploaded file is deleted.
 
         Has no effect on a finished import.
         """
-        user = person(request)
-        accepting.import_for(user=user, import_id=import_id)
+        user = get_request_user(request)
+        accepting.get_import(user=user, import_id=import_id)
         EmptyBody.read(request.data)
-        row = accepting.stop(user=user, import_id=import_id, now=timezone.now())
-        return Response(one(ImportOut, row))
+        row = accepting.stop_import(user=user, import_id=import_id, now=timezone.now())
+        return Response(serialize_row(ImportOut, row))
 
 
 class ImportOutcomes(Endpoint):
@@ -304,13 +308,17 @@ class ImportOutcomes(Endpoint):
         operation_id="imports_chats",
         summary="List imported chats",
         parameters=[PageQuery],
-        responses=answers({200: listed(ImportOutcomeOut)}, errors=READ_ERRORS),
+        responses=add_error_responses(
+            {200: build_page_serializer(ImportOutcomeOut)}, errors=READ_ERRORS
+        ),
     )
     def get(self, request: Request, import_id: uuid.UUID) -> Response:
         """List the processed chats of an import, in file order, with their outcome."""
-        row = accepting.import_for(user=person(request), import_id=import_id)
+        row = accepting.get_import(user=get_request_user(request), import_id=import_id)
         query = PageQuery.read(request.query_params.dict())
         name = f"import:{row.pk}"
-        page = page_of(accepting.outcomes_of(row), order=("place",), name=name, **query)
-        told = items(ImportOutcomeOut, page.rows)
+        page = paginate_rows(
+            accepting.list_import_results(row), order=("place",), name=name, **query
+        )
+        told = serialize_rows(ImportOutcomeOut, page.rows)
         return Response({"data": told, "next_cursor": page.next_cursor})

@@ -12,7 +12,7 @@ from django.utils.translation import gettext, gettext_lazy
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from chats.ground.texts import storable
+from chats.ground.texts import sanitise_text
 from chats.people import keys
 from contextpolicy import ledger
 from contextpolicy.audit.search import LONGEST
@@ -42,7 +42,7 @@ class MessageText(PlainText):
 
     def to_internal_value(self, data: Any) -> str:
         """Return the text in a form that can be stored."""
-        return storable(super().to_internal_value(data))
+        return sanitise_text(super().to_internal_value(data))
 
 
 class WholeNumber(serializers.IntegerField):

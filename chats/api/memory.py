@@ -12,9 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import memory
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import MemoryChange, NewPreference, PreferenceChange, PreferenceDeletion
-from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
+from chats.api.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
 from chats.api.unchanged import Unchanged
 from chats.memory import preferences
 from chats.models import MemorySettings, Preference
@@ -66,22 +66,22 @@ class Memory(Unchanged):
 
     def rows(self, request: Request) -> QuerySet[MemorySettings]:
         """Return the user's settings. Creates them if they do not exist."""
-        return preferences.stored_settings(person(request).pk)
+        return preferences.select_stored_settings(get_request_user(request).pk)
 
     @extend_schema(
         operation_id="memory_get",
         summary="Get your memory",
-        responses=answers({200: MemoryOut, 304: None}, errors=READ_ERRORS),
+        responses=add_error_responses({200: MemoryOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """Get your instructions, settings and preferences, including replaced ones."""
-        return Response(preferences.exported(person(request).pk))
+        return Response(preferences.export_memory(get_request_user(request).pk))
 
     @extend_schema(
         operation_id="memory_change",
         summary="Update your memory",
         request=MemoryChange,
-        responses=answers({200: MemoryOut}, errors=EDIT_ERRORS),
+        responses=add_error_responses({200: MemoryOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request) -> Response:
         """Update your instructions and memory settings.
@@ -89,7 +89,7 @@ class Memory(Unchanged):
         Turns the memory or the suggestions on or off, or pauses them. 409 `memory_off`.
         """
         values = MemoryChange.read(request.data)
-        found: dict[str, Any] = {"owner_id": person(request).pk, "now": timezone.now()}
+        found: dict[str, Any] = {"owner_id": get_request_user(request).pk, "now": timezone.now()}
         with transaction.atomic():
             if "instructions" in values:
                 preferences.write_instructions(**found, text=values["instructions"])
@@ -99,7 +99,7 @@ class Memory(Unchanged):
                 preferences.set_inferring(**found, agrees=values["inferring"])
             if "paused" in values:
                 preferences.set_paused(**found, paused=values["paused"])
-        return Response(preferences.exported(person(request).pk))
+        return Response(preferences.export_memory(get_request_user(request).pk))
 
 
 class Preferences(Endpoint):
@@ -112,22 +112,22 @@ class Preferences(Endpoint):
         operation_id="preferences_create",
         summary="Add a preference",
         request=NewPreference,
-        responses=answers({201: PreferenceOut}),
+        responses=add_error_responses({201: PreferenceOut}),
     )
     def post(self, request: Request) -> Response:
         """Add a preference. It replaces the current one in its slot. 409 `memory_off`."""
         values = NewPreference.read(request.data)
         folder = None
         if values["folder"]:
-            folder = access.folder_for(user=person(request), folder_id=values["folder"])
-        row = preferences.write(
-            owner_id=person(request).pk,
+            folder = access.get_folder(user=get_request_user(request), folder_id=values["folder"])
+        row = preferences.write_preference(
+            owner_id=get_request_user(request).pk,
             slot=values["slot"],
             text=values["text"],
             folder=folder,
             now=timezone.now(),
         )
-        return Response(preferences.shown(row), status=201)
+        return Response(preferences.serialize_preference(row), status=201)
 
 
 class OnePreference(Endpoint):
@@ -139,33 +139,38 @@ class OnePreference(Endpoint):
         operation_id="preferences_change",
         summary="Update a preference",
         request=PreferenceChange,
-        responses=answers({200: PreferenceOut}),
+        responses=add_error_responses({200: PreferenceOut}),
     )
     def patch(self, request: Request, preference_id: uuid.UUID) -> Response:
         """Accept a suggested preference. With `text`, replace it by a new one."""
-        found: dict[str, Any] = {"owner_id": person(request).pk, "preference_id": preference_id}
-        preferences.preference_for(**found)
+        found: dict[str, Any] = {
+            "owner_id": get_request_user(request).pk,
+            "preference_id": preference_id,
+        }
+        preferences.get_preference(**found)
         values = PreferenceChange.read(request.data)
         if "text" in values:
-            row = preferences.rewrite(**found, text=values["text"], now=timezone.now())
+            row = preferences.rewrite_preference(**found, text=values["text"], now=timezone.now())
         else:
-            row = preferences.accept(**found, now=timezone.now())
-        return Response(preferences.shown(row))
+            row = preferences.accept_preference(**found, now=timezone.now())
+        return Response(preferences.serialize_preference(row))
 
     @extend_schema(
         operation_id="preferences_delete",
         summary="Delete a preference",
         parameters=[PreferenceDeletion],
         request=None,
-        responses=answers({204: None}),
+        responses=add_error_responses({204: None}),
     )
     def delete(self, request: Request, preference_id: uuid.UUID) -> Response:
         """Delete a preference, also from stored prompts. It is not inferred again.
 
         You can still add it yourself. The messages it was taken from are kept.
         """
-        owner = person(request)
-        preferences.preference_for(owner_id=owner.pk, preference_id=preference_id)
+        owner = get_request_user(request)
+        preferences.get_preference(owner_id=owner.pk, preference_id=preference_id)
         values = PreferenceDeletion.read(request.query_params.dict())
-        memory.delete(owner=owner, preference_id=preference_id, now=timezone.now(), **values)
+        memory.delete_saved_preference(
+            owner=owner, preference_id=preference_id, now=timezone.now(), **values
+        )
         return Response(status=204)

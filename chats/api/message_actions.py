@@ -10,12 +10,12 @@ from rest_framework.response import Response
 
 from chats.actions import branching, marks
 from chats.api import examples
-from chats.api.endpoint import Endpoint, count_message, key_of, person
+from chats.api.endpoint import Endpoint, count_message_request, get_request_key, get_request_user
 from chats.api.inputs import EditRequest, EmptyBody, RegenerateRequest
-from chats.api.once import idempotency_key, replay_header
-from chats.api.outputs import AcceptedOut, BranchOut, MessageOut, PinRoomOut, TurnOut, one
+from chats.api.once import build_replay_header, get_idempotency_key
+from chats.api.outputs import AcceptedOut, BranchOut, MessageOut, PinRoomOut, TurnOut, serialize_row
 from chats.api.parsing import MessageParser
-from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
+from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, add_error_responses
 from chats.models import Message
 from chats.record import access
 
@@ -28,12 +28,12 @@ class Pins(Endpoint):
     @extend_schema(
         operation_id="chats_pins_get",
         summary="Get the size of the pinned messages",
-        responses=answers({200: PinRoomOut}, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses({200: PinRoomOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Get the tokens of the pinned messages of the active branch, and their limit."""
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
-        return Response(one(PinRoomOut, marks.pin_room(chat=chat)))
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        return Response(serialize_row(PinRoomOut, marks.load_pin_room(chat=chat)))
 
 
 class MessageAction(Endpoint):
@@ -43,7 +43,9 @@ class MessageAction(Endpoint):
 
     def message(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Message:
         """Return the message in the URL. Raises `NotFound`."""
-        return access.message_for(user=person(request), chat_id=chat_id, message_id=message_id)
+        return access.get_message(
+            user=get_request_user(request), chat_id=chat_id, message_id=message_id
+        )
 
 
 class Pin(MessageAction):
@@ -53,7 +55,7 @@ class Pin(MessageAction):
         operation_id="chats_messages_pin",
         summary="Pin a message",
         request=None,
-        responses=answers({200: MessageOut}),
+        responses=add_error_responses({200: MessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Pin a message, so that every prompt includes its full text.
@@ -63,8 +65,8 @@ class Pin(MessageAction):
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
-        marked = marks.pin(message=message, actor=actor, now=timezone.now())
-        return Response(one(MessageOut, marked))
+        marked = marks.pin_message(message=message, actor=actor, now=timezone.now())
+        return Response(serialize_row(MessageOut, marked))
 
 
 class Unpin(MessageAction):
@@ -74,15 +76,15 @@ class Unpin(MessageAction):
         operation_id="chats_messages_unpin",
         summary="Unpin a message",
         request=None,
-        responses=answers({200: MessageOut}),
+        responses=add_error_responses({200: MessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Unpin a message, so that summaries can cover it."""
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
-        marked = marks.unpin(message=message, actor=actor, now=timezone.now())
-        return Response(one(MessageOut, marked))
+        marked = marks.unpin_message(message=message, actor=actor, now=timezone.now())
+        return Response(serialize_row(MessageOut, marked))
 
 
 class Exclude(MessageAction):
@@ -92,15 +94,15 @@ class Exclude(MessageAction):
         operation_id="chats_messages_exclude",
         summary="Exclude a message from prompts",
         request=None,
-        responses=answers({200: MessageOut}),
+        responses=add_error_responses({200: MessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Exclude a message, and every summary made from it, from prompts."""
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
-        marked = marks.exclude(message=message, actor=actor, now=timezone.now())
-        return Response(one(MessageOut, marked))
+        marked = marks.exclude_message(message=message, actor=actor, now=timezone.now())
+        return Response(serialize_row(MessageOut, marked))
 
 
 class Include(MessageAction):
@@ -110,15 +112,15 @@ class Include(MessageAction):
         operation_id="chats_messages_include",
         summary="Include a message in prompts again",
         request=None,
-        responses=answers({200: MessageOut}),
+        responses=add_error_responses({200: MessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Include an excluded message in prompts again."""
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
-        marked = marks.include(message=message, actor=actor, now=timezone.now())
-        return Response(one(MessageOut, marked))
+        marked = marks.include_message(message=message, actor=actor, now=timezone.now())
+        return Response(serialize_row(MessageOut, marked))
 
 
 class Keep(MessageAction):
@@ -128,15 +130,15 @@ class Keep(MessageAction):
         operation_id="chats_messages_keep",
         summary="Keep an incomplete reply",
         request=None,
-        responses=answers({200: MessageOut}),
+        responses=add_error_responses({200: MessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Include an interrupted reply in later prompts."""
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
-        marked = marks.keep(message=message, actor=actor, now=timezone.now())
-        return Response(one(MessageOut, marked))
+        marked = marks.keep_incomplete_reply(message=message, actor=actor, now=timezone.now())
+        return Response(serialize_row(MessageOut, marked))
 
 
 class Edit(MessageAction):
@@ -152,7 +154,7 @@ class Edit(MessageAction):
         request=EditRequest,
         examples=examples.EDIT,
         parameters=[IDEMPOTENCY_KEY],
-        responses=answers({202: AcceptedOut}),
+        responses=add_error_responses({202: AcceptedOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Edit one of your messages: creates a branch, and a turn that replies to it.
@@ -161,19 +163,22 @@ class Edit(MessageAction):
         """
         message = self.message(request, chat_id, message_id)
         text = EditRequest.read(request.data)["text"]
-        count_message(request)
-        accepted = branching.edit(
-            user=person(request),
+        count_message_request(request)
+        accepted = branching.edit_message(
+            user=get_request_user(request),
             message=message,
             text=text,
             now=timezone.now(),
-            idempotency_key=idempotency_key(request),
-            api_key=key_of(request),
+            idempotency_key=get_idempotency_key(request),
+            api_key=get_request_key(request),
         )
         return Response(
-            {"message": one(MessageOut, accepted.message), "turn": one(TurnOut, accepted.turn)},
+            {
+                "message": serialize_row(MessageOut, accepted.message),
+                "turn": serialize_row(TurnOut, accepted.turn),
+            },
             status=202,
-            headers=replay_header(repeated=accepted.repeated),
+            headers=build_replay_header(repeated=accepted.repeated),
         )
 
 
@@ -187,23 +192,23 @@ class Regenerate(MessageAction):
         summary="Regenerate a reply",
         request=RegenerateRequest,
         parameters=[IDEMPOTENCY_KEY],
-        responses=answers({202: TurnOut}),
+        responses=add_error_responses({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Regenerate a reply on a new branch. 202: follow the turn."""
         message = self.message(request, chat_id, message_id)
         play_on = RegenerateRequest.read(request.data)["play_on"]
-        count_message(request)
+        count_message_request(request)
         accepted = branching.regenerate_once(
-            user=person(request),
+            user=get_request_user(request),
             message=message,
             now=timezone.now(),
-            idempotency_key=idempotency_key(request),
-            api_key=key_of(request),
+            idempotency_key=get_idempotency_key(request),
+            api_key=get_request_key(request),
             play_on=play_on,
         )
-        replayed = replay_header(repeated=accepted.repeated)
-        return Response(one(TurnOut, accepted.turn), status=202, headers=replayed)
+        replayed = build_replay_header(repeated=accepted.repeated)
+        return Response(serialize_row(TurnOut, accepted.turn), status=202, headers=replayed)
 
 
 class BranchFrom(MessageAction):
@@ -213,11 +218,13 @@ class BranchFrom(MessageAction):
         operation_id="chats_messages_branch",
         summary="Branch from a message",
         request=None,
-        responses=answers({201: BranchOut}),
+        responses=add_error_responses({201: BranchOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Create a branch that ends with this message, and make it the active one."""
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
-        branch = branching.branch_from(user=person(request), message=message, now=timezone.now())
-        return Response(one(BranchOut, branch), status=201)
+        branch = branching.branch_from_message(
+            user=get_request_user(request), message=message, now=timezone.now()
+        )
+        return Response(serialize_row(BranchOut, branch), status=201)

@@ -12,20 +12,27 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, count_message, key_of, person
+from chats.api.endpoint import Endpoint, count_message_request, get_request_key, get_request_user
 from chats.api.inputs import MessagesQuery, NewMessage
-from chats.api.once import idempotency_key, replay_header
-from chats.api.outputs import AcceptedOut, MessageOut, TurnOut, items, listed, one
-from chats.api.pages import page_of
+from chats.api.once import build_replay_header, get_idempotency_key
+from chats.api.outputs import (
+    AcceptedOut,
+    MessageOut,
+    TurnOut,
+    build_page_serializer,
+    serialize_row,
+    serialize_rows,
+)
+from chats.api.pages import paginate_rows
 from chats.api.parsing import MessageParser
-from chats.api.schema import ACCEPTED_EVENTS, IDEMPOTENCY_KEY, READ_ERRORS, answers
+from chats.api.schema import ACCEPTED_EVENTS, IDEMPOTENCY_KEY, READ_ERRORS, add_error_responses
 from chats.people import keys
 from chats.record import access, history
 from chats.record import messages as store
 from chats.streams import connection
-from chats.streams.api import FollowingPerson, check_room, stream_of
-from chats.streams.web import cookie_of
-from chats.turns.start import start
+from chats.streams.api import FollowingPerson, build_turn_stream, check_stream_limit
+from chats.streams.web import get_session_cookie
+from chats.turns.start import start_turn
 
 # Content type of an event stream.
 EVENTS = "text/event-stream"
@@ -38,7 +45,7 @@ class EventsOrJSON(DefaultContentNegotiation):
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
         """Return JSON for a client that accepts only events, else DRF's choice."""
-        if request.method == "POST" and accepts_events_alone(request):
+        if request.method == "POST" and accepts_only_events(request):
             return JSONRenderer(), JSONRenderer.media_type
         chosen: tuple[BaseRenderer, str] = super().select_renderer(
             request, renderers, format_suffix
@@ -46,7 +53,7 @@ class EventsOrJSON(DefaultContentNegotiation):
         return chosen
 
 
-def accepts_events_alone(request: Request) -> bool:
+def accepts_only_events(request: Request) -> bool:
     """Return True if the `Accept` header names only `text/event-stream`."""
     named = {
         each.partition(";")[0].strip() for each in request.headers.get("Accept", "").split(",")
@@ -67,14 +74,14 @@ class Messages(Endpoint):
         operation_id="chats_messages_list",
         summary="List messages",
         parameters=[MessagesQuery],
-        responses=answers({200: listed(MessageOut)}, errors=READ_ERRORS),
+        responses=add_error_responses({200: build_page_serializer(MessageOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the messages of the active branch, oldest first.
 
         Messages that wait for a turn follow at the end of the last page, beyond its limit.
         """
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         query = MessagesQuery.read(request.query_params.dict())
         first, last = query.pop("from_seq", None), query.pop("to_seq", None)
         branch = chat.active_branch
@@ -82,10 +89,12 @@ class Messages(Endpoint):
             return Response({"data": [], "next_cursor": None})
         # Waiting messages are read first: one that a turn accepts in between then appears twice at
         # worst, and is never missing.
-        waiting = [] if last is not None else store.waiting(branch_id=branch.pk)
+        waiting = [] if last is not None else store.list_waiting_messages(branch_id=branch.pk)
         branch.refresh_from_db(fields=["last_seq"])
-        page = page_of(
-            history.on_path(branch, after=(first or 1) - 1, before=(last or branch.last_seq) + 1),
+        page = paginate_rows(
+            history.select_path_messages(
+                branch, after=(first or 1) - 1, before=(last or branch.last_seq) + 1
+            ),
             order=("seq",),
             name=f"messages:{branch.pk}:{first}:{last}",
             **query,
@@ -94,14 +103,16 @@ class Messages(Endpoint):
         if page.next_cursor is None:
             taken_up = {message.pk for message in rows}
             rows = [*rows, *(message for message in waiting if message.pk not in taken_up)]
-        return Response({"data": items(MessageOut, rows), "next_cursor": page.next_cursor})
+        return Response({"data": serialize_rows(MessageOut, rows), "next_cursor": page.next_cursor})
 
     @extend_schema(
         operation_id="chats_messages_send",
         summary="Send a message",
         request=NewMessage,
         parameters=[IDEMPOTENCY_KEY],
-        responses=answers({202: AcceptedOut, (200, EVENTS): OpenApiResponse(str, ACCEPTED_EVENTS)}),
+        responses=add_error_responses(
+            {202: AcceptedOut, (200, EVENTS): OpenApiResponse(str, ACCEPTED_EVENTS)}
+        ),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
         """Send a message. 202: the message is stored; follow the turn for the reply.
@@ -109,41 +120,46 @@ class Messages(Endpoint):
         With `stream`, or if the client accepts only `text/event-stream`, the response is a 200 with
         the events of the turn. An API key then also needs the scope `chats:read`.
         """
-        chat = access.named_chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
         sent = NewMessage.read(request.data)
-        is_stream = sent["stream"] or accepts_events_alone(request)
-        viewer = follower(request) if is_stream else None
-        count_message(request)
-        accepted = start(
-            user=person(request),
+        is_stream = sent["stream"] or accepts_only_events(request)
+        viewer = build_follower(request) if is_stream else None
+        count_message_request(request)
+        accepted = start_turn(
+            user=get_request_user(request),
             chat=chat,
             text=sent["text"],
             as_role=sent["as_role"],
             now=timezone.now(),
-            idempotency_key=idempotency_key(request),
-            api_key=key_of(request),
+            idempotency_key=get_idempotency_key(request),
+            api_key=get_request_key(request),
         )
-        answer = {"message": one(MessageOut, accepted.message), "turn": one(TurnOut, accepted.turn)}
-        replayed = replay_header(repeated=accepted.repeated)
+        answer = {
+            "message": serialize_row(MessageOut, accepted.message),
+            "turn": serialize_row(TurnOut, accepted.turn),
+        }
+        replayed = build_replay_header(repeated=accepted.repeated)
         if viewer is None:
             return Response(answer, status=202, headers=replayed)
-        greeting = connection.sse("accepted", JSONRenderer().render(answer).decode())
-        stream = stream_of(viewer, chat_id=chat.pk, turn_id=accepted.turn.pk, greeting=greeting)
+        greeting = connection.format_sse_event("accepted", JSONRenderer().render(answer).decode())
+        stream = build_turn_stream(
+            viewer, chat_id=chat.pk, turn_id=accepted.turn.pk, greeting=greeting
+        )
         for name, value in replayed.items():
             stream[name] = value
         return stream
 
 
-def follower(request: Request) -> FollowingPerson:
+def build_follower(request: Request) -> FollowingPerson:
     """Return the client that follows the reply.
 
     Raises `InsufficientScope` and `TooManyStreams`.
     """
-    key, user = key_of(request), person(request)
+    key, user = get_request_key(request), get_request_user(request)
     if key is not None:
         keys.require_scope(key=key, scope="chats:read")
         viewer = FollowingPerson(user=user, key_id=key.pk)
     else:
-        viewer = FollowingPerson(user=user, cookie=cookie_of(request))
-    check_room(viewer)
+        viewer = FollowingPerson(user=user, cookie=get_session_cookie(request))
+    check_stream_limit(viewer)
     return viewer

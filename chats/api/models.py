@@ -8,9 +8,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import lifecycle
-from chats.api.endpoint import Endpoint, person
-from chats.api.outputs import ModelOut, items
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.endpoint import Endpoint, get_request_user
+from chats.api.outputs import ModelOut, serialize_rows
+from chats.api.schema import READ_ERRORS, add_error_responses
 
 
 class ModelList(serializers.Serializer[object]):
@@ -27,10 +27,15 @@ class Models(Endpoint):
     @extend_schema(
         operation_id="models_list",
         summary="List models",
-        responses=answers({200: ModelList}, errors=READ_ERRORS),
+        responses=add_error_responses({200: ModelList}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """List every enabled model, and whether your policy allows it in a new chat."""
         return Response(
-            {"data": items(ModelOut, lifecycle.models_for(chat=None, user=person(request)))}
+            {
+                "data": serialize_rows(
+                    ModelOut,
+                    lifecycle.build_model_choices(chat=None, user=get_request_user(request)),
+                )
+            }
         )

@@ -21,7 +21,7 @@ class MoneyOut(serializers.Serializer[object]):
     unknown = serializers.IntegerField(help_text="Number of items without a known price.")
 
 
-def money_json(money: Money) -> dict[str, Any]:
+def serialize_money(money: Money) -> dict[str, Any]:
     """Return amounts by currency as JSON."""
     amounts = [{"currency": name, "amount": money.amounts[name]} for name in sorted(money.amounts)]
     return {"amounts": amounts, "unknown": money.unknown}

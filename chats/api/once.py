@@ -28,7 +28,7 @@ REPLAYED = "Idempotent-Replayed"
 NEVER_KEPT = "secret"
 
 
-def idempotency_key(request: Request) -> str:
+def get_idempotency_key(request: Request) -> str:
     """Return the `Idempotency-Key` header, or an empty string without one.
 
     Raises `InvalidIdempotencyKey` for an empty header, which would protect nothing.
@@ -39,39 +39,39 @@ def idempotency_key(request: Request) -> str:
     return key or ""
 
 
-def once(
+def run_idempotent_request(
     post: Callable[..., HttpResponseBase], request: Request, *args: Any, **kwargs: Any
 ) -> HttpResponseBase:
     """Call `post`, or replay its response to an earlier request with the same key.
 
     Raises `InvalidIdempotencyKey` and `IdempotencyKeyReused`, and what `post` raises.
     """
-    sent = json.dumps([request.query_params.dict(), said_in(request.data)], sort_keys=True)
-    key = idempotency_key(request)
+    sent = json.dumps([request.query_params.dict(), identify_body(request.data)], sort_keys=True)
+    key = get_idempotency_key(request)
     keyed = IdempotentRequest(user=cast(User, request.user), route=request.path, key=key, body=sent)
     now = timezone.now()
     if (kept := keyed.find(now=now)) is not None:
-        return replayed(kept)
+        return replay_response(kept)
     try:
         with transaction.atomic():
             record = keyed.kept(result={}, now=now)
             answer = post(request, *args, **kwargs)
             if isinstance(answer, Response):
-                record.result = kept_of(answer, chat_id=kwargs.get("chat_id"))
+                record.result = pack_response(answer, chat_id=kwargs.get("chat_id"))
                 record.save(update_fields=["result"])
             return answer
     except IntegrityError:
         if (kept := keyed.find(now=now)) is not None:
-            return replayed(kept)
+            return replay_response(kept)
         raise
 
 
-def replay_header(*, repeated: bool) -> dict[str, str]:
+def build_replay_header(*, repeated: bool) -> dict[str, str]:
     """Return the header that marks a replayed response."""
     return {REPLAYED: "true"} if repeated else {}
 
 
-def said_in(body: Any) -> Any:
+def identify_body(body: Any) -> Any:
     """Return the part of a body that identifies it: the body, or the hash of a file."""
     if not hasattr(body, "read"):
         return body
@@ -80,7 +80,7 @@ def said_in(body: Any) -> Any:
     return digest
 
 
-def kept_of(answer: Response, *, chat_id: object) -> dict[str, Any]:
+def pack_response(answer: Response, *, chat_id: object) -> dict[str, Any]:
     """Return the stored form of a response: its status and its encrypted body."""
     said = answer.data
     if isinstance(said, dict):
@@ -93,7 +93,7 @@ def kept_of(answer: Response, *, chat_id: object) -> dict[str, Any]:
     }
 
 
-def replayed(kept: dict[str, Any]) -> Response:
+def replay_response(kept: dict[str, Any]) -> Response:
     """Return the stored response. Raises `SecretUnreadable`."""
     said = json.loads(secrets.decrypt(kept["answer"]))
     return Response(said, status=kept["status"], headers={REPLAYED: "true"})

@@ -546,7 +546,9 @@ class ErrorBody(serializers.Serializer[Mapping[str, Any]]):
     error = ErrorOut()
 
 
-def listed(kind: type[serializers.Serializer[Any]]) -> type[serializers.Serializer[Any]]:
+def build_page_serializer(
+    kind: type[serializers.Serializer[Any]],
+) -> type[serializers.Serializer[Any]]:
     """Return the serializer of a page of these items."""
     fields = {
         "data": kind(many=True),
@@ -555,7 +557,7 @@ def listed(kind: type[serializers.Serializer[Any]]) -> type[serializers.Serializ
     return type(f"{kind.__name__.removesuffix('Out')}Page", (serializers.Serializer,), fields)
 
 
-def one(kind: type[serializers.Serializer[Any]], row: object) -> dict[str, Any]:
+def serialize_row(kind: type[serializers.Serializer[Any]], row: object) -> dict[str, Any]:
     """Return the JSON of a row."""
     answered: dict[str, Any] = _made(kind).to_representation(row)
     return answered
@@ -567,6 +569,6 @@ def _made(kind: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any
     return kind()
 
 
-def items(kind: type[serializers.Serializer[Any]], rows: Iterable[object]) -> list[Any]:
+def serialize_rows(kind: type[serializers.Serializer[Any]], rows: Iterable[object]) -> list[Any]:
     """Return the JSON of several rows."""
-    return [one(kind, row) for row in rows]
+    return [serialize_row(kind, row) for row in rows]

@@ -9,10 +9,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import NO_KEY, Endpoint, person
+from chats.api.endpoint import NO_KEY, Endpoint, get_request_user
 from chats.api.inputs import EmptyBody, NewKey
-from chats.api.outputs import KeyOut, NewKeyOut, items, one
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import KeyOut, NewKeyOut, serialize_row, serialize_rows
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.people import keys, sessions
 
 
@@ -30,25 +30,27 @@ class Keys(Endpoint):
     @extend_schema(
         operation_id="keys_list",
         summary="List API keys",
-        responses=answers({200: KeyList}, errors=READ_ERRORS),
+        responses=add_error_responses({200: KeyList}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """List your API keys, newest first, including revoked and expired ones, without secrets."""
-        return Response({"data": items(KeyOut, keys.keys_of(owner=person(request)))})
+        return Response(
+            {"data": serialize_rows(KeyOut, keys.list_api_keys(owner=get_request_user(request)))}
+        )
 
     @extend_schema(
         operation_id="keys_create",
         summary="Create an API key",
         request=NewKey,
-        responses=answers({201: NewKeyOut}),
+        responses=add_error_responses({201: NewKeyOut}),
     )
     def post(self, request: Request) -> Response:
         """Create an API key, within 15 minutes of signing in. `secret` is shown only once."""
         now = timezone.now()
         sessions.require_recent(session=request.session, now=now)
         values = NewKey.read(request.data)
-        key, secret = keys.create_key(owner=person(request), now=now, **values)
-        return Response({**one(KeyOut, key), "secret": secret}, status=201)
+        key, secret = keys.create_key(owner=get_request_user(request), now=now, **values)
+        return Response({**serialize_row(KeyOut, key), "secret": secret}, status=201)
 
 
 class OneKey(Endpoint):
@@ -60,12 +62,12 @@ class OneKey(Endpoint):
         operation_id="keys_revoke",
         summary="Revoke an API key",
         request=None,
-        responses=answers({200: KeyOut}),
+        responses=add_error_responses({200: KeyOut}),
     )
     def delete(self, request: Request, key_id: uuid.UUID) -> Response:
         """Revoke an API key immediately and permanently. It stays in the list."""
-        key = keys.key_for(user=person(request), key_id=key_id)
+        key = keys.get_own_api_key(user=get_request_user(request), key_id=key_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
         revoked = keys.revoke_key(key=key, actor=actor, now=timezone.now())
-        return Response(one(KeyOut, revoked))
+        return Response(serialize_row(KeyOut, revoked))

@@ -32,7 +32,7 @@ class Page(Generic[Row]):
     next_cursor: str | None
 
 
-def page_of(
+def paginate_rows(
     rows: QuerySet[Row], *, order: Sequence[str], limit: int, cursor: str, name: str
 ) -> Page[Row]:
     """Return the next `limit` rows, ordered by the given fields. The last field is unique.
@@ -41,7 +41,9 @@ def page_of(
     `InvalidCursor`.
     """
     if cursor:
-        rows = rows.filter(beyond(order, read_cursor(cursor, name=name, length=len(order))))
+        rows = rows.filter(
+            build_keyset_filter(order, read_cursor(cursor, name=name, length=len(order)))
+        )
     found = list(rows.order_by(*order)[: limit + 1])
     if len(found) <= limit:
         return Page(rows=found, next_cursor=None)
@@ -50,7 +52,7 @@ def page_of(
     return Page(rows=found[:limit], next_cursor=write_cursor(values, name=name))
 
 
-def beyond(order: Sequence[str], values: Sequence[str]) -> Q:
+def build_keyset_filter(order: Sequence[str], values: Sequence[str]) -> Q:
     """Return the condition for rows after the one with these values."""
     field, value = order[0], values[0]
     name = field.removeprefix("-")
@@ -59,7 +61,7 @@ def beyond(order: Sequence[str], values: Sequence[str]) -> Q:
     if len(order) == 1:
         return after
     # The first condition follows from the second, but databases do not use an index for OR alone.
-    return Q(**{f"{name}__{way}e": value}) & (after | beyond(order[1:], values[1:]))
+    return Q(**{f"{name}__{way}e": value}) & (after | build_keyset_filter(order[1:], values[1:]))
 
 
 def write_cursor(values: Sequence[Any], *, name: str) -> str:

@@ -45,7 +45,7 @@ class StrictJSONParser(BaseParser):
         data = stream.read(limit + 1)
         if len(data) > limit:
             raise RequestTooLarge(limit=limit)
-        return parse(data, keys=self.keys, mends=self.mends)
+        return parse_json_object(data, keys=self.keys, mends=self.mends)
 
     def most(self) -> int:
         """Return the maximum size of a body in bytes."""
@@ -68,38 +68,41 @@ class MessageParser(StrictJSONParser):
     mends = True
 
 
-def parse(data: bytes, *, keys: int = KEYS, mends: bool = False) -> dict[str, Any]:
+def parse_json_object(data: bytes, *, keys: int = KEYS, mends: bool = False) -> dict[str, Any]:
     """Parse bytes into a JSON object. With `mends`, lone surrogates become U+FFFD.
 
     Refuses bytes that are not UTF-8, duplicate keys, NaN, infinity, lone surrogates, more than 32
     levels, and more than `keys` keys. Raises `InvalidJSON`.
     """
-    value = read(data, keys=keys)
+    value = decode_json(data, keys=keys)
     if not isinstance(value, dict):
         raise InvalidJSON(problem=gettext_lazy("the body is not an object"))
     has_halves = False
-    for level, text in strings(value):
+    for level, text in iter_strings_with_level(value):
         if level > DEPTH:
             raise InvalidJSON(problem=TOO_DEEP)
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
             if not mends:
                 raise InvalidJSON(problem=gettext_lazy("a string has half of a surrogate pair"))
             has_halves = True
-    return cast(dict[str, Any], without_halves(value)) if has_halves else value
+    return cast(dict[str, Any], replace_lone_surrogates(value)) if has_halves else value
 
 
-def without_halves(value: Any) -> Any:
+def replace_lone_surrogates(value: Any) -> Any:
     """Replace lone surrogates. NUL is left to the validation of the fields."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [without_halves(inner) for inner in value]
+        return [replace_lone_surrogates(inner) for inner in value]
     if isinstance(value, dict):
-        return {without_halves(key): without_halves(inner) for key, inner in value.items()}
+        return {
+            replace_lone_surrogates(key): replace_lone_surrogates(inner)
+            for key, inner in value.items()
+        }
     return value
 
 
-def read(data: bytes, *, keys: int) -> Any:
+def decode_json(data: bytes, *, keys: int) -> Any:
     """Parse bytes into a JSON value. Refuses duplicate keys and numbers out of range.
 
     Raises `InvalidJSON`.
@@ -107,9 +110,9 @@ def read(data: bytes, *, keys: int) -> Any:
     try:
         return json.loads(
             data.decode("utf-8"),
-            object_pairs_hook=unique_keys(keys),
-            parse_constant=no_constant,
-            parse_float=finite,
+            object_pairs_hook=build_unique_keys_hook(keys),
+            parse_constant=refuse_json_constant,
+            parse_float=parse_finite_float,
         )
     except UnicodeDecodeError:
         raise InvalidJSON(problem=gettext_lazy("the body is not UTF-8")) from None
@@ -127,7 +130,7 @@ def read(data: bytes, *, keys: int) -> Any:
         raise InvalidJSON(problem=gettext_lazy("a number is too long")) from None
 
 
-def unique_keys(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+def build_unique_keys_hook(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     """Return an object hook that refuses duplicate keys and counts the keys of the body.
 
     The hook raises `InvalidJSON` for a duplicate key and for too many keys.
@@ -148,12 +151,12 @@ def unique_keys(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     return make
 
 
-def no_constant(name: str) -> NoReturn:
+def refuse_json_constant(name: str) -> NoReturn:
     """Raise `InvalidJSON` for NaN and Infinity, which Python reads but JSON does not allow."""
     raise InvalidJSON(problem=format_lazy(gettext_lazy("{name} is not a JSON number"), name=name))
 
 
-def finite(text: str) -> float:
+def parse_finite_float(text: str) -> float:
     """Return the number. Raises `InvalidJSON` if it is too large for a float."""
     number = float(text)
     if number in {float("inf"), float("-inf")}:
@@ -161,7 +164,7 @@ def finite(text: str) -> float:
     return number
 
 
-def strings(value: Any) -> Iterator[tuple[int, str]]:
+def iter_strings_with_level(value: Any) -> Iterator[tuple[int, str]]:
     """Yield every string and key with its level, and an empty string for each container."""
     waiting = [(1, value)]
     while waiting:

@@ -8,13 +8,18 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import EffectiveQuery, ExplainQuery
-from chats.api.outputs import ExplanationOut, PolicyOut, one
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import ExplanationOut, PolicyOut, serialize_row
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.ground.refusals import NotFound
 from chats.prompt import model_choice
-from chats.prompt.explained import Explanation, explain_for, viewpoint_in, viewpoint_of
+from chats.prompt.explained import (
+    Explanation,
+    explain_for,
+    find_viewpoint_by_names,
+    resolve_viewpoint,
+)
 from chats.record import access
 from contextpolicy.engine.policy import TEXT_FIELDS
 from contextpolicy.models import EffectivePolicy, ModelSpec
@@ -30,14 +35,19 @@ class ChatPolicy(Endpoint):
     @extend_schema(
         operation_id="chats_policy_get",
         summary="Get the effective policy of a chat",
-        responses=answers({200: PolicyOut}, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses({200: PolicyOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Get the effective policy of a chat and its model."""
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         model = chat.model or ModelSpec.objects.filter(is_default=True, enabled=True).first()
         return Response(
-            one(PolicyOut, shown(model_choice.effective_policy(chat=chat, model=model)))
+            serialize_row(
+                PolicyOut,
+                serialize_effective_policy(
+                    model_choice.resolve_effective_policy(chat=chat, model=model)
+                ),
+            )
         )
 
 
@@ -50,7 +60,7 @@ class ExplainedChatPolicy(Endpoint):
         operation_id="chats_policy_explain",
         summary="Explain the policy of a chat",
         parameters=[ExplainQuery],
-        responses=answers({200: ExplanationOut}, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses({200: ExplanationOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Explain the policy of a chat, optionally for an agent of its team or another model.
@@ -58,12 +68,16 @@ class ExplainedChatPolicy(Endpoint):
         Overridden texts are not included. Raises `NotFound`, `NotThere` and `PolicyRefused`.
         """
         query = ExplainQuery.read(request.query_params.dict())
-        asking = person(request)
-        chat = access.chat_for(user=asking, chat_id=chat_id)
-        viewpoint = viewpoint_in(
+        asking = get_request_user(request)
+        chat = access.get_chat(user=asking, chat_id=chat_id)
+        viewpoint = resolve_viewpoint(
             asking, chat=chat, role_id=query.get("agent", ""), model=query.get("model", "")
         )
-        return Response(one(ExplanationOut, told(explain_for(viewpoint), sees_texts=False)))
+        return Response(
+            serialize_row(
+                ExplanationOut, serialize_explanation(explain_for(viewpoint), sees_texts=False)
+            )
+        )
 
 
 class ExplainedPolicy(Endpoint):
@@ -75,27 +89,31 @@ class ExplainedPolicy(Endpoint):
         operation_id="policies_effective",
         summary="Explain the policy of a person",
         parameters=[EffectiveQuery],
-        responses=answers({200: ExplanationOut}, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses({200: ExplanationOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request) -> Response:
         """Explain the policy of a user, optionally in a chat, for an agent or a model.
 
         Raises `NotThere` and `PolicyRefused`, and `NotFound` without permission to view policies.
         """
-        asking = person(request)
+        asking = get_request_user(request)
         if not asking.has_perm("contextpolicy.view_effectivepolicy"):
             raise NotFound
         query = EffectiveQuery.read(request.query_params.dict())
-        viewpoint = viewpoint_of(
+        viewpoint = find_viewpoint_by_names(
             username=query["person"],
             chat_id=query.get("chat"),
             role_id=query.get("agent", ""),
             model=query.get("model", ""),
         )
-        return Response(one(ExplanationOut, told(explain_for(viewpoint), sees_texts=True)))
+        return Response(
+            serialize_row(
+                ExplanationOut, serialize_explanation(explain_for(viewpoint), sees_texts=True)
+            )
+        )
 
 
-def told(found: Explanation, *, sees_texts: bool) -> dict[str, Any]:
+def serialize_explanation(found: Explanation, *, sees_texts: bool) -> dict[str, Any]:
     """Return an explanation as JSON.
 
     Texts of administrators are included only with `sees_texts`. Their sources are always included.
@@ -134,7 +152,7 @@ def told(found: Explanation, *, sees_texts: bool) -> dict[str, Any]:
     }
 
 
-def shown(policy: EffectivePolicy) -> dict[str, Any]:
+def serialize_effective_policy(policy: EffectivePolicy) -> dict[str, Any]:
     """Return the policy for the owner of the chat. Hidden texts appear only as size and hash."""
     values = dict(policy.values)
     system_text = values["system_text"]

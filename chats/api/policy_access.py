@@ -50,7 +50,7 @@ class PolicyNotChanged(Refusal):
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def translate_policy_errors() -> Iterator[None]:
     """Convert domain errors to API refusals. Raises `PolicyNotChanged`."""
     try:
         yield
@@ -58,7 +58,7 @@ def told() -> Iterator[None]:
         raise PolicyNotChanged(error) from error
 
 
-def require(user: User, *rights: str, app: str = "contextpolicy") -> None:
+def require_permissions(user: User, *rights: str, app: str = "contextpolicy") -> None:
     """Require staff status and the given permissions, as the admin pages do.
 
     Raises `Forbidden` for staff with permission to view policies, else `NotFound`.
@@ -70,23 +70,23 @@ def require(user: User, *rights: str, app: str = "contextpolicy") -> None:
     raise NotFound
 
 
-def policies() -> QuerySet[ContextPolicy]:
+def list_policies() -> QuerySet[ContextPolicy]:
     """Return all policies, annotated with their newest version number and their assignments."""
     counted = {"newest_number": Max("versions__number")}
     rows = ContextPolicy.objects.select_related("current")
     return rows.annotate(**counted, places=Count("assignments", distinct=True))
 
 
-def policy_for(user: User, *rights: str, slug: str) -> ContextPolicy:
+def find_permitted_policy(user: User, *rights: str, slug: str) -> ContextPolicy:
     """Return the policy with this slug. Raises `Forbidden` and `NotFound`."""
-    require(user, *rights)
-    found = policies().filter(slug=slug).first()
+    require_permissions(user, *rights)
+    found = list_policies().filter(slug=slug).first()
     if found is None:
         raise NotFound
     return found
 
 
-def version_of(policy: ContextPolicy, number: int) -> PolicyVersion:
+def find_policy_version(policy: ContextPolicy, number: int) -> PolicyVersion:
     """Return a version by its number. Raises `NoSuchVersion`."""
     version = policy.versions.select_related("policy").filter(number=number).first()
     if version is None:

@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from chats.api.inputs import Flag, PageQuery, PlainText, Strict, WholeNumber
 from chats.record.messages import check_characters
-from contextpolicy.imports import texts_in
+from contextpolicy.imports import collect_json_strings
 from contextpolicy.models import PolicyAssignment
 
 SLUG = re.compile(r"[-a-zA-Z0-9_]{1,60}")
@@ -136,9 +136,9 @@ class NewAssignment(Strict):
     )
 
 
-def storable(asked: dict[str, Any]) -> dict[str, Any]:
+def validate_storable_texts(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the input if a database can store its texts. Raises `InvalidCharacter`."""
-    for text in texts_in(asked):
+    for text in collect_json_strings(asked):
         check_characters(text)
     return asked
 

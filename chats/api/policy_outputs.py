@@ -98,7 +98,7 @@ class ExportedPolicyOut(serializers.Serializer[Row]):
     locks = serializers.ListField(child=serializers.CharField())
 
 
-def findings_told(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+def serialize_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """Return warnings as JSON."""
     return [
         {

@@ -7,20 +7,20 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import PreviewRequest, SampleRequest
-from chats.api.money import money_json
-from chats.api.outputs import PolicyPreviewOut, one
-from chats.api.policy_inputs import storable
-from chats.api.policy_outputs import PolicySampleOut, findings_told
-from chats.api.schema import answers
+from chats.api.money import serialize_money
+from chats.api.outputs import PolicyPreviewOut, serialize_row
+from chats.api.policy_inputs import validate_storable_texts
+from chats.api.policy_outputs import PolicySampleOut, serialize_findings
+from chats.api.schema import add_error_responses
 from chats.ground.refusals import NotFound
 from chats.simulation.estimates import Estimate
-from chats.simulation.preview import Preview, Side, preview, previewable
+from chats.simulation.preview import Preview, Side, find_previewable_chat, preview_proposal
 from chats.simulation.proposals import PolicyProposal
-from chats.simulation.sampling import Sampled, sample
+from chats.simulation.sampling import Sampled, sample_chats
 from contextpolicy.linter.findings import Finding
-from contextpolicy.linter.judge import judge
+from contextpolicy.linter.judge import lint_policy
 
 
 class PolicyPreview(Endpoint):
@@ -32,7 +32,7 @@ class PolicyPreview(Endpoint):
         operation_id="policies_preview",
         summary="Preview a policy in a chat",
         request=PreviewRequest,
-        responses=answers({200: PolicyPreviewOut}),
+        responses=add_error_responses({200: PolicyPreviewOut}),
     )
     def post(self, request: Request) -> Response:
         """Check values and locks, and preview their effect on the next prompt of a chat.
@@ -41,17 +41,17 @@ class PolicyPreview(Endpoint):
         response has only the warnings. Raises `NotFound` without permission to change policies and
         for an unknown chat, and `InvalidCharacter`.
         """
-        if not person(request).has_perm("contextpolicy.change_contextpolicy"):
+        if not get_request_user(request).has_perm("contextpolicy.change_contextpolicy"):
             raise NotFound
-        asked = storable(PreviewRequest.read(request.data))
-        chat = previewable(asked["chat"])
+        asked = validate_storable_texts(PreviewRequest.read(request.data))
+        chat = find_previewable_chat(asked["chat"])
         if chat is None:
             raise NotFound
-        findings = judge(asked["values"], locks=asked["locks"])
+        findings = lint_policy(asked["values"], locks=asked["locks"])
         if any(finding.level == "error" for finding in findings):
-            return Response(one(PolicyPreviewOut, told(findings, None)))
-        made = preview(chat, proposal=proposal_of(asked), now=timezone.now())
-        return Response(one(PolicyPreviewOut, told(findings, made)))
+            return Response(serialize_row(PolicyPreviewOut, serialize_preview(findings, None)))
+        made = preview_proposal(chat, proposal=parse_proposal(asked), now=timezone.now())
+        return Response(serialize_row(PolicyPreviewOut, serialize_preview(findings, made)))
 
 
 class PolicySample(Endpoint):
@@ -63,7 +63,7 @@ class PolicySample(Endpoint):
         operation_id="policies_sample",
         summary="Preview a policy in random chats",
         request=SampleRequest,
-        responses=answers({200: PolicySampleOut}),
+        responses=add_error_responses({200: PolicySampleOut}),
     )
     def post(self, request: Request) -> Response:
         """Check values and locks, and preview their effect on the next prompts of 200 random chats.
@@ -71,16 +71,16 @@ class PolicySample(Endpoint):
         Nothing is saved. For invalid values, the response has only the warnings. Raises `NotFound`
         without permission to change policies, and `InvalidCharacter`.
         """
-        if not person(request).has_perm("contextpolicy.change_contextpolicy"):
+        if not get_request_user(request).has_perm("contextpolicy.change_contextpolicy"):
             raise NotFound
-        asked = storable(SampleRequest.read(request.data))
-        findings = judge(asked["values"], locks=asked["locks"])
+        asked = validate_storable_texts(SampleRequest.read(request.data))
+        findings = lint_policy(asked["values"], locks=asked["locks"])
         broken = any(finding.level == "error" for finding in findings)
-        found = None if broken else sample(proposal=proposal_of(asked), now=timezone.now())
-        return Response(one(PolicySampleOut, sample_told(findings, found)))
+        found = None if broken else sample_chats(proposal=parse_proposal(asked), now=timezone.now())
+        return Response(serialize_row(PolicySampleOut, serialize_sample(findings, found)))
 
 
-def proposal_of(asked: dict[str, Any]) -> PolicyProposal:
+def parse_proposal(asked: dict[str, Any]) -> PolicyProposal:
     """Return the policy in a request body."""
     return PolicyProposal(
         slug=asked["policy"] or "-new-",
@@ -92,34 +92,34 @@ def proposal_of(asked: dict[str, Any]) -> PolicyProposal:
     )
 
 
-def sample_told(findings: list[Finding], found: Sampled | None) -> dict[str, Any]:
+def serialize_sample(findings: list[Finding], found: Sampled | None) -> dict[str, Any]:
     """Return warnings and a sample as JSON."""
     counts = ("in_use", "judged", "changed", "would_refuse", "low", "high")
     return {
-        "findings": findings_told(findings),
+        "findings": serialize_findings(findings),
         **{name: getattr(found, name) if found else 0 for name in counts},
         "worst": [
             {
                 "chat": each.chat.pk,
-                "now": side_told(each.now),
-                "proposed": side_told(each.proposed),
+                "now": serialize_side(each.now),
+                "proposed": serialize_side(each.proposed),
             }
             for each in (found.worst if found else ())
         ],
     }
 
 
-def told(findings: list[Finding], made: Preview | None) -> dict[str, Any]:
+def serialize_preview(findings: list[Finding], made: Preview | None) -> dict[str, Any]:
     """Return warnings and both sides as JSON."""
     return {
-        "findings": findings_told(findings),
+        "findings": serialize_findings(findings),
         "state": made.token if made else None,
-        "now": side_told(made.now, made.estimate_now) if made else None,
-        "proposed": side_told(made.proposed, made.estimate_proposed) if made else None,
+        "now": serialize_side(made.now, made.estimate_now) if made else None,
+        "proposed": serialize_side(made.proposed, made.estimate_proposed) if made else None,
     }
 
 
-def estimate_told(likely: Estimate | None) -> dict[str, Any] | None:
+def serialize_estimate(likely: Estimate | None) -> dict[str, Any] | None:
     """Return an estimate as JSON."""
     if likely is None:
         return None
@@ -128,12 +128,12 @@ def estimate_told(likely: Estimate | None) -> dict[str, Any] | None:
         "summaries": likely.summaries,
         "turns_to_compaction": list(likely.turns) if likely.turns is not None else None,
         "by_turns": likely.by_turns,
-        "cost_of_100_turns": money_json(likely.cost) if likely.cost is not None else None,
+        "cost_of_100_turns": serialize_money(likely.cost) if likely.cost is not None else None,
         "cached_share": likely.cached,
     }
 
 
-def side_told(side: Side, likely: Estimate | None = None) -> dict[str, Any]:
+def serialize_side(side: Side, likely: Estimate | None = None) -> dict[str, Any]:
     """Return one side as JSON."""
     return {
         "refused": {"code": side.code, "message": side.sentence} if side.code else None,
@@ -146,5 +146,5 @@ def side_told(side: Side, likely: Estimate | None = None) -> dict[str, Any]:
         "left_out": dict(side.left_out),
         "due": side.due[0],
         "due_reason": side.due[1],
-        "estimate": estimate_told(likely),
+        "estimate": serialize_estimate(likely),
     }

@@ -8,18 +8,18 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, key_of, person
+from chats.api.endpoint import Endpoint, get_request_key, get_request_user
 from chats.api.inputs import PreviewRequest
-from chats.api.money import MoneyOut, money_json
-from chats.api.outputs import ErrorBody, one
-from chats.api.policy_access import CHANGE, PolicyNotChanged, require
-from chats.api.policy_inputs import storable
-from chats.api.policy_preview import proposal_of
-from chats.api.schema import answers
+from chats.api.money import MoneyOut, serialize_money
+from chats.api.outputs import ErrorBody, serialize_row
+from chats.api.policy_access import CHANGE, PolicyNotChanged, require_permissions
+from chats.api.policy_inputs import validate_storable_texts
+from chats.api.policy_preview import parse_proposal
+from chats.api.schema import add_error_responses
 from chats.people import keys
 from chats.record import access
 from chats.simulation import trial
-from contextpolicy.linter.errors import check
+from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.publish import PolicyProblems
 
 
@@ -63,29 +63,32 @@ class PolicyTrial(Endpoint):
         operation_id="policies_trial",
         summary="Try a policy's summary",
         request=PreviewRequest,
-        responses=answers({200: TrialOut, 502: ErrorBody}),
+        responses=add_error_responses({200: TrialOut, 502: ErrorBody}),
     )
     def post(self, request: Request) -> Response:
         """Write a trial summary of one of your chats under an unsaved policy.
 
         Makes one model call, which is billed. The audit log records the call but not the text. An
         API key needs the scope `chats:read` too. Raises `Forbidden`, `NotFound`,
-        `InsufficientScope`, `PolicyNotChanged` for invalid values, and what `trial.run` raises.
+        `InsufficientScope`, `PolicyNotChanged` for invalid values, and what `trial.run_trial`
+        raises.
         """
-        user = person(request)
-        require(user, CHANGE)
-        key = key_of(request)
+        user = get_request_user(request)
+        require_permissions(user, CHANGE)
+        key = get_request_key(request)
         if key is not None:
             keys.require_scope(key=key, scope="chats:read")
-        asked = storable(PreviewRequest.read(request.data))
-        chat = access.chat_for(user=user, chat_id=asked["chat"])
-        if problems := check(asked["values"], locks=asked["locks"]):
+        asked = validate_storable_texts(PreviewRequest.read(request.data))
+        chat = access.get_chat(user=user, chat_id=asked["chat"])
+        if problems := find_policy_errors(asked["values"], locks=asked["locks"]):
             raise PolicyNotChanged(PolicyProblems(problems))
-        made = trial.run(user=user, chat=chat, proposal=proposal_of(asked), clock=timezone.now)
-        return Response(one(TrialOut, told(made)))
+        made = trial.run_trial(
+            user=user, chat=chat, proposal=parse_proposal(asked), clock=timezone.now
+        )
+        return Response(serialize_row(TrialOut, serialize_trial(made)))
 
 
-def told(made: trial.Trial) -> dict[str, Any]:
+def serialize_trial(made: trial.Trial) -> dict[str, Any]:
     """Return a trial as JSON."""
     said = {name: getattr(made, name) for name in made.__slots__}
-    return {**said, "cost": money_json(made.cost)}
+    return {**said, "cost": serialize_money(made.cost)}

@@ -12,14 +12,19 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import EmptyBody, PageQuery, PlainText, Strict
-from chats.api.outputs import items, listed, one
-from chats.api.pages import page_of
-from chats.api.policy_access import CHANGE, policy_for, require, told
-from chats.api.policy_assignments import unfit
-from chats.api.policy_inputs import MOST_LOCKS, storable
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.pages import paginate_rows
+from chats.api.policy_access import (
+    CHANGE,
+    find_permitted_policy,
+    require_permissions,
+    translate_policy_errors,
+)
+from chats.api.policy_assignments import build_field_error
+from chats.api.policy_inputs import MOST_LOCKS, validate_storable_texts
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.ground.refusals import NotFound
 from chats.simulation import radius
 from contextpolicy.models import BlastRadius
@@ -102,20 +107,22 @@ class Radii(Endpoint):
         operation_id="radii_list",
         summary="List counts of affected chats",
         parameters=[PageQuery],
-        responses=answers({200: listed(RadiusOut)}, errors=READ_ERRORS),
+        responses=add_error_responses({200: build_page_serializer(RadiusOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """List the counts of affected chats, newest first."""
-        require(person(request), SEE)
+        require_permissions(get_request_user(request), SEE)
         query = PageQuery.read(request.query_params.dict())
-        page = page_of(ROWS.all(), order=("-started_at", "-id"), name="radii", **query)
-        return Response({"data": items(RadiusOut, page.rows), "next_cursor": page.next_cursor})
+        page = paginate_rows(ROWS.all(), order=("-started_at", "-id"), name="radii", **query)
+        return Response(
+            {"data": serialize_rows(RadiusOut, page.rows), "next_cursor": page.next_cursor}
+        )
 
     @extend_schema(
         operation_id="radii_begin",
         summary="Count the chats that a policy would change",
         request=NewRadius,
-        responses=answers({202: RadiusOut}),
+        responses=add_error_responses({202: RadiusOut}),
     )
     def post(self, request: Request) -> Response:
         """Count in the background how many chats in use the values would change.
@@ -124,19 +131,19 @@ class Radii(Endpoint):
         count. If the instance requires it, an assigned policy version can be published only after
         such a count.
         """
-        user = person(request)
-        asked = storable(NewRadius.read(request.data))
-        policy = policy_for(user, CHANGE, slug=asked["policy"])
-        with told():
-            row = radius.begin(
+        user = get_request_user(request)
+        asked = validate_storable_texts(NewRadius.read(request.data))
+        policy = find_permitted_policy(user, CHANGE, slug=asked["policy"])
+        with translate_policy_errors():
+            row = radius.start_radius_count(
                 policy=policy,
                 values=asked["values"],
                 locks=asked["locks"],
-                **place_of(asked),
+                **parse_radius_place(asked),
                 actor=f"user:{user.pk}",
                 now=timezone.now(),
             )
-        return Response(one(RadiusOut, row), status=202)
+        return Response(serialize_row(RadiusOut, row), status=202)
 
 
 class OneRadius(Endpoint):
@@ -147,12 +154,12 @@ class OneRadius(Endpoint):
     @extend_schema(
         operation_id="radii_get",
         summary="Get a count of affected chats",
-        responses=answers({200: RadiusOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: RadiusOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, radius_id: uuid.UUID) -> Response:
         """Retrieve a count with its progress and its results so far. Raises `NotFound`."""
-        require(person(request), SEE)
-        return Response(one(RadiusOut, row_of(radius_id)))
+        require_permissions(get_request_user(request), SEE)
+        return Response(serialize_row(RadiusOut, find_radius(radius_id)))
 
 
 class StopRadius(Endpoint):
@@ -164,15 +171,15 @@ class StopRadius(Endpoint):
         operation_id="radii_stop",
         summary="Stop a count of affected chats",
         request=None,
-        responses=answers({200: RadiusOut}),
+        responses=add_error_responses({200: RadiusOut}),
     )
     def post(self, request: Request, radius_id: uuid.UUID) -> Response:
         """Stop a count. You can resume it later. 409 `radius_over` if it has ended."""
-        user = person(request)
-        require(user, CHANGE)
+        user = get_request_user(request)
+        require_permissions(user, CHANGE)
         EmptyBody.read(request.data)
-        radius.stop(radius_id=radius_id, actor=f"user:{user.pk}", now=timezone.now())
-        return Response(one(RadiusOut, row_of(radius_id)))
+        radius.stop_radius_count(radius_id=radius_id, actor=f"user:{user.pk}", now=timezone.now())
+        return Response(serialize_row(RadiusOut, find_radius(radius_id)))
 
 
 class ResumeRadius(Endpoint):
@@ -184,30 +191,32 @@ class ResumeRadius(Endpoint):
         operation_id="radii_resume",
         summary="Resume a count of affected chats",
         request=None,
-        responses=answers({200: RadiusOut}),
+        responses=add_error_responses({200: RadiusOut}),
     )
     def post(self, request: Request, radius_id: uuid.UUID) -> Response:
         """Resume a stopped count where it stopped. 409 `radius_over` if it has ended."""
-        user = person(request)
-        require(user, CHANGE)
+        user = get_request_user(request)
+        require_permissions(user, CHANGE)
         EmptyBody.read(request.data)
-        radius.resume(radius_id=radius_id, actor=f"user:{user.pk}", now=timezone.now())
-        return Response(one(RadiusOut, row_of(radius_id)))
+        radius.resume_radius_count(radius_id=radius_id, actor=f"user:{user.pk}", now=timezone.now())
+        return Response(serialize_row(RadiusOut, find_radius(radius_id)))
 
 
-def place_of(asked: dict[str, Any]) -> dict[str, Any]:
+def parse_radius_place(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the place where the policy would apply. Raises `InvalidField`."""
     if not asked["group"]:
         return {"place": asked.get("place", BlastRadius.Place.ASSIGNED)}
     if "place" in asked:
-        raise unfit("place", gettext_lazy("A count for a group has no place. Leave it out."))
+        raise build_field_error(
+            "place", gettext_lazy("A count for a group has no place. Leave it out.")
+        )
     group = Group.objects.filter(name=asked["group"]).first()
     if group is None:
-        raise unfit("group", gettext_lazy("No group has this name."))
+        raise build_field_error("group", gettext_lazy("No group has this name."))
     return {"place": BlastRadius.Place.INSTANCE, "group": group}
 
 
-def row_of(radius_id: uuid.UUID) -> BlastRadius:
+def find_radius(radius_id: uuid.UUID) -> BlastRadius:
     """Return the count with this id. Raises `NotFound`."""
     row = ROWS.filter(pk=radius_id).first()
     if row is None:

@@ -15,10 +15,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import auditing
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import EmptyBody, PlainText, Strict
-from chats.api.outputs import items, one
-from chats.api.policy_access import require
+from chats.api.outputs import serialize_row, serialize_rows
+from chats.api.policy_access import require_permissions
 from chats.api.requests_sent import (
     FILE,
     CallFileQuery,
@@ -26,15 +26,15 @@ from chats.api.requests_sent import (
     FileQuery,
     SentRequestOut,
     SummaryRequestOut,
-    as_file,
-    request_json,
-    summary_json,
+    download_request_file,
+    serialize_sent_request,
+    serialize_summary_request,
 )
-from chats.api.schema import READ_ERRORS, answers
-from chats.compaction.rebuilt import summary_file
+from chats.api.schema import READ_ERRORS, add_error_responses
+from chats.compaction.rebuilt import build_summary_request_file
 from chats.ground.refusals import NotFound
 from chats.models import Chat
-from chats.prompt.as_sent import file_of
+from chats.prompt.as_sent import build_request_file
 from chats.record import reading
 
 # No HEAD: it would record an access in the audit log although no text was sent.
@@ -82,14 +82,14 @@ class ReadingsOut(serializers.Serializer[Any]):
     data = ReadingOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
-def auditor(request: Request) -> str:
+def require_auditor(request: Request) -> str:
     """Return the requesting auditor in the notation of the audit log.
 
     Raises `Forbidden` and `NotFound` without permission to view the audit log and receipts.
     """
-    user = person(request)
-    require(user, "view_auditevent")
-    require(user, "view_receipt", app="chats")
+    user = get_request_user(request)
+    require_permissions(user, "view_auditevent")
+    require_permissions(user, "view_receipt", app="chats")
     return f"user:{user.pk}"
 
 
@@ -101,18 +101,18 @@ class Readings(Endpoint):
     @extend_schema(
         operation_id="audit_readings_list",
         summary="List your open readings",
-        responses=answers({200: ReadingsOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: ReadingsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """List the chats that you can read now, last opened first."""
-        found = reading.readings(actor=auditor(request), now=timezone.now())
-        return Response({"data": items(ReadingOut, found)})
+        found = reading.list_open_readings(actor=require_auditor(request), now=timezone.now())
+        return Response({"data": serialize_rows(ReadingOut, found)})
 
     @extend_schema(
         operation_id="audit_readings_open",
         summary="Open a chat for reading",
         request=NewReading,
-        responses=answers({201: ReadingOut, 202: ReadingRequestOut}),
+        responses=add_error_responses({201: ReadingOut, 202: ReadingRequestOut}),
     )
     def post(self, request: Request) -> Response:
         """Open a chat for reading. You can read its model requests for half an hour.
@@ -121,21 +121,21 @@ class Readings(Endpoint):
         202, and another auditor has to grant the request. Raises `NotFound`, `ReasonNeeded` and
         `InvalidCharacter`.
         """
-        actor, now = auditor(request), timezone.now()
+        actor, now = require_auditor(request), timezone.now()
         wanted = NewReading.read(request.data)
         chat_id = wanted["chat"]
         try:
-            until = reading.open_chat(
+            until = reading.open_reading(
                 chat_id=chat_id, actor=actor, reason=wanted["reason"], now=now
             )
         except Chat.DoesNotExist:
             raise NotFound from None
         if until is None:
-            asked = reading.waiting_of(chat_id=chat_id, actor=actor, now=now)
+            asked = reading.find_waiting_request(chat_id=chat_id, actor=actor, now=now)
             if asked is None:
                 raise NotFound
-            return Response(one(ReadingRequestOut, asked), status=202)
-        return Response(reading_json(chat_id, actor=actor, now=now), status=201)
+            return Response(serialize_row(ReadingRequestOut, asked), status=202)
+        return Response(serialize_reading(chat_id, actor=actor, now=now), status=201)
 
 
 class AskedReadings(Endpoint):
@@ -146,15 +146,21 @@ class AskedReadings(Endpoint):
     @extend_schema(
         operation_id="audit_readings_asked",
         summary="List reading requests",
-        responses=answers({200: ReadingRequestsOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: ReadingRequestsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """List the pending reading requests of all auditors, newest first.
 
         Always empty unless the instance requires two persons.
         """
-        auditor(request)
-        return Response({"data": items(ReadingRequestOut, reading.asked(now=timezone.now()))})
+        require_auditor(request)
+        return Response(
+            {
+                "data": serialize_rows(
+                    ReadingRequestOut, reading.list_reading_requests(now=timezone.now())
+                )
+            }
+        )
 
 
 class GrantReading(Endpoint):
@@ -166,7 +172,7 @@ class GrantReading(Endpoint):
         operation_id="audit_readings_grant",
         summary="Grant a reading request",
         request=None,
-        responses=answers({200: ReadingRequestOut}),
+        responses=add_error_responses({200: ReadingRequestOut}),
     )
     def post(self, request: Request, asked_id: uuid.UUID) -> Response:
         """Grant another auditor's reading request. Their access lasts for half an hour from now.
@@ -174,7 +180,7 @@ class GrantReading(Endpoint):
         Raises `NotFound` unless the request is pending, and `SecondAuditorNeeded` for your
         own.
         """
-        return answered(request, asked_id, is_granted=True)
+        return answer_reading_request(request, asked_id, is_granted=True)
 
 
 class RefuseReading(Endpoint):
@@ -186,7 +192,7 @@ class RefuseReading(Endpoint):
         operation_id="audit_readings_refuse",
         summary="Refuse a reading request",
         request=None,
-        responses=answers({200: ReadingRequestOut}),
+        responses=add_error_responses({200: ReadingRequestOut}),
     )
     def post(self, request: Request, asked_id: uuid.UUID) -> Response:
         """Refuse another auditor's reading request. The audit log records the refusal.
@@ -194,7 +200,7 @@ class RefuseReading(Endpoint):
         Raises `NotFound` unless the request is pending, and `SecondAuditorNeeded` for your
         own.
         """
-        return answered(request, asked_id, is_granted=False)
+        return answer_reading_request(request, asked_id, is_granted=False)
 
 
 class OneReading(Endpoint):
@@ -205,25 +211,25 @@ class OneReading(Endpoint):
     @extend_schema(
         operation_id="audit_readings_get",
         summary="Get an open reading",
-        responses=answers({200: ReadingOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: ReadingOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Get your access to a chat: the reason and the end. Raises `NotFound` without access."""
-        actor = auditor(request)
-        return Response(reading_json(chat_id, actor=actor, now=timezone.now()))
+        actor = require_auditor(request)
+        return Response(serialize_reading(chat_id, actor=actor, now=timezone.now()))
 
     @extend_schema(
         operation_id="audit_readings_end",
         summary="End a reading",
         request=None,
-        responses=answers({204: None}),
+        responses=add_error_responses({204: None}),
     )
     def delete(self, request: Request, chat_id: uuid.UUID) -> Response:
         """End your access to a chat early. Raises `NotFound` without access."""
-        actor = auditor(request)
+        actor = require_auditor(request)
         EmptyBody.read(request.data)
         try:
-            reading.end(chat_id=chat_id, actor=actor, now=timezone.now())
+            reading.close_reading(chat_id=chat_id, actor=actor, now=timezone.now())
         except (reading.ReadingNotOpen, Chat.DoesNotExist):
             raise NotFound from None
         return Response(status=204)
@@ -238,17 +244,17 @@ class ReadRequest(Endpoint):
     @extend_schema(
         operation_id="audit_receipts_request",
         summary="Read a model request as an auditor",
-        responses=answers({200: SentRequestOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: SentRequestOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, receipt_id: uuid.UUID) -> Response:
         """Read a model request, including hidden texts, in a chat that you opened.
 
         Raises `NotFound` and `ReadingNotOpen`.
         """
-        actor = auditor(request)
-        row = auditing.receipt_of(receipt_id)
+        actor = require_auditor(request)
+        row = auditing.find_any_receipt(receipt_id)
         sent = auditing.read_prompt(row, actor=actor, now=timezone.now())
-        return Response(request_json(row, sent))
+        return Response(serialize_sent_request(row, sent))
 
 
 class ReadRequestFile(Endpoint):
@@ -261,18 +267,18 @@ class ReadRequestFile(Endpoint):
         operation_id="audit_receipts_request_file",
         summary="Download a model request as an auditor",
         parameters=[FileQuery],
-        responses=answers(FILE, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses(FILE, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, receipt_id: uuid.UUID) -> HttpResponse:
         """Download a request body, or a command that sends it again, without the API key.
 
         Raises `NotFound`, `ReadingNotOpen` and `RequestNotWhole`.
         """
-        actor = auditor(request)
-        row = auditing.receipt_of(receipt_id)
+        actor = require_auditor(request)
+        row = auditing.find_any_receipt(receipt_id)
         form = FileQuery.read(request.query_params.dict())["form"]
         sent = auditing.read_prompt(row, actor=actor, now=timezone.now(), form=form)
-        return as_file(file_of(sent, form=form))
+        return download_request_file(build_request_file(sent, form=form))
 
 
 class ReadSummaryRequest(Endpoint):
@@ -285,18 +291,18 @@ class ReadSummaryRequest(Endpoint):
         operation_id="audit_compactions_request",
         summary="Read a summary request as an auditor",
         parameters=[CallQuery],
-        responses=answers({200: SummaryRequestOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: SummaryRequestOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, compaction_id: uuid.UUID) -> Response:
         """Read one request for a summary, in a chat that you opened.
 
         Raises `NotFound`, `NoSuchCall` and `ReadingNotOpen`.
         """
-        actor = auditor(request)
-        row = auditing.summary_of(compaction_id)
+        actor = require_auditor(request)
+        row = auditing.find_any_compaction(compaction_id)
         number = CallQuery.read(request.query_params.dict())["call"]
         found = auditing.read_summary_request(row, number=number, actor=actor, now=timezone.now())
-        return Response(summary_json(row.pk, found))
+        return Response(serialize_summary_request(row.pk, found))
 
 
 class ReadSummaryRequestFile(Endpoint):
@@ -309,33 +315,35 @@ class ReadSummaryRequestFile(Endpoint):
         operation_id="audit_compactions_request_file",
         summary="Download a summary request as an auditor",
         parameters=[CallFileQuery],
-        responses=answers(FILE, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses(FILE, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, compaction_id: uuid.UUID) -> HttpResponse:
         """Download the body of a summary request, or a command that sends it again.
 
         Raises `NotFound`, `NoSuchCall`, `ReadingNotOpen` and `RequestNotWhole`.
         """
-        actor = auditor(request)
-        row = auditing.summary_of(compaction_id)
+        actor = require_auditor(request)
+        row = auditing.find_any_compaction(compaction_id)
         query = CallFileQuery.read(request.query_params.dict())
         number, form = query["call"], query["form"]
         now = timezone.now()
         found = auditing.read_summary_request(row, number=number, actor=actor, now=now, form=form)
-        return as_file(summary_file(found, form=form))
+        return download_request_file(build_summary_request_file(found, form=form))
 
 
-def answered(request: Request, asked_id: uuid.UUID, *, is_granted: bool) -> Response:
+def answer_reading_request(request: Request, asked_id: uuid.UUID, *, is_granted: bool) -> Response:
     """Grant or refuse another auditor's reading request."""
-    actor = auditor(request)
+    actor = require_auditor(request)
     EmptyBody.read(request.data)
-    asked = reading.answer(asked_id, is_granted=is_granted, actor=actor, now=timezone.now())
-    return Response(one(ReadingRequestOut, asked))
+    asked = reading.decide_reading_request(
+        asked_id, is_granted=is_granted, actor=actor, now=timezone.now()
+    )
+    return Response(serialize_row(ReadingRequestOut, asked))
 
 
-def reading_json(chat_id: uuid.UUID, *, actor: str, now: datetime) -> dict[str, Any]:
+def serialize_reading(chat_id: uuid.UUID, *, actor: str, now: datetime) -> dict[str, Any]:
     """Return the auditor's access to a chat. Raises `NotFound` without access."""
-    there = reading.readings(actor=actor, now=now, chat_id=chat_id)
+    there = reading.list_open_readings(actor=actor, now=now, chat_id=chat_id)
     if not there:
         raise NotFound
-    return one(ReadingOut, there[0])
+    return serialize_row(ReadingOut, there[0])

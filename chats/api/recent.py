@@ -7,13 +7,13 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import RecentQuery
-from chats.api.outputs import MessageOut, items
-from chats.api.schema import READ_ERRORS, answers
-from chats.prompt.model_choice import recent_window
+from chats.api.outputs import MessageOut, serialize_rows
+from chats.api.schema import READ_ERRORS, add_error_responses
+from chats.prompt.model_choice import get_recent_window
 from chats.record import access
-from chats.record.recent import recent_messages
+from chats.record.recent import list_recent_messages
 
 # Upper limit, regardless of the policy's window.
 MOST = 500
@@ -43,7 +43,7 @@ class RecentMessages(Endpoint):
         operation_id="messages_recent",
         summary="List your recent messages",
         parameters=[RecentQuery],
-        responses=answers({200: RecentOut}, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses({200: RecentOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request) -> Response:
         """Get your most recent messages of all chats, as many as the policy's window allows.
@@ -52,10 +52,10 @@ class RecentMessages(Endpoint):
         of temporary chats are left out. Raises `NotFound` and `PolicyRefused`.
         """
         query = RecentQuery.read(request.query_params.dict())
-        asking, chat_id = person(request), query.get("chat")
+        asking, chat_id = get_request_user(request), query.get("chat")
         if chat_id is not None:
-            access.chat_for(user=asking, chat_id=chat_id)
-        window = recent_window(user_id=asking.pk, chat_id=chat_id)
+            access.get_chat(user=asking, chat_id=chat_id)
+        window = get_recent_window(user_id=asking.pk, chat_id=chat_id)
         most = min(query.get("limit") or window, window, MOST)
-        rows = recent_messages(owner=asking, most=most, chat_id=chat_id)
-        return Response({"data": items(RecentMessageOut, rows), "window": window})
+        rows = list_recent_messages(owner=asking, most=most, chat_id=chat_id)
+        return Response({"data": serialize_rows(RecentMessageOut, rows), "window": window})

@@ -10,19 +10,27 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import Strict
-from chats.api.outputs import one
+from chats.api.outputs import serialize_row
 from chats.api.receipt_outputs import SegmentOut
-from chats.api.schema import READ_ERRORS, Code, answers
+from chats.api.schema import READ_ERRORS, Code, add_error_responses
 from chats.compaction.rebuilt import (
     SummaryRequest,
-    beside_the_call_before,
-    summary_file,
-    summary_request_of,
+    build_summary_request_file,
+    compare_with_previous_call,
+    rebuild_summary_request,
 )
 from chats.models import Receipt
-from chats.prompt.as_sent import BODIES, FORMS, AsSent, RequestFile, SentLine, as_sent, file_of
+from chats.prompt.as_sent import (
+    BODIES,
+    FORMS,
+    AsSent,
+    RequestFile,
+    SentLine,
+    build_request_file,
+    load_sent_request,
+)
 from chats.record import access
 from chats.streams import files
 from contextpolicy.engine.segments import Segment
@@ -166,7 +174,7 @@ class SentRequest(Endpoint):
     @extend_schema(
         operation_id="chats_turns_request",
         summary="Read a model request",
-        responses=answers({200: SentRequestOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: SentRequestOut}, errors=READ_ERRORS),
     )
     def get(
         self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID, receipt_id: uuid.UUID
@@ -175,10 +183,10 @@ class SentRequest(Endpoint):
 
         Raises `NotFound`.
         """
-        row = access.receipt_for(
-            user=person(request), chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id
+        row = access.get_receipt(
+            user=get_request_user(request), chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id
         )
-        return Response(request_json(row, as_sent(row, sees_hidden=False)))
+        return Response(serialize_sent_request(row, load_sent_request(row, sees_hidden=False)))
 
 
 class SentRequestFile(Endpoint):
@@ -190,7 +198,7 @@ class SentRequestFile(Endpoint):
         operation_id="chats_turns_request_file",
         summary="Download a model request",
         parameters=[FileQuery],
-        responses=answers(FILE, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses(FILE, errors=(*READ_ERRORS, 409)),
     )
     def get(
         self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID, receipt_id: uuid.UUID
@@ -199,11 +207,13 @@ class SentRequestFile(Endpoint):
 
         Raises `NotFound` and `RequestNotWhole`.
         """
-        row = access.receipt_for(
-            user=person(request), chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id
+        row = access.get_receipt(
+            user=get_request_user(request), chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id
         )
         form = FileQuery.read(request.query_params.dict())["form"]
-        return as_file(file_of(as_sent(row, sees_hidden=False), form=form))
+        return download_request_file(
+            build_request_file(load_sent_request(row, sees_hidden=False), form=form)
+        )
 
 
 class SummaryAsked(Endpoint):
@@ -215,15 +225,17 @@ class SummaryAsked(Endpoint):
         operation_id="chats_compactions_request",
         summary="Read a summary request",
         parameters=[CallQuery],
-        responses=answers({200: SummaryRequestOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: SummaryRequestOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Read one request for a summary. Raises `NotFound` and `NoSuchCall`."""
-        row = access.compaction_for(
-            user=person(request), chat_id=chat_id, compaction_id=compaction_id
+        row = access.get_compaction(
+            user=get_request_user(request), chat_id=chat_id, compaction_id=compaction_id
         )
         number = CallQuery.read(request.query_params.dict())["call"]
-        return Response(summary_json(row.pk, beside_the_call_before(row, number=number)))
+        return Response(
+            serialize_summary_request(row.pk, compare_with_previous_call(row, number=number))
+        )
 
 
 class SummaryAskedFile(Endpoint):
@@ -235,22 +247,22 @@ class SummaryAskedFile(Endpoint):
         operation_id="chats_compactions_request_file",
         summary="Download a summary request",
         parameters=[CallFileQuery],
-        responses=answers(FILE, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses(FILE, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> HttpResponse:
         """Download the body of a summary request, or a command that sends it again.
 
         Raises `NotFound`, `NoSuchCall` and `RequestNotWhole`.
         """
-        row = access.compaction_for(
-            user=person(request), chat_id=chat_id, compaction_id=compaction_id
+        row = access.get_compaction(
+            user=get_request_user(request), chat_id=chat_id, compaction_id=compaction_id
         )
         query = CallFileQuery.read(request.query_params.dict())
-        found = summary_request_of(row, number=query["call"])
-        return as_file(summary_file(found, form=query["form"]))
+        found = rebuild_summary_request(row, number=query["call"])
+        return download_request_file(build_summary_request_file(found, form=query["form"]))
 
 
-def request_json(row: Receipt, sent: AsSent) -> dict[str, Any]:
+def serialize_sent_request(row: Receipt, sent: AsSent) -> dict[str, Any]:
     """Return a request as sent, compared with the previous call, as JSON."""
     said = {
         "receipt": row.pk,
@@ -260,14 +272,14 @@ def request_json(row: Receipt, sent: AsSent) -> dict[str, Any]:
         "body_sha256": row.body_sha256,
         "body": sent.body,
         "hidden": sent.has_hidden,
-        "messages": [message_json(line) for line in sent.lines],
+        "messages": [serialize_sent_line(line) for line in sent.lines],
         "prefix": sent.prefix,
         "left_out": row.left_out,
     }
-    return one(SentRequestOut, said)
+    return serialize_row(SentRequestOut, said)
 
 
-def message_json(line: SentLine) -> dict[str, Any]:
+def serialize_sent_line(line: SentLine) -> dict[str, Any]:
     """Return a message of a request with its segments, as JSON."""
     return {
         "kind": line.kind,
@@ -275,17 +287,17 @@ def message_json(line: SentLine) -> dict[str, Any]:
         "text": line.text,
         "origins": line.origins,
         "tokens": line.tokens,
-        "segments": [as_stored(segment) for segment in line.segments],
+        "segments": [serialize_segment(segment) for segment in line.segments],
     }
 
 
-def as_stored(segment: Segment) -> list[Any]:
+def serialize_segment(segment: Segment) -> list[Any]:
     """Return a segment in the format of receipts."""
     place = [segment.origin, segment.message_id, segment.seq, segment.tokens]
     return [*place, segment.cut_to, segment.text_ref, segment.result_limit]
 
 
-def summary_json(compaction_id: uuid.UUID, found: SummaryRequest) -> dict[str, Any]:
+def serialize_summary_request(compaction_id: uuid.UUID, found: SummaryRequest) -> dict[str, Any]:
     """Return a summary request, compared with the previous call, as JSON."""
     said = {
         "compaction": compaction_id,
@@ -297,12 +309,12 @@ def summary_json(compaction_id: uuid.UUID, found: SummaryRequest) -> dict[str, A
         "calls": found.calls,
         "commitment": found.commitment,
         "messages": [{"role": wire.role, "text": wire.content} for wire in found.messages],
-        "compared": [message_json(line) for line in found.lines],
+        "compared": [serialize_sent_line(line) for line in found.lines],
         "prefix": found.prefix,
     }
-    return one(SummaryRequestOut, said)
+    return serialize_row(SummaryRequestOut, said)
 
 
-def as_file(file: RequestFile) -> HttpResponse:
+def download_request_file(file: RequestFile) -> HttpResponse:
     """Return a request as a file download."""
-    return files.short(file.text, name=file.name, kind=file.kind)
+    return files.build_text_download(file.text, name=file.name, kind=file.kind)

@@ -11,12 +11,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import ages, certificates, retention
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import EmptyBody, PageQuery
-from chats.api.outputs import items, listed, one
-from chats.api.pages import page_of
-from chats.api.policy_access import require
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.pages import paginate_rows
+from chats.api.policy_access import require_permissions
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.models import RetentionRun
 
 SEE, BEGIN = "view_retentionrun", "add_retentionrun"
@@ -105,15 +105,15 @@ class RetentionAhead(Endpoint):
     @extend_schema(
         operation_id="retention_preview",
         summary="Preview a retention run",
-        responses=answers({200: RetentionOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: RetentionOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """Count the messages that a retention run would erase now. Nothing is erased.
 
         Requires permission to view retention runs.
         """
-        require(person(request), SEE, app="chats")
-        return Response(one(RetentionOut, ages.preview(now=timezone.now())))
+        require_permissions(get_request_user(request), SEE, app="chats")
+        return Response(serialize_row(RetentionOut, ages.preview_retention(now=timezone.now())))
 
 
 class RetentionRuns(Endpoint):
@@ -127,30 +127,32 @@ class RetentionRuns(Endpoint):
         operation_id="retention_runs_list",
         summary="List retention runs",
         parameters=[PageQuery],
-        responses=answers({200: listed(RetentionRunOut)}, errors=READ_ERRORS),
+        responses=add_error_responses(
+            {200: build_page_serializer(RetentionRunOut)}, errors=READ_ERRORS
+        ),
     )
     def get(self, request: Request) -> Response:
         """List the retention runs, newest first."""
-        require(person(request), SEE, app="chats")
+        require_permissions(get_request_user(request), SEE, app="chats")
         query = PageQuery.read(request.query_params.dict())
         rows = RetentionRun.objects.all()
-        page = page_of(rows, order=("-started_at", "-id"), name="retention", **query)
-        data = items(RetentionRunOut, page.rows)
+        page = paginate_rows(rows, order=("-started_at", "-id"), name="retention", **query)
+        data = serialize_rows(RetentionRunOut, page.rows)
         return Response({"data": data, "next_cursor": page.next_cursor})
 
     @extend_schema(
         operation_id="retention_runs_begin",
         summary="Start a retention run",
         request=None,
-        responses=answers({202: RetentionRunOut}),
+        responses=add_error_responses({202: RetentionRunOut}),
     )
     def post(self, request: Request) -> Response:
         """Start a retention run in the background. If one is in progress, return it."""
-        user: User = person(request)
-        require(user, BEGIN, app="chats")
+        user: User = get_request_user(request)
+        require_permissions(user, BEGIN, app="chats")
         EmptyBody.read(request.data)
-        run = retention.begin(actor=f"user:{user.pk}", now=timezone.now())
-        return Response(one(RetentionRunOut, run), status=202)
+        run = retention.start_retention_run(actor=f"user:{user.pk}", now=timezone.now())
+        return Response(serialize_row(RetentionRunOut, run), status=202)
 
 
 class RetentionCertificates(Endpoint):
@@ -161,10 +163,12 @@ class RetentionCertificates(Endpoint):
     @extend_schema(
         operation_id="retention_certificate",
         summary="Get the certificate of a retention run",
-        responses=answers({200: RetentionCertificate}, errors=READ_ERRORS),
+        responses=add_error_responses({200: RetentionCertificate}, errors=READ_ERRORS),
     )
     def get(self, request: Request, run_id: uuid.UUID) -> Response:
         """Get the certificate of a retention run. Raises `NotFound` until the run has finished."""
-        require(person(request), SEE, app="chats")
-        found: dict[str, Any] = certificates.certificate(certificates.run_of(run_id))
+        require_permissions(get_request_user(request), SEE, app="chats")
+        found: dict[str, Any] = certificates.build_retention_certificate(
+            certificates.find_finished_run(run_id)
+        )
         return Response(found)

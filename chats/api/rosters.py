@@ -11,22 +11,22 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api import team_inputs
-from chats.api.endpoint import Endpoint, count_message, key_of, person
+from chats.api.endpoint import Endpoint, count_message_request, get_request_key, get_request_user
 from chats.api.inputs import EmptyBody, PageQuery
-from chats.api.outputs import TurnOut, listed, one
-from chats.api.pages import page_of
-from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
+from chats.api.outputs import TurnOut, build_page_serializer, serialize_row
+from chats.api.pages import paginate_rows
+from chats.api.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
 from chats.api.team_outputs import AgentContextOut, RosterOut, RoundOut, SavedRosterOut
 from chats.api.unchanged import Unchanged
 from chats.models import Round, Team
 from chats.record import access
 from chats.teams import conversation, play, rosters
-from chats.turns.roster import roster_of
-from chats.turns.start import open_branch
+from chats.turns.roster import load_roster
+from chats.turns.start import get_active_branch
 from contextpolicy.engine import team
 
 
-def draft_from(data: Any, *, known: Team | None = None) -> rosters.TeamDraft:
+def parse_team_body(data: Any, *, known: Team | None = None) -> rosters.TeamDraft:
     """Return the complete team that a request body describes.
 
     A prompt form, window or byte limit that the body leaves out keeps the value of the `known`
@@ -34,34 +34,35 @@ def draft_from(data: Any, *, known: Team | None = None) -> rosters.TeamDraft:
     """
     values = team_inputs.TeamBody.read(data)
     values.pop("shared", None)
-    before = rosters.draft_of(known.current) if known and known.current else None
+    before = rosters.build_version_draft(known.current) if known and known.current else None
     agents = {agent.role_id: agent for agent in before.agents} if before else {}
     if values["max_bytes"] is None:
         values["max_bytes"] = before.max_bytes if before else team.MAX_BYTES
     drafts = [
-        agent_from(agent, known=agents.get(agent["role_id"])) for agent in values.pop("agents")
+        parse_agent_body(agent, known=agents.get(agent["role_id"]))
+        for agent in values.pop("agents")
     ]
     return rosters.TeamDraft(agents=drafts, **values)
 
 
-def agent_from(
+def parse_agent_body(
     values: Mapping[str, Any], *, known: rosters.AgentDraft | None
 ) -> rosters.AgentDraft:
     """Return the agent that a request body describes. `known` is the stored agent."""
     form, window = values["prompt_form"], values["window_size"]
     if not form:
-        form = known.prompt_form if known else rosters.form_for(values["agent_type"])
+        form = known.prompt_form if known else rosters.choose_prompt_form(values["agent_type"])
     if window is None:
         window = known.window_size if known else team.WINDOW_SIZE
     return rosters.AgentDraft(**{**values, "prompt_form": form, "window_size": window})
 
 
-def team_json(team: Team) -> dict[str, Any]:
+def serialize_team(team: Team) -> dict[str, Any]:
     """Return a team with its rules and agents as JSON."""
     version = team.current
     if version is None:
         raise ValueError(f"team {team.pk} has no version")
-    draft = rosters.draft_of(version)
+    draft = rosters.build_version_draft(version)
     rules = {name: getattr(draft, name) for name in rosters.RULES}
     return {
         "id": str(team.pk),
@@ -84,29 +85,32 @@ class Rosters(Endpoint):
         operation_id="teams_list",
         summary="List teams",
         parameters=[PageQuery],
-        responses=answers({200: listed(RosterOut)}, errors=READ_ERRORS),
+        responses=add_error_responses({200: build_page_serializer(RosterOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """List your own teams and the shared ones, oldest first."""
         query = PageQuery.read(request.query_params.dict())
-        rows = access.teams_visible_to(user=person(request)).select_related("current")
-        page = page_of(rows, order=("created_at", "id"), name="teams", **query)
-        told = [team_json(team) for team in page.rows]
+        rows = access.get_visible_teams(user=get_request_user(request)).select_related("current")
+        page = paginate_rows(rows, order=("created_at", "id"), name="teams", **query)
+        told = [serialize_team(team) for team in page.rows]
         return Response({"data": told, "next_cursor": page.next_cursor})
 
     @extend_schema(
         operation_id="teams_create",
         summary="Create a team",
         request=team_inputs.TeamBody,
-        responses=answers({201: SavedRosterOut}),
+        responses=add_error_responses({201: SavedRosterOut}),
     )
     def post(self, request: Request) -> Response:
         """Create a team. Only administrators can set `shared`, which makes it available to all."""
         shared = team_inputs.TeamBody.read(request.data)["shared"]
-        saved = rosters.create(
-            user=person(request), draft=draft_from(request.data), shared=shared, now=timezone.now()
+        saved = rosters.create_team(
+            user=get_request_user(request),
+            draft=parse_team_body(request.data),
+            shared=shared,
+            now=timezone.now(),
         )
-        return Response({**team_json(saved.team), "warnings": saved.warnings}, status=201)
+        return Response({**serialize_team(saved.team), "warnings": saved.warnings}, status=201)
 
 
 class OneRoster(Unchanged):
@@ -125,42 +129,44 @@ class OneRoster(Unchanged):
     @extend_schema(
         operation_id="teams_get",
         summary="Get a team",
-        responses=answers({200: RosterOut, 304: None}, errors=READ_ERRORS),
+        responses=add_error_responses({200: RosterOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, team_id: uuid.UUID) -> Response:
         """Retrieve a team."""
-        return Response(team_json(access.team_for(user=person(request), team_id=team_id)))
+        return Response(
+            serialize_team(access.get_team(user=get_request_user(request), team_id=team_id))
+        )
 
     @extend_schema(
         operation_id="teams_change",
         summary="Replace a team",
         request=team_inputs.TeamBody,
-        responses=answers({200: SavedRosterOut}, errors=EDIT_ERRORS),
+        responses=add_error_responses({200: SavedRosterOut}, errors=EDIT_ERRORS),
     )
     def put(self, request: Request, team_id: uuid.UUID) -> Response:
         """Replace a team by a new version. A running round keeps the version it started with.
 
         An agent without a `role_id` is created.
         """
-        known = access.team_for(user=person(request), team_id=team_id)
-        saved = rosters.change(
-            user=person(request),
+        known = access.get_team(user=get_request_user(request), team_id=team_id)
+        saved = rosters.update_team(
+            user=get_request_user(request),
             team_id=team_id,
-            draft=draft_from(request.data, known=known),
+            draft=parse_team_body(request.data, known=known),
             now=timezone.now(),
         )
-        return Response({**team_json(saved.team), "warnings": saved.warnings})
+        return Response({**serialize_team(saved.team), "warnings": saved.warnings})
 
     @extend_schema(
         operation_id="teams_delete",
         summary="Delete a team",
         request=None,
-        responses=answers({204: None}, errors=EDIT_ERRORS),
+        responses=add_error_responses({204: None}, errors=EDIT_ERRORS),
     )
     def delete(self, request: Request, team_id: uuid.UUID) -> Response:
         """Delete a team. Chats that use it keep it; new chats cannot choose it."""
         EmptyBody.read(request.data)
-        rosters.delete(user=person(request), team_id=team_id, now=timezone.now())
+        rosters.delete_team(user=get_request_user(request), team_id=team_id, now=timezone.now())
         return Response(status=204)
 
 
@@ -173,13 +179,15 @@ class CopyRoster(Endpoint):
         operation_id="teams_copy",
         summary="Copy a team",
         request=None,
-        responses=answers({201: SavedRosterOut}),
+        responses=add_error_responses({201: SavedRosterOut}),
     )
     def post(self, request: Request, team_id: uuid.UUID) -> Response:
         """Copy a team, with its agents, into a new team of yours."""
         EmptyBody.read(request.data)
-        saved = rosters.copy(user=person(request), team_id=team_id, now=timezone.now())
-        return Response({**team_json(saved.team), "warnings": saved.warnings}, status=201)
+        saved = rosters.copy_team(
+            user=get_request_user(request), team_id=team_id, now=timezone.now()
+        )
+        return Response({**serialize_team(saved.team), "warnings": saved.warnings}, status=201)
 
 
 class ContextOfAgent(Endpoint):
@@ -190,20 +198,22 @@ class ContextOfAgent(Endpoint):
     @extend_schema(
         operation_id="chats_agents_context",
         summary="Get the context of an agent",
-        responses=answers({200: AgentContextOut}, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses({200: AgentContextOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID, role_id: str) -> Response:
         """Get the current context of an agent, with its own window and instructions."""
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
-        agent = play.agent_in(chat, role_id=role_id)
-        context = conversation.context_for(chat=chat, agent=play.as_asked(agent))
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        agent = play.find_team_agent(chat, role_id=role_id)
+        context = conversation.assemble_agent_context(
+            chat=chat, agent=play.build_requested_agent(agent)
+        )
         left_out = [{"message": message, "reason": reason} for message, reason in context.left_out]
         return Response({**context.to_json(), "leftOut": left_out})
 
 
-def round_json(made: Round) -> dict[str, Any]:
+def serialize_round(made: Round) -> dict[str, Any]:
     """Return a round with its status and the next agents as JSON."""
-    roster = roster_of(made.version)
+    roster = load_roster(made.version)
     return {
         "id": str(made.pk),
         "status": made.status,
@@ -230,20 +240,20 @@ class Rounds(Endpoint):
         operation_id="chats_rounds_list",
         summary="List rounds",
         parameters=[PageQuery],
-        responses=answers({200: listed(RoundOut)}, errors=READ_ERRORS),
+        responses=add_error_responses({200: build_page_serializer(RoundOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the rounds, newest first."""
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
-        branch = open_branch(chat)
-        page = page_of(
+        branch = get_active_branch(chat)
+        page = paginate_rows(
             Round.objects.filter(branch=branch).select_related("version"),
             order=("-started_at", "-id"),
             name=f"rounds:{branch.pk}",
             **query,
         )
-        told = [round_json(made) for made in page.rows]
+        told = [serialize_round(made) for made in page.rows]
         return Response({"data": told, "next_cursor": page.next_cursor})
 
 
@@ -256,13 +266,15 @@ class GoOn(Endpoint):
         operation_id="chats_rounds_go_on",
         summary="Continue a round",
         request=None,
-        responses=answers({202: TurnOut}),
+        responses=add_error_responses({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Continue the latest round, with its limits reset. 202: follow the turn."""
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         EmptyBody.read(request.data)
-        count_message(request)
+        count_message_request(request)
         now = timezone.now()
-        turn = play.go_on(user=person(request), chat=chat, now=now, api_key=key_of(request))
-        return Response(one(TurnOut, turn), status=202)
+        turn = play.continue_round(
+            user=get_request_user(request), chat=chat, now=now, api_key=get_request_key(request)
+        )
+        return Response(serialize_row(TurnOut, turn), status=202)

@@ -112,7 +112,9 @@ class Generator(SchemaGenerator):
             schema["servers"] = [{"url": "/", "description": "This instance."}]
         name_types_of_nullable(schema, schema["components"]["schemas"])
         turn = next(path for path in schema["paths"] if path.endswith("/turns/{turn_id}"))
-        schema["paths"][f"{turn}/events"] = {"get": stream_of(schema["paths"][turn]["get"])}
+        schema["paths"][f"{turn}/events"] = {
+            "get": describe_turn_stream(schema["paths"][turn]["get"])
+        }
         return schema
 
 
@@ -133,7 +135,7 @@ def name_types_of_nullable(part: Any, components: Mapping[str, Any]) -> None:
         del part["nullable"]
 
 
-def stream_of(turn: Mapping[str, Any]) -> dict[str, Any]:
+def describe_turn_stream(turn: Mapping[str, Any]) -> dict[str, Any]:
     """Describe the event stream of a turn, based on the operation that retrieves the turn."""
     place = {
         "in": "header",
@@ -154,7 +156,7 @@ def stream_of(turn: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def answers(
+def add_error_responses(
     successes: Mapping[Code, Any], *, errors: tuple[int, ...] = WRITE_ERRORS
 ) -> dict[Code, Any]:
     """Return the given responses together with the error responses."""

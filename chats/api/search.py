@@ -9,10 +9,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions.searching import Hit, search_chats
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import SearchQuery
-from chats.api.outputs import items
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.outputs import serialize_rows
+from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.memory.recall import Scope
 from chats.record import access
 
@@ -94,7 +94,7 @@ class ChatSearch(Endpoint):
         operation_id="search",
         summary="Search chats",
         parameters=[SearchQuery],
-        responses=answers({200: SearchOut}, errors=(*READ_ERRORS, 422)),
+        responses=add_error_responses({200: SearchOut}, errors=(*READ_ERRORS, 422)),
     )
     def get(self, request: Request) -> Response:
         """Search your chats by keywords, best match first, 20 results per page.
@@ -103,11 +103,11 @@ class ChatSearch(Endpoint):
         `NotFound` for a chat or folder that is not yours, and `SearchTooLong`.
         """
         query = SearchQuery.read(request.query_params.dict())
-        asking = person(request)
+        asking = get_request_user(request)
         if query.get("chat") is not None:
-            access.chat_for(user=asking, chat_id=query["chat"])
+            access.get_chat(user=asking, chat_id=query["chat"])
         if query.get("folder") is not None:
-            access.folder_for(user=asking, folder_id=query["folder"])
+            access.get_folder(user=asking, folder_id=query["folder"])
         scope = Scope(
             kind="folder" if query.get("folder") else "person",
             id=query.get("folder"),
@@ -126,8 +126,8 @@ class ChatSearch(Endpoint):
         )
         return Response(
             {
-                "titles": items(TitleOut, found.chats),
-                "data": items(HitOut, found.hits),
+                "titles": serialize_rows(TitleOut, found.chats),
+                "data": serialize_rows(HitOut, found.hits),
                 "has_more": found.has_more,
                 "ignored": list(found.ignored),
                 "indexed_share": round(found.indexed_share, 4),

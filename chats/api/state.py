@@ -11,10 +11,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import corrections
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import StateChange, StateRestoration
-from chats.api.outputs import StateOut, items, one
-from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
+from chats.api.outputs import StateOut, serialize_row, serialize_rows
+from chats.api.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
 from chats.api.unchanged import Unchanged
 from chats.models import Chat
 from chats.record import access
@@ -32,21 +32,23 @@ class StateEndpoint(Unchanged):
     @extend_schema(
         operation_id="chats_state_get",
         summary="Get the state of a chat",
-        responses=answers({200: StateOut, 304: None}, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses({200: StateOut, 304: None}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Get the state of a chat, with the origin of each value and the schema.
 
         409 `no_state` if the policy maintains no state.
         """
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
-        return Response(one(StateOut, shown(corrections.state_in(chat=chat))))
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        return Response(
+            serialize_row(StateOut, serialize_state(corrections.load_chat_state(chat=chat)))
+        )
 
     @extend_schema(
         operation_id="chats_state_change",
         summary="Correct the state of a chat",
         request=StateChange,
-        responses=answers({200: StateOut}, errors=EDIT_ERRORS),
+        responses=add_error_responses({200: StateOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Correct the state. The correction applies from the next turn on.
@@ -54,17 +56,17 @@ class StateEndpoint(Unchanged):
         409 `state_changed` if `version` is not the latest one. 422 `state_invalid` if the values do
         not match the schema.
         """
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         values = StateChange.read(request.data)
-        found = corrections.correct(
+        found = corrections.edit_state(
             chat=chat,
-            user=person(request),
+            user=get_request_user(request),
             version=values["version"],
             values=values["values"],
             removed=values["remove"],
             now=timezone.now(),
         )
-        return Response(one(StateOut, shown(found)))
+        return Response(serialize_row(StateOut, serialize_state(found)))
 
 
 class StateChangeOut(serializers.Serializer[object]):
@@ -106,16 +108,16 @@ class StateVersions(Endpoint):
     @extend_schema(
         operation_id="chats_state_versions",
         summary="List versions of the state",
-        responses=answers({200: StateVersionList}, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses({200: StateVersionList}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the latest 100 versions of the state with their changes.
 
         409 `no_state` if the policy maintains no state.
         """
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
-        _, versions = corrections.history(chat=chat)
-        return Response({"data": items(StateVersionOut, versions)})
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        _, versions = corrections.list_state_history(chat=chat)
+        return Response({"data": serialize_rows(StateVersionOut, versions)})
 
 
 class RestoreState(Endpoint):
@@ -127,20 +129,22 @@ class RestoreState(Endpoint):
         operation_id="chats_state_restore",
         summary="Restore a version of the state",
         request=StateRestoration,
-        responses=answers({200: StateOut}),
+        responses=add_error_responses({200: StateOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Restore the values of an older version as a new version, from the next turn on.
 
         409 `state_changed` if `version` is not the latest one. 404 `no_such_version`.
         """
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         values = StateRestoration.read(request.data)
-        found = corrections.restore(chat=chat, user=person(request), now=timezone.now(), **values)
-        return Response(one(StateOut, shown(found)))
+        found = corrections.restore_state(
+            chat=chat, user=get_request_user(request), now=timezone.now(), **values
+        )
+        return Response(serialize_row(StateOut, serialize_state(found)))
 
 
-def shown(found: corrections.ChatKept) -> dict[str, Any]:
+def serialize_state(found: corrections.ChatKept) -> dict[str, Any]:
     """Return the state as JSON for the chat's owner."""
     kept = found.kept
     return {

@@ -10,10 +10,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import summary_review
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import PlainText, Strict
-from chats.api.outputs import one
-from chats.api.schema import answers
+from chats.api.outputs import serialize_row
+from chats.api.schema import add_error_responses
 from chats.record import reading
 
 
@@ -56,7 +56,7 @@ class ReviewSummary(Endpoint):
         operation_id="summaries_review",
         summary="Review a pending summary",
         request=ReviewRequest,
-        responses=answers({200: SummaryReviewOut}),
+        responses=add_error_responses({200: SummaryReviewOut}),
     )
     def post(self, request: Request, compaction_id: uuid.UUID) -> Response:
         """Read a pending summary and its sources, if the policy lets you approve it.
@@ -65,11 +65,11 @@ class ReviewSummary(Endpoint):
         reason. If the instance requires two persons, it is raised until an auditor grants the
         request.
         """
-        user, now = person(request), timezone.now()
-        row = summary_review.waiting_summary(user=user, compaction_id=compaction_id)
+        user, now = get_request_user(request), timezone.now()
+        row = summary_review.find_reviewable_summary(user=user, compaction_id=compaction_id)
         reason = ReviewRequest.read(request.data)["reason"]
-        if reason and summary_review.open_until(row, user=user, now=now) is None:
+        if reason and summary_review.find_review_expiry(row, user=user, now=now) is None:
             actor = f"user:{user.pk}"
-            reading.open_chat(chat_id=row.branch.chat_id, actor=actor, reason=reason, now=now)
+            reading.open_reading(chat_id=row.branch.chat_id, actor=actor, reason=reason, now=now)
         found = summary_review.read_summary(row, user=user, now=timezone.now())
-        return Response(one(SummaryReviewOut, found))
+        return Response(serialize_row(SummaryReviewOut, found))

@@ -16,14 +16,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api import team_inputs
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import EmptyBody, TeamMessagesQuery
-from chats.api.line_streams import streamed
-from chats.api.once import idempotency_key, replay_header
-from chats.api.outputs import listed
-from chats.api.pages import page_of
+from chats.api.line_streams import stream_lines
+from chats.api.once import build_replay_header, get_idempotency_key
+from chats.api.outputs import build_page_serializer
+from chats.api.pages import paginate_rows
 from chats.api.parsing import SnapshotParser
-from chats.api.schema import EDIT_ERRORS, IDEMPOTENCY_KEY, READ_ERRORS, answers
+from chats.api.schema import EDIT_ERRORS, IDEMPOTENCY_KEY, READ_ERRORS, add_error_responses
 from chats.api.team_outputs import (
     AgentContextOut,
     AgentPromptOut,
@@ -37,48 +37,50 @@ from chats.prompt.tokenizer import O200kCounter
 from chats.record import access
 from chats.streams import lines
 from chats.teams import conversation, lookup, snapshots
-from chats.turns.start import open_branch
+from chats.turns.start import get_active_branch
 from contextpolicy.engine import team, team_state
 
 # Filters of the message list.
 LOOKED_FOR = ("id", "speaker", "since", "until")
 
 
-def team_json(chat: Chat, *, notice: str = "") -> dict[str, Any]:
+def serialize_team_chat(chat: Chat, *, notice: str = "") -> dict[str, Any]:
     """Return a team chat as JSON."""
-    newest = conversation.newest(chat)
+    newest = conversation.find_newest_message(chat)
     branch = chat.active_branch
     return {
         "teamTask": chat.team_task,
         "notice": notice,
         "messageCount": branch.last_seq if branch else 0,
-        "latestMessage": message_json(newest, chat=chat) if newest else None,
+        "latestMessage": serialize_visible_message(newest, chat=chat) if newest else None,
     }
 
 
-def message_json(row: Message, *, chat: Chat) -> dict[str, Any]:
+def serialize_visible_message(row: Message, *, chat: Chat) -> dict[str, Any]:
     """Return a message in the team's view as JSON, with its UUID."""
     branch = chat.active_branch or row.branch
-    seen = conversation.seen(row, branch=branch, chat=chat)
+    seen = conversation.build_visible_message(row, branch=branch, chat=chat)
     return {
-        **team_state.message_json(seen),
+        **team_state.dump_team_message(seen),
         "message": str(row.pk),
         "createdAt": row.created_at,
     }
 
 
-def message_lines(
+def stream_team_messages(
     request: Request, chat: Chat, rows: QuerySet[Message], *, name: str, cursor: str
 ) -> HttpResponseBase:
     """Stream messages as lines, from a cursor on. Raises as `streamed` does."""
     writer = JSONRenderer()
 
     def part(after: int) -> tuple[bytes, int | None]:
-        found = lookup.next_part(rows, after=after)
-        told = b"".join(writer.render(message_json(row, chat=chat)) + b"\n" for row in found)
+        found = lookup.load_next_messages(rows, after=after)
+        told = b"".join(
+            writer.render(serialize_visible_message(row, chat=chat)) + b"\n" for row in found
+        )
         return told, found[-1].seq if len(found) == lookup.PART else None
 
-    return streamed(request, chat, part, name=name, cursor=cursor)
+    return stream_lines(request, chat, part, name=name, cursor=cursor)
 
 
 class TeamOfChat(Unchanged):
@@ -93,31 +95,31 @@ class TeamOfChat(Unchanged):
     @extend_schema(
         operation_id="chats_team_get",
         summary="Get the task of a team chat",
-        responses=answers({200: TeamOut, 304: None}, errors=READ_ERRORS),
+        responses=add_error_responses({200: TeamOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Get the team's task and its latest message."""
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
-        return Response(team_json(chat))
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        return Response(serialize_team_chat(chat))
 
     @extend_schema(
         operation_id="chats_team_change",
         summary="Set the task of a team chat",
         request=team_inputs.TeamTask,
-        responses=answers({200: TeamOut}, errors=EDIT_ERRORS),
+        responses=add_error_responses({200: TeamOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Set the task that is sent to every agent. Longer texts are cut at 5,120 bytes.
 
         `notice` then has the length that was kept.
         """
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         task = team_inputs.TeamTask.read(request.data)["teamTask"]
         changed = conversation.set_task(
             chat=chat, task=task, actor=f"user:{request.user.pk}", now=timezone.now()
         )
         notice = conversation.cut_notice(task, kept=changed.team_task or "")
-        return Response(team_json(changed, notice=notice))
+        return Response(serialize_team_chat(changed, notice=notice))
 
 
 class TeamMessages(Endpoint):
@@ -130,9 +132,9 @@ class TeamMessages(Endpoint):
         operation_id="chats_team_messages_list",
         summary="List messages of a team chat",
         parameters=[TeamMessagesQuery],
-        responses=answers(
+        responses=add_error_responses(
             {
-                200: listed(TeamMessageOut),
+                200: build_page_serializer(TeamMessageOut),
                 (200, lines.CONTENT_TYPE): OpenApiResponse(
                     TeamMessageOut, "With `stream`: one message per line."
                 ),
@@ -146,15 +148,15 @@ class TeamMessages(Endpoint):
         With `stream`, all messages are sent as lines. If your access ends while the stream runs,
         the last line has an `error` (`list_cut`) and the `next_cursor` of the remaining messages.
         """
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         query = TeamMessagesQuery.read(request.query_params.dict())
         wanted = {name: query.pop(name) for name in LOOKED_FOR if name in query}
-        rows = lookup.messages_of(chat, **wanted)
-        name = f"team:{open_branch(chat).pk}:{sorted(wanted.items())}"
+        rows = lookup.select_team_messages(chat, **wanted)
+        name = f"team:{get_active_branch(chat).pk}:{sorted(wanted.items())}"
         if query.pop("stream"):
-            return message_lines(request, chat, rows, name=name, cursor=query["cursor"])
-        page = page_of(rows, order=("seq",), name=name, **query)
-        told = [message_json(row, chat=chat) for row in page.rows]
+            return stream_team_messages(request, chat, rows, name=name, cursor=query["cursor"])
+        page = paginate_rows(rows, order=("seq",), name=name, **query)
+        told = [serialize_visible_message(row, chat=chat) for row in page.rows]
         return Response({"data": told, "next_cursor": page.next_cursor})
 
     @extend_schema(
@@ -162,22 +164,22 @@ class TeamMessages(Endpoint):
         summary="Add a message of an agent",
         request=team_inputs.NewTeamMessage,
         parameters=[IDEMPOTENCY_KEY],
-        responses=answers({201: TeamMessageOut}),
+        responses=add_error_responses({201: TeamMessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Add a message of a team member. It does not start a reply."""
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         added = conversation.add_message(
-            user=person(request),
+            user=get_request_user(request),
             chat=chat,
             data=team_inputs.NewTeamMessage.read(request.data)["message"],
             counter=O200kCounter(),
             now=timezone.now(),
-            idempotency_key=idempotency_key(request),
+            idempotency_key=get_idempotency_key(request),
         )
         told = {"message": str(added.row.pk), "createdAt": added.row.created_at}
-        answer = {**team_state.message_json(added.message), **told}
-        return Response(answer, status=201, headers=replay_header(repeated=added.repeated))
+        answer = {**team_state.dump_team_message(added.message), **told}
+        return Response(answer, status=201, headers=build_replay_header(repeated=added.repeated))
 
 
 class TeamContext(Endpoint):
@@ -190,7 +192,7 @@ class TeamContext(Endpoint):
         operation_id="chats_team_context",
         summary="Preview the context of an agent",
         request=team_inputs.AgentQuery,
-        responses=answers({200: AgentContextOut}),
+        responses=add_error_responses({200: AgentContextOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Preview the context of an agent. Nothing is stored.
@@ -198,8 +200,10 @@ class TeamContext(Endpoint):
         The newest message is separate; the window counts the messages before it. `leftOut` has the
         other messages, with reasons.
         """
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
-        context = conversation.context_for(chat=chat, agent=agent_of(request.data))
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        context = conversation.assemble_agent_context(
+            chat=chat, agent=parse_requested_agent(request.data)
+        )
         left_out = [{"message": message, "reason": reason} for message, reason in context.left_out]
         return Response({**context.to_json(), "leftOut": left_out})
 
@@ -214,15 +218,17 @@ class TeamPrompt(Endpoint):
         operation_id="chats_team_prompt",
         summary="Preview the prompt of an agent",
         request=team_inputs.AgentQuery,
-        responses=answers({200: AgentPromptOut}),
+        responses=add_error_responses({200: AgentPromptOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Preview the prompt of an agent, in the form that its type expects. Nothing is stored.
 
         If the prompt exceeds `maxBytes`, the oldest messages are left out and counted in `omitted`.
         """
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
-        prompt = conversation.prompt_for(chat=chat, agent=agent_of(request.data))
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        prompt = conversation.build_agent_prompt(
+            chat=chat, agent=parse_requested_agent(request.data)
+        )
         return Response({**prompt.to_json(), "omitted": prompt.omitted})
 
 
@@ -235,33 +241,33 @@ class TeamSnapshot(Endpoint):
     @extend_schema(
         operation_id="chats_team_snapshot_get",
         summary="Export a snapshot of a team chat",
-        responses=answers({200: SnapshotOut}, errors=(*READ_ERRORS, 409)),
+        responses=add_error_responses({200: SnapshotOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Export the messages and the task as a snapshot of version 1."""
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
-        return Response(snapshots.export(chat=chat, now=timezone.now()))
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        return Response(snapshots.export_team_snapshot(chat=chat, now=timezone.now()))
 
     @extend_schema(
         operation_id="chats_team_snapshot_read",
         summary="Import a snapshot of a team chat",
         request=team_inputs.NewSnapshot,
-        responses=answers({200: TeamOut}),
+        responses=add_error_responses({200: TeamOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Replace the messages and the task by those of a snapshot, completely or not at all.
 
         The earlier messages are kept on the branch that was active before.
         """
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
-        changed = snapshots.read(
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        changed = snapshots.import_team_snapshot(
             chat=chat,
             snapshot=team_inputs.NewSnapshot.read(request.data)["snapshot"],
             counter=O200kCounter(),
             actor=f"user:{request.user.pk}",
             now=timezone.now(),
         )
-        return Response(team_json(changed))
+        return Response(serialize_team_chat(changed))
 
 
 class ClearTeam(Endpoint):
@@ -273,17 +279,21 @@ class ClearTeam(Endpoint):
         operation_id="chats_team_clear",
         summary="Clear a team chat",
         request=None,
-        responses=answers({200: TeamOut}),
+        responses=add_error_responses({200: TeamOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Start again at `msg-1`, without messages and task. The old branch keeps its messages."""
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
-        return Response(team_json(snapshots.clear(chat=chat, actor=actor, now=timezone.now())))
+        return Response(
+            serialize_team_chat(
+                snapshots.clear_team_chat(chat=chat, actor=actor, now=timezone.now())
+            )
+        )
 
 
-def agent_of(data: Any) -> conversation.RequestedAgent:
+def parse_requested_agent(data: Any) -> conversation.RequestedAgent:
     """Return the agent in a request body."""
     values: Mapping[str, Any] = team_inputs.AgentQuery.read(data)
     window = values["windowSizeOverride"]

@@ -57,20 +57,22 @@ class Unchanged(Endpoint):
         super().setup(request, *args, **kwargs)
         own = vars(self)
         read: Callable[..., Response] = self.get  # type: ignore[attr-defined]  # of each endpoint
-        own["get"] = own["head"] = partial(tagged, read)
+        own["get"] = own["head"] = partial(respond_with_etag, read)
         if "If-Match" in request.headers:
             for name in EDITS:
                 if hasattr(self, name):
-                    own[name] = partial(guarded, getattr(self, name), read=read, rows=self.rows)
+                    own[name] = partial(
+                        edit_if_match, getattr(self, name), read=read, rows=self.rows
+                    )
 
 
-def tag_of(answer: Response) -> str:
+def compute_etag(answer: Response) -> str:
     """Return the ETag of a response."""
     said = json.dumps(answer.data, sort_keys=True, cls=JSONEncoder)
     return f'"{hashlib.sha256(said.encode()).hexdigest()[:32]}"'
 
 
-def names(header: str, tag: str) -> bool:
+def has_matching_etag(header: str, tag: str) -> bool:
     """Return True if a header with ETags, or with `*`, matches this ETag.
 
     Compression turns an ETag into a weak one. That still matches, because the hash covers the
@@ -79,19 +81,19 @@ def names(header: str, tag: str) -> bool:
     return any(given in {ANY, tag, f"W/{tag}"} for given in parse_etags(header))
 
 
-def tagged(
+def respond_with_etag(
     read: Callable[..., Response], request: Request, *args: Any, **kwargs: Any
 ) -> HttpResponseBase:
     """Return the response of `read` with its ETag, or 304 if the client has this version."""
     answer = read(request, *args, **kwargs)
-    tag = tag_of(answer)
-    if names(request.headers.get("If-None-Match", ""), tag):
+    tag = compute_etag(answer)
+    if has_matching_etag(request.headers.get("If-None-Match", ""), tag):
         answer = Response(status=304)
     answer["ETag"] = tag
     return answer
 
 
-def guarded(
+def edit_if_match(
     edit: Callable[..., Response],
     request: Request,
     *args: Any,
@@ -106,9 +108,11 @@ def guarded(
     read(request, *args, **kwargs)  # Raises for another person's resource before it is locked.
     with transaction.atomic():
         list(rows(request, **kwargs).select_for_update(of=("self",), no_key=True))
-        if not names(request.headers["If-Match"], tag_of(read(request, *args, **kwargs))):
+        if not has_matching_etag(
+            request.headers["If-Match"], compute_etag(read(request, *args, **kwargs))
+        ):
             raise ChangedMeanwhile
         answer = edit(request, *args, **kwargs)
         if answer.status_code == 200:
-            answer["ETag"] = tag_of(read(request, *args, **kwargs))
+            answer["ETag"] = compute_etag(read(request, *args, **kwargs))
         return answer

@@ -44,7 +44,7 @@ from chats.api import (
     usage,
     webhooks,
 )
-from chats.api.endpoint import nothing_here
+from chats.api.endpoint import raise_not_found
 from chats.streams.api import turn_events
 
 
@@ -251,8 +251,8 @@ urlpatterns = [
         name="delivery-send",
     ),
     path("schema", docs.Schema.as_view(), name="schema"),
-    path("docs", docs.page, name="docs"),
-    path("docs.js", docs.script, name="docs-script"),
+    path("docs", docs.docs_page, name="docs"),
+    path("docs.js", docs.docs_script, name="docs-script"),
     # Unknown addresses below this prefix get a JSON error.
-    re_path("", nothing_here),
+    re_path("", raise_not_found),
 ]

@@ -10,12 +10,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.errors import InvalidField
 from chats.api.inputs import Strict
-from chats.api.outputs import items
-from chats.api.schema import READ_ERRORS, answers
-from chats.record.usage import GROUPS, used
+from chats.api.outputs import serialize_rows
+from chats.api.schema import READ_ERRORS, add_error_responses
+from chats.record.usage import GROUPS, sum_person_usage
 
 # Default and maximum length of the range.
 USUAL, LONGEST = timedelta(days=30), timedelta(days=366)
@@ -89,7 +89,7 @@ class UsageByGroup(Endpoint):
         operation_id="usage",
         summary="Get your usage",
         parameters=[UsageQuery],
-        responses=answers({200: UsageOut}, errors=READ_ERRORS),
+        responses=add_error_responses({200: UsageOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """Sum your tokens and summaries by day, model, purpose or key. Raises `InvalidField`."""
@@ -99,5 +99,7 @@ class UsageByGroup(Endpoint):
         if not timedelta() < until - since <= LONGEST:
             problem = gettext_lazy("It must be before `until`, by 366 days at most.")
             raise InvalidField(code="invalid_value", param="since", problem=problem)
-        rows = used(owner=person(request), since=since, until=until, by=query["by"])
-        return Response({"since": since, "until": until, "data": items(UsageRowOut, rows)})
+        rows = sum_person_usage(
+            owner=get_request_user(request), since=since, until=until, by=query["by"]
+        )
+        return Response({"since": since, "until": until, "data": serialize_rows(UsageRowOut, rows)})

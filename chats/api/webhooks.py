@@ -11,11 +11,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import EmptyBody, PageQuery, PlainText, Strict
-from chats.api.outputs import items, listed, one
-from chats.api.pages import page_of
-from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
+from chats.api.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.pages import paginate_rows
+from chats.api.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
 from chats.api.unchanged import Unchanged
 from chats.models import Webhook, WebhookDelivery
 from chats.record.outbox import EVENTS
@@ -113,23 +113,31 @@ class Webhooks(Endpoint):
     @extend_schema(
         operation_id="webhooks_list",
         summary="List webhooks",
-        responses=answers({200: WebhookList}, errors=READ_ERRORS),
+        responses=add_error_responses({200: WebhookList}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """List your webhooks, newest first, without secrets."""
-        return Response({"data": items(WebhookOut, managing.webhooks_of(owner=person(request)))})
+        return Response(
+            {
+                "data": serialize_rows(
+                    WebhookOut, managing.list_webhooks(owner=get_request_user(request))
+                )
+            }
+        )
 
     @extend_schema(
         operation_id="webhooks_create",
         summary="Create a webhook",
         request=NewWebhook,
-        responses=answers({201: NewWebhookOut}),
+        responses=add_error_responses({201: NewWebhookOut}),
     )
     def post(self, request: Request) -> Response:
         """Create a webhook. `secret` is shown only once."""
         values = NewWebhook.read(request.data)
-        webhook, secret = managing.create(owner=person(request), now=timezone.now(), **values)
-        return Response({**one(WebhookOut, webhook), "secret": secret}, status=201)
+        webhook, secret = managing.create_webhook(
+            owner=get_request_user(request), now=timezone.now(), **values
+        )
+        return Response({**serialize_row(WebhookOut, webhook), "secret": secret}, status=201)
 
 
 class OneWebhook(Unchanged):
@@ -144,39 +152,39 @@ class OneWebhook(Unchanged):
     @extend_schema(
         operation_id="webhooks_retrieve",
         summary="Get a webhook",
-        responses=answers({200: WebhookOut, 304: None}, errors=READ_ERRORS),
+        responses=add_error_responses({200: WebhookOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Retrieve a webhook."""
-        return Response(one(WebhookOut, webhook_of(request, webhook_id)))
+        return Response(serialize_row(WebhookOut, find_requested_webhook(request, webhook_id)))
 
     @extend_schema(
         operation_id="webhooks_change",
         summary="Update a webhook",
         request=WebhookChange,
-        responses=answers({200: WebhookOut}, errors=EDIT_ERRORS),
+        responses=add_error_responses({200: WebhookOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Change the URL or the events of a webhook, or turn it on or off.
 
         Turning it on clears its failures.
         """
-        webhook = webhook_of(request, webhook_id)
+        webhook = find_requested_webhook(request, webhook_id)
         values: Mapping[str, Any] = WebhookChange.read(request.data)
-        changed = managing.change(webhook=webhook, now=timezone.now(), **values)
-        return Response(one(WebhookOut, changed))
+        changed = managing.update_webhook(webhook=webhook, now=timezone.now(), **values)
+        return Response(serialize_row(WebhookOut, changed))
 
     @extend_schema(
         operation_id="webhooks_delete",
         summary="Delete a webhook",
         request=None,
-        responses=answers({204: None}, errors=EDIT_ERRORS),
+        responses=add_error_responses({204: None}, errors=EDIT_ERRORS),
     )
     def delete(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Delete a webhook and its log. Pending deliveries are not sent."""
-        webhook = webhook_of(request, webhook_id)
+        webhook = find_requested_webhook(request, webhook_id)
         EmptyBody.read(request.data)
-        managing.delete(webhook=webhook, now=timezone.now())
+        managing.delete_webhook(webhook=webhook, now=timezone.now())
         return Response(status=204)
 
 
@@ -189,14 +197,14 @@ class TryWebhook(Endpoint):
         operation_id="webhooks_test",
         summary="Send a test event",
         request=None,
-        responses=answers({202: DeliveryOut}),
+        responses=add_error_responses({202: DeliveryOut}),
     )
     def post(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Send the event `webhook.test`. The delivery log has the result."""
-        webhook = webhook_of(request, webhook_id)
+        webhook = find_requested_webhook(request, webhook_id)
         EmptyBody.read(request.data)
-        sent = managing.test(webhook=webhook, now=timezone.now())
-        return Response(one(DeliveryOut, sent), status=202)
+        sent = managing.queue_test_event(webhook=webhook, now=timezone.now())
+        return Response(serialize_row(DeliveryOut, sent), status=202)
 
 
 class Deliveries(Endpoint):
@@ -208,15 +216,21 @@ class Deliveries(Endpoint):
         operation_id="webhooks_deliveries_list",
         summary="List webhook deliveries",
         parameters=[PageQuery],
-        responses=answers({200: listed(DeliveryOut)}, errors=READ_ERRORS),
+        responses=add_error_responses(
+            {200: build_page_serializer(DeliveryOut)}, errors=READ_ERRORS
+        ),
     )
     def get(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """List the deliveries of a webhook of the last 30 days, newest first, pending ones too."""
-        webhook = webhook_of(request, webhook_id)
+        webhook = find_requested_webhook(request, webhook_id)
         query = PageQuery.read(request.query_params.dict())
         name = f"deliveries:{webhook.pk}"
-        page = page_of(managing.log_of(webhook), order=("-id",), name=name, **query)
-        return Response({"data": items(DeliveryOut, page.rows), "next_cursor": page.next_cursor})
+        page = paginate_rows(
+            managing.list_delivery_log(webhook), order=("-id",), name=name, **query
+        )
+        return Response(
+            {"data": serialize_rows(DeliveryOut, page.rows), "next_cursor": page.next_cursor}
+        )
 
 
 class SendAgain(Endpoint):
@@ -228,17 +242,17 @@ class SendAgain(Endpoint):
         operation_id="webhooks_deliveries_send",
         summary="Redeliver a webhook event",
         request=None,
-        responses=answers({202: DeliveryOut}),
+        responses=add_error_responses({202: DeliveryOut}),
     )
     def post(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
         """Send a finished delivery again under the same id, whether it succeeded or failed."""
-        webhook = webhook_of(request, webhook_id)
-        delivery = managing.delivery_for(webhook=webhook, public_id=delivery_id)
+        webhook = find_requested_webhook(request, webhook_id)
+        delivery = managing.get_delivery(webhook=webhook, public_id=delivery_id)
         EmptyBody.read(request.data)
-        sent = managing.send_again(webhook=webhook, delivery=delivery, now=timezone.now())
-        return Response(one(DeliveryOut, sent), status=202)
+        sent = managing.resend_delivery(webhook=webhook, delivery=delivery, now=timezone.now())
+        return Response(serialize_row(DeliveryOut, sent), status=202)
 
 
-def webhook_of(request: Request, webhook_id: uuid.UUID) -> Webhook:
+def find_requested_webhook(request: Request, webhook_id: uuid.UUID) -> Webhook:
     """Return the user's own webhook. Raises `NotFound`."""
-    return managing.webhook_for(user=person(request), webhook_id=webhook_id)
+    return managing.get_webhook(user=get_request_user(request), webhook_id=webhook_id)

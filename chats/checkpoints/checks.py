@@ -13,7 +13,7 @@ from django.utils.translation import gettext_noop
 from chats.checkpoints import keys, outside
 from contextpolicy import ledger
 from contextpolicy.audit import notes
-from contextpolicy.audit.tree import Frontier, leaf_hash
+from contextpolicy.audit.tree import Frontier, hash_leaf
 from contextpolicy.ledger import Break
 from contextpolicy.models import (
     AuditEvent,
@@ -28,26 +28,26 @@ KEPT = gettext_noop("checkpoints match the checkpoint file")
 SIGNED = gettext_noop("checkpoints have valid signatures and match the chains")
 
 
-def verify(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
+def verify_checkpoints(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
     """Yield entries without a matching chain row, and invalid checkpoints. Never writes."""
     # Read first: a checkpoint signed during the check reaches the database before the file.
-    kept = kept_outside() if scope is None else ""
-    yield from pinned(scope)
+    kept = read_checkpoint_file() if scope is None else ""
+    yield from compare_signed_entries(scope)
     if scope is None:
-        yield from of_file(kept, told=told)
+        yield from compare_checkpoint_file(kept, told=told)
         for origin in LedgerOrigin.objects.order_by("pk"):
-            yield from of_origin(origin, told=told)
+            yield from verify_origin(origin, told=told)
 
 
-def kept_outside() -> str | None:
+def read_checkpoint_file() -> str | None:
     """Return the note in the checkpoint file: "" without a file, None if it is unreadable."""
     try:
-        return outside.last()
+        return outside.load_checkpoint_note()
     except outside.FileUnreadable:
         return None
 
 
-def of_file(note: str | None, *, told: Counter[str]) -> Iterator[Break]:
+def compare_checkpoint_file(note: str | None, *, told: Counter[str]) -> Iterator[Break]:
     """Yield the differences between the ledger and the checkpoint in the data folder's file.
 
     The database cannot vouch for itself: an attacker who rewrites it also rewrites its keys.
@@ -55,7 +55,7 @@ def of_file(note: str | None, *, told: Counter[str]) -> Iterator[Break]:
     if note == "":
         return
     try:
-        found = list(against(note or ""))
+        found = list(compare_checkpoint(note or ""))
     except ValueError:
         yield Break(FILE, 0, gettext_noop("the checkpoint file contains no readable checkpoint"))
         return
@@ -63,7 +63,7 @@ def of_file(note: str | None, *, told: Counter[str]) -> Iterator[Break]:
     yield from found
 
 
-def pinned(scope: str | None) -> Iterator[Break]:
+def compare_signed_entries(scope: str | None) -> Iterator[Break]:
     """Yield the first row of each chain that differs from its signed entry."""
     leaves = LedgerLeaf.objects.exclude(scope="")
     if scope is not None:
@@ -80,17 +80,17 @@ def pinned(scope: str | None) -> Iterator[Break]:
             )
 
 
-def of_origin(origin: LedgerOrigin, *, told: Counter[str]) -> Iterator[Break]:
+def verify_origin(origin: LedgerOrigin, *, told: Counter[str]) -> Iterator[Break]:
     """Yield the checkpoints of an origin whose root or signature is invalid."""
     frontier = Frontier()
     heads = LedgerCheckpoint.objects.filter(origin=origin).order_by("size")
-    known = keys.known()
-    leaves = entries_of(origin)
+    known = keys.load_valid_keys()
+    leaves = iter_log_entries(origin)
     name = f"log {origin.name}"
     for head in heads:
         while frontier.size < head.size and (entry := next(leaves, None)) is not None:
-            frontier.append(leaf_hash(entry))
-        if reason := head_fault(head, frontier=frontier, known=known):
+            frontier.append(hash_leaf(entry))
+        if reason := describe_checkpoint_fault(head, frontier=frontier, known=known):
             yield Break(name, head.size, reason)
             return
         told[SIGNED] += 1
@@ -98,12 +98,14 @@ def of_origin(origin: LedgerOrigin, *, told: Counter[str]) -> Iterator[Break]:
         yield Break(name, frontier.size + 1, gettext_noop("no checkpoint covers this entry"))
 
 
-def head_fault(head: LedgerCheckpoint, *, frontier: Frontier, known: list[bytes]) -> str:
+def describe_checkpoint_fault(
+    head: LedgerCheckpoint, *, frontier: Frontier, known: list[bytes]
+) -> str:
     """Return the reason a checkpoint is invalid; empty if it is valid.
 
     An unknown key and a bad signature give different reasons.
     """
-    expected = notes.body_of(head.origin.name, frontier.size, frontier.root())
+    expected = notes.format_checkpoint_body(head.origin.name, frontier.size, frontier.root())
     if not head.note.startswith(f"{expected}\n"):
         return gettext_noop("the entries before it do not give the signed root")
     answers = [notes.is_signed(head.note, name=head.origin.name, public=key) for key in known]
@@ -112,27 +114,27 @@ def head_fault(head: LedgerCheckpoint, *, frontier: Frontier, known: list[bytes]
     return "" if True in answers else gettext_noop("it is signed by an unknown key")
 
 
-def entries_of(origin: LedgerOrigin) -> Iterator[bytes]:
+def iter_log_entries(origin: LedgerOrigin) -> Iterator[bytes]:
     """Yield the entries of a log in order, up to the first missing one."""
     rows: QuerySet[LedgerLeaf] = LedgerLeaf.objects.filter(origin=origin).order_by("place")
     for place, leaf in enumerate(rows.iterator(chunk_size=2000)):
         if leaf.place != place:
             return
         if leaf.scope:
-            yield notes.entry(leaf.scope, leaf.count, leaf.last_hash)
+            yield notes.encode_chain_entry(leaf.scope, leaf.count, leaf.last_hash)
         else:
-            yield notes.first_entry(origin.before)
+            yield notes.encode_first_entry(origin.before)
 
 
-def against(anchor: str) -> Iterator[Break]:
+def compare_checkpoint(anchor: str) -> Iterator[Break]:
     """Yield the differences between the ledger and a checkpoint stored elsewhere.
 
     Raises ValueError if the text is not a checkpoint.
     """
-    head = notes.read(anchor)
+    head = notes.parse_note_checkpoint(anchor)
     name = f"log {head.origin}"
     origin = LedgerOrigin.objects.filter(name=head.origin).first()
-    known = keys.known()
+    known = keys.load_valid_keys()
     answers = [notes.is_signed(anchor, name=head.origin, public=key) for key in known]
     if True not in answers:
         reason = gettext_noop("the checkpoint in the file is invalid: its key is unknown")
@@ -143,24 +145,24 @@ def against(anchor: str) -> Iterator[Break]:
         yield Break(name, head.size, gettext_noop("the ledger has no log of this origin"))
         return
     frontier = Frontier()
-    for entry in entries_of(origin):
+    for entry in iter_log_entries(origin):
         if frontier.size == head.size:
             break
-        frontier.append(leaf_hash(entry))
+        frontier.append(hash_leaf(entry))
     if (frontier.size, frontier.root()) != (head.size, head.root):
         yield Break(name, head.size, gettext_noop("the ledger does not match this checkpoint"))
 
 
 def verify_file(*, told: Counter[str]) -> Iterator[Break]:
     """Yield the differences between the ledger and the checkpoint file in the data folder."""
-    yield from of_file(kept_outside(), told=told)
+    yield from compare_checkpoint_file(read_checkpoint_file(), told=told)
 
 
-def name_of(note: str) -> str:
+def format_checkpoint_name(note: str) -> str:
     """Return the origin and size of a checkpoint. Raises ValueError if the text is not one."""
-    head = notes.read(note)
+    head = notes.parse_note_checkpoint(note)
     return f"{head.origin}, {head.size} entries"
 
 
-ledger.CHECKS.append(verify)
+ledger.CHECKS.append(verify_checkpoints)
 ledger.ANCHORS.append(verify_file)

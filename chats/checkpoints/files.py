@@ -7,7 +7,7 @@ from django.utils.translation import gettext_noop
 from chats.checkpoints import checks, keys, signing
 from chats.ground.refusals import Refusal
 from contextpolicy.audit import notes
-from contextpolicy.audit.tree import inclusion, leaf_hash
+from contextpolicy.audit.tree import compute_inclusion_path, hash_leaf
 from contextpolicy.models import LedgerKey, LedgerLeaf, LedgerOrigin
 
 
@@ -22,15 +22,15 @@ class NoProof(Refusal):
     )
 
 
-def log_lines(origin: LedgerOrigin) -> Iterator[str]:
+def list_log_lines(origin: LedgerOrigin) -> Iterator[str]:
     """Yield each entry of a log in base64, one per line."""
-    for entry in checks.entries_of(origin):
-        yield f"{notes.b64(entry)}\n"
+    for entry in checks.iter_log_entries(origin):
+        yield f"{notes.encode_base64(entry)}\n"
 
 
-def proof_of(scope: str) -> tuple[str, str]:
+def build_chain_proof(scope: str) -> tuple[str, str]:
     """Return the proof file of a chain and the entry it proves. Raises `NoProof`."""
-    head = signing.newest()
+    head = signing.find_newest_checkpoint()
     leaf = None
     if head is not None:
         leaves = LedgerLeaf.objects.filter(origin=head.origin, scope=scope, place__lt=head.size)
@@ -38,25 +38,25 @@ def proof_of(scope: str) -> tuple[str, str]:
     if head is None or leaf is None or not scope:
         raise NoProof
     hashes: list[bytes] = []
-    for entry in checks.entries_of(head.origin):
+    for entry in checks.iter_log_entries(head.origin):
         if len(hashes) == head.size:
             break
-        hashes.append(leaf_hash(entry))
-    found = inclusion(hashes, leaf.place)
-    entry = notes.entry(leaf.scope, leaf.count, leaf.last_hash)
-    return notes.proof(head.note, index=leaf.place, hashes=found), entry.decode()
+        hashes.append(hash_leaf(entry))
+    found = compute_inclusion_path(hashes, leaf.place)
+    entry = notes.encode_chain_entry(leaf.scope, leaf.count, leaf.last_hash)
+    return notes.format_inclusion_proof(head.note, index=leaf.place, hashes=found), entry.decode()
 
 
-def public_keys() -> list[tuple[LedgerKey, str, str]]:
+def list_public_keys() -> list[tuple[LedgerKey, str, str]]:
     """Return every signing key, newest first: row, verifier key, PEM."""
-    head = signing.newest()
+    head = signing.find_newest_checkpoint()
     if head is None:
         return []
     return [
         (
             key,
-            notes.verifier_key(head.origin.name, keys.public_of(key)),
-            notes.pem(keys.public_of(key)),
+            notes.format_verifier_key(head.origin.name, keys.decode_public_key(key)),
+            notes.format_pem_key(keys.decode_public_key(key)),
         )
         for key in LedgerKey.objects.order_by("-pk")
     ]

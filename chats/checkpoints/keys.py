@@ -28,13 +28,13 @@ class SigningKeyUnreadable(Refusal):
     )
 
 
-def current(*, now: datetime) -> LedgerKey:
+def ensure_signing_key(*, now: datetime) -> LedgerKey:
     """Return the active key, created at the first checkpoint. Runs in the signer's transaction."""
     found = LedgerKey.objects.filter(retired_at=None).order_by("-pk").first()
-    return found or make(now=now)
+    return found or create_signing_key(now=now)
 
 
-def make(*, now: datetime) -> LedgerKey:
+def create_signing_key(*, now: datetime) -> LedgerKey:
     """Create a key."""
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes_raw()
@@ -45,7 +45,7 @@ def make(*, now: datetime) -> LedgerKey:
     )
 
 
-def private_of(key: LedgerKey) -> Ed25519PrivateKey:
+def decrypt_private_key(key: LedgerKey) -> Ed25519PrivateKey:
     """Return the private key. Raises `SigningKeyUnreadable`."""
     try:
         text = secrets.decrypt(key.encrypted_private)
@@ -54,12 +54,12 @@ def private_of(key: LedgerKey) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(base64.b64decode(text))
 
 
-def public_of(key: LedgerKey) -> bytes:
+def decode_public_key(key: LedgerKey) -> bytes:
     """Return the public key."""
     return base64.b64decode(key.public)
 
 
-def known() -> list[bytes]:
+def load_valid_keys() -> list[bytes]:
     """Return the public key of every signing key, without damaged ones."""
     found = []
     for text in LedgerKey.objects.values_list("public", flat=True):
@@ -71,24 +71,24 @@ def known() -> list[bytes]:
     return found
 
 
-def retire(key: LedgerKey, *, now: datetime) -> None:
+def retire_signing_key(key: LedgerKey, *, now: datetime) -> None:
     """Destroy the private key. The public key stays, to verify older signatures."""
     key.encrypted_private, key.retired_at = "", now
     key.save(update_fields=["encrypted_private", "retired_at"])
 
 
-def encrypt_anew(*, actor: str, now: datetime) -> int:
+def reencrypt_signing_keys(*, actor: str, now: datetime) -> int:
     """Re-encrypt the private key with the newest encryption key; return the number of keys.
 
     Raises `SecretUnreadable`.
     """
     with transaction.atomic():
-        head = ledger.locked_head(ledger.INSTANCE)
+        head = ledger.lock_chain_head(ledger.INSTANCE)
         found = list(LedgerKey.objects.filter(retired_at=None))
         for key in found:
-            key.encrypted_private = secrets.rotate(key.encrypted_private)
+            key.encrypted_private = secrets.rotate_secret(key.encrypted_private)
             key.save(update_fields=["encrypted_private"])
             data = {"fingerprint": key.public, "encryption": "rotated"}
-            ledger.record("checkpoint.key_changed", actor=actor, now=now, data=data)
+            ledger.record_event("checkpoint.key_changed", actor=actor, now=now, data=data)
         del head
     return len(found)

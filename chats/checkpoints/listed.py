@@ -37,7 +37,9 @@ def add_missing() -> None:
             tail = file.read()
             # A line truncated by a crash is left in place; a new line starts after it.
             torn = b"\n" if tail and not tail.endswith(b"\n") else b""
-            lines = [line_of(row) for row in after(last_in(tail))]
+            lines = [
+                format_checkpoint_line(row) for row in list_later_checkpoints(parse_last_line(tail))
+            ]
             file.write(torn + b"".join(lines))
             file.flush()
             os.fsync(file.fileno())
@@ -45,20 +47,20 @@ def add_missing() -> None:
         logger.error("list of checkpoints: %s", type(error).__name__)  # noqa: TRY400  # said in full
 
 
-def is_behind(newest: LedgerCheckpoint | None) -> bool:
+def is_log_file_behind(newest: LedgerCheckpoint | None) -> bool:
     """Return True if the newest checkpoint is missing from the list."""
     if not settings.LEDGER_CHECKPOINT_LIST or newest is None:
         return False
     try:
         with Path(settings.LEDGER_CHECKPOINT_LIST).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
-            last = last_in(file.read())
+            last = parse_last_line(file.read())
     except OSError:
         return True
     return last is None or last["note"] != newest.note
 
 
-def last_in(tail: bytes) -> Mapping[str, str] | None:
+def parse_last_line(tail: bytes) -> Mapping[str, str] | None:
     """Return the last complete line of a list, or None."""
     for line in reversed(tail.splitlines()):
         try:
@@ -70,7 +72,7 @@ def last_in(tail: bytes) -> Mapping[str, str] | None:
     return None
 
 
-def after(last: Mapping[str, str] | None) -> QuerySet[LedgerCheckpoint]:
+def list_later_checkpoints(last: Mapping[str, str] | None) -> QuerySet[LedgerCheckpoint]:
     """Return the checkpoints after the last one in the list, in order."""
     rows = LedgerCheckpoint.objects.order_by("origin", "size")
     if last is None:
@@ -83,7 +85,7 @@ def after(last: Mapping[str, str] | None) -> QuerySet[LedgerCheckpoint]:
     return rows.filter(later)
 
 
-def line_of(row: LedgerCheckpoint) -> bytes:
+def format_checkpoint_line(row: LedgerCheckpoint) -> bytes:
     """Return a checkpoint as a line."""
     said = {"signed_at": row.signed_at.isoformat(), "note": row.note}
     return json.dumps(said).encode() + b"\n"

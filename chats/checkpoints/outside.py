@@ -20,24 +20,24 @@ class FileUnreadable(Refusal):
     )
 
 
-def path() -> Path:
+def get_checkpoint_path() -> Path:
     """Return the path of the file."""
     return Path(settings.LEDGER_CHECKPOINT_FILE)
 
 
-def last() -> str:
+def load_checkpoint_note() -> str:
     """Return the note in the file, or "" without a file. Raises `FileUnreadable`."""
     try:
-        return path().read_text(encoding="utf-8")
+        return get_checkpoint_path().read_text(encoding="utf-8")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeError):
         raise FileUnreadable from None
 
 
-def keep(note: str) -> None:
+def replace_checkpoint_note(note: str) -> None:
     """Replace the note atomically. Raises `FileUnreadable`."""
-    place = path()
+    place = get_checkpoint_path()
     fresh = place.with_name(f"{place.name}.new")
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,7 +53,9 @@ def keep(note: str) -> None:
 def set_aside(name: str) -> None:
     """Rename the file when its origin ends. Raises `FileUnreadable`."""
     try:
-        if path().exists():
-            path().replace(path().with_name(f"{path().name}.{name}"))
+        if get_checkpoint_path().exists():
+            get_checkpoint_path().replace(
+                get_checkpoint_path().with_name(f"{get_checkpoint_path().name}.{name}")
+            )
     except OSError:
         raise FileUnreadable from None

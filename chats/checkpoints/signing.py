@@ -21,7 +21,7 @@ from chats.checkpoints import keys, listed, outside
 from chats.ground.refusals import Refusal
 from contextpolicy import ledger
 from contextpolicy.audit import notes
-from contextpolicy.audit.tree import Frontier, leaf_hash
+from contextpolicy.audit.tree import Frontier, hash_leaf
 from contextpolicy.models import (
     AuditEvent,
     LedgerCheckpoint,
@@ -68,23 +68,29 @@ class Log:
 
     def add(self, entry: bytes) -> int:
         """Append an entry and return its index."""
-        self.frontier.append(leaf_hash(entry))
+        self.frontier.append(hash_leaf(entry))
         return self.frontier.size - 1
 
 
-def sign(*, actor: str, now: datetime, reason: str, new_key: bool = False) -> LedgerCheckpoint:
+def sign_checkpoint(
+    *, actor: str, now: datetime, reason: str, new_key: bool = False
+) -> LedgerCheckpoint:
     """Sign a checkpoint of all chains. With `new_key`, both the old and a new key sign it.
 
     Raises `LedgerIsOlder`, `SigningKeyUnreadable` and `FileUnreadable`; then nothing is signed.
     """
     with transaction.atomic():
-        ledger.locked_head(ledger.INSTANCE)
+        ledger.lock_chain_head(ledger.INSTANCE)
         require_last()
         log = open_log(now=now)
-        made = head_of(
-            log, actor=actor, now=now, reason=reason, signers=signers(new=new_key, now=now)
+        made = create_checkpoint(
+            log,
+            actor=actor,
+            now=now,
+            reason=reason,
+            signers=select_signing_keys(new=new_key, now=now),
         )
-    say(made)
+    log_checkpoint(made)
     return made
 
 
@@ -95,45 +101,51 @@ def open_origin(*, actor: str, now: datetime, reason: str) -> LedgerCheckpoint:
     replaced. Raises `NothingToOpen` and `FileUnreadable`.
     """
     with transaction.atomic():
-        ledger.locked_head(ledger.INSTANCE)
-        before = outside.last()
-        old = keys.current(now=now)
-        if fits(before) and is_readable(old):
+        ledger.lock_chain_head(ledger.INSTANCE)
+        before = outside.load_checkpoint_note()
+        old = keys.ensure_signing_key(now=now)
+        if is_note_known(before) and is_key_readable(old):
             raise NothingToOpen
-        if not is_readable(old):
-            keys.retire(old, now=now)
+        if not is_key_readable(old):
+            keys.retire_signing_key(old, now=now)
         number = LedgerOrigin.objects.count() + 1
         name = f"{settings.LEDGER_ORIGIN}/{max(number, 2)}"
-        while LedgerOrigin.objects.filter(name=name).exists() or name == origin_in(before):
+        while LedgerOrigin.objects.filter(name=name).exists() or name == parse_note_origin(before):
             number += 1
             name = f"{settings.LEDGER_ORIGIN}/{number}"
         origin = LedgerOrigin.objects.create(
             name=name, opened_at=now, before=before, reason=reason[:300]
         )
         log = Log(origin, Frontier())
-        LedgerLeaf.objects.create(origin=origin, place=log.add(notes.first_entry(before)))
-        data = {"origin": name, "before": origin_in(before), "reason": reason[:300]}
-        ledger.record("checkpoint.origin_opened", actor=actor, now=now, data=data)
+        LedgerLeaf.objects.create(origin=origin, place=log.add(notes.encode_first_entry(before)))
+        data = {"origin": name, "before": parse_note_origin(before), "reason": reason[:300]}
+        ledger.record_event("checkpoint.origin_opened", actor=actor, now=now, data=data)
         transaction.on_commit(lambda: outside.set_aside(str(origin.pk)))
-        made = head_of(
-            log, actor=actor, now=now, reason="origin", signers=signers(new=False, now=now)
+        made = create_checkpoint(
+            log,
+            actor=actor,
+            now=now,
+            reason="origin",
+            signers=select_signing_keys(new=False, now=now),
         )
-    say(made)
+    log_checkpoint(made)
     return made
 
 
-def head_of(
+def create_checkpoint(
     log: Log, *, actor: str, now: datetime, reason: str, signers: list[LedgerKey]
 ) -> LedgerCheckpoint:
     """Append an entry per grown chain, sign the head of the log, and store both."""
     data: dict[str, Any] = {"reason": reason, "origin": log.origin.name}
-    ledger.record("checkpoint.signed", actor=actor, now=now, data=data)
+    ledger.record_event("checkpoint.signed", actor=actor, now=now, data=data)
     newest = AuditEvent.objects.aggregate(found=Max("pk"))["found"] or 0
-    LedgerLeaf.objects.bulk_create(entries(log), batch_size=PAGE)
-    body = notes.body_of(log.origin.name, log.frontier.size, log.frontier.root())
-    note = notes.signed(body, name=log.origin.name, keys=[keys.private_of(key) for key in signers])
+    LedgerLeaf.objects.bulk_create(append_grown_chains(log), batch_size=PAGE)
+    body = notes.format_checkpoint_body(log.origin.name, log.frontier.size, log.frontier.root())
+    note = notes.sign_note(
+        body, name=log.origin.name, keys=[keys.decrypt_private_key(key) for key in signers]
+    )
     for key in signers[:-1]:
-        keys.retire(key, now=now)
+        keys.retire_signing_key(key, now=now)
     made = LedgerCheckpoint.objects.create(
         origin=log.origin,
         size=log.frontier.size,
@@ -143,18 +155,18 @@ def head_of(
         last_event=newest,
     )
     ledger.checkpointed.send(sender=LedgerCheckpoint, checkpoint=made)
-    transaction.on_commit(lambda: outside.keep(note))
+    transaction.on_commit(lambda: outside.replace_checkpoint_note(note))
     transaction.on_commit(listed.add_missing)
     return made
 
 
-def entries(log: Log) -> Iterator[LedgerLeaf]:
+def append_grown_chains(log: Log) -> Iterator[LedgerLeaf]:
     """Yield an entry for each chain that has grown since its last entry."""
     logged = LedgerLeaf.objects.filter(scope=OuterRef("scope"), origin=log.origin)
     newest = Subquery(logged.order_by("-count").values("count")[:1])
     grown = LedgerHead.objects.annotate(logged=Coalesce(newest, 0)).filter(count__gt=F("logged"))
     for head in grown.order_by("scope").iterator(chunk_size=PAGE):
-        entry = notes.entry(head.scope, head.count, head.last_hash)
+        entry = notes.encode_chain_entry(head.scope, head.count, head.last_hash)
         place = log.add(entry)
         yield LedgerLeaf(
             origin=log.origin,
@@ -170,12 +182,12 @@ def open_log(*, now: datetime) -> Log:
     origin = LedgerOrigin.objects.order_by("-pk").first()
     if origin is None:
         origin = LedgerOrigin.objects.create(name=settings.LEDGER_ORIGIN, opened_at=now)
-    last = newest(origin)
+    last = find_newest_checkpoint(origin)
     roots = [bytes.fromhex(root) for root in last.frontier] if last else []
     return Log(origin, Frontier(last.size if last else 0, roots))
 
 
-def newest(origin: LedgerOrigin | None = None) -> LedgerCheckpoint | None:
+def find_newest_checkpoint(origin: LedgerOrigin | None = None) -> LedgerCheckpoint | None:
     """Return the last checkpoint of an origin, or of all origins."""
     rows = LedgerCheckpoint.objects.select_related("origin")
     if origin is not None:
@@ -183,56 +195,56 @@ def newest(origin: LedgerOrigin | None = None) -> LedgerCheckpoint | None:
     return rows.order_by("-origin", "-size").first()
 
 
-def signers(*, new: bool, now: datetime) -> list[LedgerKey]:
+def select_signing_keys(*, new: bool, now: datetime) -> list[LedgerKey]:
     """Return the keys that sign. The last one stays active."""
-    old = keys.current(now=now)
+    old = keys.ensure_signing_key(now=now)
     if not new:
         return [old]
-    made = keys.make(now=now)
+    made = keys.create_signing_key(now=now)
     data = {"fingerprint": {"from": old.public, "to": made.public}}
-    ledger.record("checkpoint.key_changed", actor="system", now=now, data=data)
+    ledger.record_event("checkpoint.key_changed", actor="system", now=now, data=data)
     return [old, made]
 
 
 def require_last() -> None:
     """Raise `LedgerIsOlder` unless the database contains the checkpoint of the file."""
-    before = outside.last()
-    if not fits(before):
-        known = read(before)
+    before = outside.load_checkpoint_note()
+    if not is_note_known(before):
+        known = try_parse_checkpoint(before)
         raise LedgerIsOlder(
             size=known.size if known else 0,
             origin=known.origin if known else gettext_lazy("an unreadable file"),
         )
 
 
-def fits(before: str) -> bool:
+def is_note_known(before: str) -> bool:
     """Return True if the database contains the file's checkpoint, or there is no file."""
     return not before or LedgerCheckpoint.objects.filter(note=before).exists()
 
 
-def read(note: str) -> notes.Checkpoint | None:
+def try_parse_checkpoint(note: str) -> notes.Checkpoint | None:
     """Return the checkpoint in a text, or None."""
     try:
-        return notes.read(note)
+        return notes.parse_note_checkpoint(note)
     except ValueError:
         return None
 
 
-def origin_in(note: str) -> str:
+def parse_note_origin(note: str) -> str:
     """Return the origin of a note; empty if the note is invalid."""
-    found = read(note)
+    found = try_parse_checkpoint(note)
     return found.origin if found else ""
 
 
-def is_readable(key: LedgerKey) -> bool:
+def is_key_readable(key: LedgerKey) -> bool:
     """Return True if the key can sign."""
     try:
-        keys.private_of(key)
+        keys.decrypt_private_key(key)
     except keys.SigningKeyUnreadable:
         return False
     return True
 
 
-def say(made: LedgerCheckpoint) -> None:
+def log_checkpoint(made: LedgerCheckpoint) -> None:
     """Write the checkpoint to the process log, from which it can be collected."""
     logger.info("checkpoint %s", json.dumps({"note": made.note}))

@@ -23,9 +23,9 @@ MISSING = gettext_noop(
 )
 
 
-def is_due(*, now: datetime) -> bool:
+def is_timestamp_due(*, now: datetime) -> bool:
     """Return True if the newest checkpoint needs a timestamp now."""
-    newest = signing.newest() if settings.LEDGER_TSA_URL else None
+    newest = signing.find_newest_checkpoint() if settings.LEDGER_TSA_URL else None
     if newest is None:
         return False
     row = LedgerTimestamp.objects.filter(checkpoint=newest).first()
@@ -33,10 +33,10 @@ def is_due(*, now: datetime) -> bool:
 
 
 @transaction.atomic
-def claim(*, now: datetime) -> LedgerTimestamp | None:
+def claim_timestamp(*, now: datetime) -> LedgerTimestamp | None:
     """Claim the newest checkpoint for a timestamp request; None if none is due."""
-    newest = signing.newest()
-    if newest is None or not is_due(now=now):
+    newest = signing.find_newest_checkpoint()
+    if newest is None or not is_timestamp_due(now=now):
         return None
     row, is_new = LedgerTimestamp.objects.get_or_create(
         checkpoint=newest, defaults={"authority": settings.LEDGER_TSA_URL, "tried_at": now}
@@ -46,7 +46,9 @@ def claim(*, now: datetime) -> LedgerTimestamp | None:
     return row if claimed else None
 
 
-def keep(row: LedgerTimestamp, *, response: bytes, problem: str, now: datetime) -> None:
+def store_timestamp_response(
+    row: LedgerTimestamp, *, response: bytes, problem: str, now: datetime
+) -> None:
     """Store the response of the authority, or the reason there is none."""
     rows = LedgerTimestamp.objects.filter(pk=row.pk, response="")
     if problem:
@@ -56,23 +58,23 @@ def keep(row: LedgerTimestamp, *, response: bytes, problem: str, now: datetime) 
         rows.update(problem="", response=given, received_at=now)
 
 
-def last() -> LedgerTimestamp | None:
+def find_last_timestamp() -> LedgerTimestamp | None:
     """Return the last timestamp received."""
     rows = LedgerTimestamp.objects.exclude(response="").select_related("checkpoint__origin")
     return rows.order_by("-checkpoint__origin", "-checkpoint__size").first()
 
 
-def unanswered() -> QuerySet[LedgerTimestamp]:
+def list_unanswered_timestamps() -> QuerySet[LedgerTimestamp]:
     """Return the failed requests, oldest checkpoint first."""
     rows = LedgerTimestamp.objects.filter(response="").select_related("checkpoint")
     return rows.order_by("checkpoint__signed_at")
 
 
-def late(*, now: datetime) -> str:
+def describe_late_timestamps(*, now: datetime) -> str:
     """Return a warning if timestamps are overdue, otherwise an empty string."""
     row = LedgerTimestamp.objects.order_by("-tried_at").first() if settings.LEDGER_TSA_URL else None
-    first = unanswered().first()
-    came = last()
+    first = list_unanswered_timestamps().first()
+    came = find_last_timestamp()
     since = (came.received_at if came else None) or (first.checkpoint.signed_at if first else now)
     if row is None or row.response or now - since <= LATE:
         return ""

@@ -26,32 +26,35 @@ LATE_NIGHT, LATE_WEEK = timedelta(hours=36), timedelta(days=8)
 def enqueue_due(*, now: datetime) -> int:
     """Enqueue the due tasks (checkpoint, verification, timestamp); return their number."""
     wanted = []
-    if checkpoint_due(now=now) or verification_due(now=now):
+    if is_checkpoint_due(now=now) or select_due_verification(now=now):
         wanted.append(queue.KEEP_LEDGER)
-    if stamps.is_due(now=now):
+    if stamps.is_timestamp_due(now=now):
         wanted.append(queue.STAMP_LEDGER)
     for task in wanted:
         queue.enqueue(task)
     return len(wanted)
 
 
-def keep(*, now: datetime) -> None:
+def maintain_ledger(*, now: datetime) -> None:
     """Sign the checkpoint and request the verification that are due.
 
     A refusal is logged. Pages and `/readyz` report it until it is resolved.
     """
-    if checkpoint_due(now=now):
+    if is_checkpoint_due(now=now):
         try:
-            signing.sign(actor="system", now=now, reason="due")
+            signing.sign_checkpoint(actor="system", now=now, reason="due")
         except Refusal as refusal:
             logger.error("no checkpoint: %s", refusal.sentence)  # noqa: TRY400  # said in full
         except Exception as error:  # noqa: BLE001  # the verification is requested anyway
             databases.raise_if_passing(error)
             SkippedRow.note(job="checkpoints", row="signing", error=error, now=now)
-    if (wanted := verification_due(now=now)) is not None:
+    if (wanted := select_due_verification(now=now)) is not None:
         with transaction.atomic():
-            asked = verification.ask(
-                scope="", actor="system", now=now, since_leaf=None if wanted == "all" else since()
+            asked = verification.request_verification(
+                scope="",
+                actor="system",
+                now=now,
+                since_leaf=None if wanted == "all" else find_first_unverified(),
             )
             queue.enqueue(queue.VERIFY_LEDGER, verification_id=asked.pk)
 
@@ -61,85 +64,85 @@ def sign_at_end(*, now: datetime) -> bool:
 
     A refusal is logged and does not stop the shutdown.
     """
-    last = signing.newest()
+    last = signing.find_newest_checkpoint()
     newest = AuditEvent.objects.order_by("-pk").values_list("pk", flat=True).first()
     if newest is None or (last is not None and newest <= last.last_event):
         return False
     try:
-        signing.sign(actor="system", now=now, reason="shutdown")
+        signing.sign_checkpoint(actor="system", now=now, reason="shutdown")
     except Refusal as refusal:
         logger.error("no checkpoint: %s", refusal.sentence)  # noqa: TRY400  # said in full
         return False
     return True
 
 
-def checkpoint_due(*, now: datetime) -> bool:
+def is_checkpoint_due(*, now: datetime) -> bool:
     """Return True if an hour or 1,000 rows passed since the last checkpoint."""
-    last = signing.newest()
+    last = signing.find_newest_checkpoint()
     rows = AuditEvent.objects.order_by("-pk").values_list("pk", flat=True)
     if last is not None:
         newest = rows.first() or 0
         return now - last.signed_at >= EVERY or newest - last.last_event >= ROWS
-    began = first_event()
+    began = find_first_event_time()
     return began is not None and (now - began >= EVERY or len(rows[:ROWS]) >= ROWS)
 
 
-def verification_due(*, now: datetime) -> str | None:
+def select_due_verification(*, now: datetime) -> str | None:
     """Return the verification due now: `all` (weekly), `new` (nightly) or None."""
-    began = first_event()
+    began = find_first_event_time()
     if began is None or LedgerVerification.objects.filter(finished_at=None, scope="").exists():
         return None
-    whole = asked_at(whole=True) or began
+    whole = find_verification_time(whole=True) or began
     if now - whole >= WEEKLY:
         return "all"
-    since_last = now - max(whole, asked_at(whole=False) or began)
+    since_last = now - max(whole, find_verification_time(whole=False) or began)
     is_night = now.hour in NIGHT
     return "new" if since_last >= (NIGHTLY if is_night else LATE_NIGHT - EVERY) else None
 
 
-def asked_at(*, whole: bool) -> datetime | None:
+def find_verification_time(*, whole: bool) -> datetime | None:
     """Return the start time of the last completed verification."""
     rows = LedgerVerification.objects.filter(scope="", finished_at__isnull=False, error="")
     rows = rows.filter(since_leaf__isnull=whole)
     return rows.order_by("-asked_at").values_list("asked_at", flat=True).first()
 
 
-def since() -> int:
+def find_first_unverified() -> int:
     """Return the index of the first log entry that no verification has covered."""
     rows = LedgerVerification.objects.filter(scope="", finished_at__isnull=False, error="")
     last = rows.filter(broken=0).order_by("-asked_at").first()
     if last is None:
         return 0
-    newest = signing.newest()
+    newest = signing.find_newest_checkpoint()
     heads = LedgerCheckpoint.objects.filter(signed_at__lte=last.asked_at)
     heads = heads.filter(origin=newest.origin) if newest else heads
     return heads.order_by("-size").values_list("size", flat=True).first() or 0
 
 
-def first_event() -> datetime | None:
+def find_first_event_time() -> datetime | None:
     """Return the time of the first ledger row."""
     return AuditEvent.objects.order_by("pk").values_list("at", flat=True).first()
 
 
-def warnings(*, now: datetime) -> list[str]:
+def list_check_warnings(*, now: datetime) -> list[str]:
     """Return warnings about overdue or failed checks, in the reader's language."""
-    began = first_event()
+    began = find_first_event_time()
     if began is None:
         return []
     found = []
-    last = signing.newest()
+    last = signing.find_newest_checkpoint()
     if now - (last.signed_at if last else began) > LATE_CHECKPOINT:
         found.append(gettext("No ledger checkpoint has been signed for more than two hours."))
     try:
         signing.require_last()
     except Refusal as refusal:
         found.append(refusal.localized)
-    if listed.is_behind(last):
+    if listed.is_log_file_behind(last):
         found.append(gettext(listed.BEHIND))
-    if said := stamps.late(now=now):
+    if said := stamps.describe_late_timestamps(now=now):
         found.append(said)
-    whole = asked_at(whole=True) or began
-    newest_end = max(whole, asked_at(whole=False) or began)
+    whole = find_verification_time(whole=True) or began
+    newest_end = max(whole, find_verification_time(whole=False) or began)
     if now - newest_end > LATE_NIGHT or now - whole > LATE_WEEK:
         found.append(gettext("The scheduled verification of the ledger is overdue."))
     newest = LedgerVerification.objects.filter(finished_at__isnull=False, error="").order_by("-pk")
@@ -148,7 +151,7 @@ def warnings(*, now: datetime) -> list[str]:
     return found
 
 
-def last_note() -> str:
+def load_last_note() -> str:
     """Return the last checkpoint as a note; empty before the first."""
-    last = signing.newest()
+    last = signing.find_newest_checkpoint()
     return last.note if last else ""

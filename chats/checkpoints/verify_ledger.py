@@ -47,7 +47,7 @@ def recover_x(y: int, sign: int) -> int | None:
     return P - x if (x & 1) != sign else x
 
 
-def decoded(data: bytes) -> Point | None:
+def decode_point(data: bytes) -> Point | None:
     """Decode a curve point; None if it is invalid."""
     if len(data) != 32:
         return None
@@ -57,7 +57,7 @@ def decoded(data: bytes) -> Point | None:
     return None if x is None else (x, y, 1, x * y % P)
 
 
-def add(a: Point, b: Point) -> Point:
+def add_points(a: Point, b: Point) -> Point:
     """Add two points."""
     left = (a[1] - a[0]) * (b[1] - b[0]) % P
     right = (a[1] + a[0]) * (b[1] + b[0]) % P
@@ -66,13 +66,13 @@ def add(a: Point, b: Point) -> Point:
     return (e * f % P, g * h % P, f * g % P, e * h % P)
 
 
-def times(factor: int, point: Point) -> Point:
+def multiply_point(factor: int, point: Point) -> Point:
     """Multiply a point."""
     found: Point = (0, 1, 1, 0)
     while factor:
         if factor & 1:
-            found = add(found, point)
-        point = add(point, point)
+            found = add_points(found, point)
+        point = add_points(point, point)
         factor >>= 1
     return found
 
@@ -82,58 +82,58 @@ _X = recover_x(_Y, 0) or 0
 BASE: Point = (_X, _Y, 1, _X * _Y % P)
 
 
-def signature_holds(public: bytes, message: bytes, signature: bytes) -> bool:
+def is_signature_valid(public: bytes, message: bytes, signature: bytes) -> bool:
     """Return True if an Ed25519 signature is valid."""
-    key, commitment = decoded(public), decoded(signature[:32])
+    key, commitment = decode_point(public), decode_point(signature[:32])
     factor = int.from_bytes(signature[32:], "little")
     if key is None or commitment is None or len(signature) != 64 or factor >= L:
         return False
     digest = hashlib.sha512(signature[:32] + public + message).digest()
-    left = times(factor, BASE)
-    right = add(commitment, times(int.from_bytes(digest, "little") % L, key))
+    left = multiply_point(factor, BASE)
+    right = add_points(commitment, multiply_point(int.from_bytes(digest, "little") % L, key))
     same_x = (left[0] * right[2] - right[0] * left[2]) % P == 0
     return same_x and (left[1] * right[2] - right[1] * left[2]) % P == 0
 
 
-def leaf_hash(entry: bytes) -> bytes:
+def hash_leaf(entry: bytes) -> bytes:
     """Hash an entry of the log (RFC 6962)."""
     return hashlib.sha256(b"\x00" + entry).digest()
 
 
-def node_hash(left: bytes, right: bytes) -> bytes:
+def hash_node(left: bytes, right: bytes) -> bytes:
     """Hash two subtrees."""
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
-def root_of(leaves: list[bytes]) -> bytes:
+def compute_root(leaves: list[bytes]) -> bytes:
     """Compute the Merkle root of a list of leaves."""
     roots: list[bytes] = []
     for place, leaf in enumerate(leaves):
         roots.append(leaf)
         while place % 2:
             right = roots.pop()
-            roots.append(node_hash(roots.pop(), right))
+            roots.append(hash_node(roots.pop(), right))
             place //= 2  # the number of trees of this height
     if not roots:
         return hashlib.sha256(b"").digest()
     found = roots.pop()
     while roots:
-        found = node_hash(roots.pop(), found)
+        found = hash_node(roots.pop(), found)
     return found
 
 
-def root_by_proof(entry: bytes, index: int, size: int, hashes: list[bytes]) -> bytes | None:
+def compute_proof_root(entry: bytes, index: int, size: int, hashes: list[bytes]) -> bytes | None:
     """Compute the root that a proof leads to; None if the proof has the wrong length."""
-    found, last = leaf_hash(entry), size - 1
+    found, last = hash_leaf(entry), size - 1
     for other in hashes:
         if last == 0:
             return None
         if index % 2 or index == last:
-            found = node_hash(other, found)
+            found = hash_node(other, found)
             while index % 2 == 0 and index:
                 index, last = index // 2, last // 2
         else:
-            found = node_hash(found, other)
+            found = hash_node(found, other)
         index, last = index // 2, last // 2
     return found if last == 0 else None
 
@@ -142,19 +142,19 @@ class Unreadable(Exception):
     """A file cannot be parsed. The message names the file and the reason."""
 
 
-def base64_of(text: str) -> bytes:
+def decode_strict_base64(text: str) -> bytes:
     """Decode strict base64. Raises ValueError."""
     return base64.b64decode(text.encode("ascii"), validate=True)
 
 
-def number_of(text: str) -> int:
+def parse_unsigned_number(text: str) -> int:
     """Parse an unsigned decimal number. Raises ValueError."""
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ValueError("it is not a number")
     return int(text)
 
 
-def printable(text: str) -> str:
+def format_printable(text: str) -> str:
     """Return a text safe to print: at most 100 characters, no control characters."""
     shown = "".join(each if each.isprintable() else "?" for each in text[:100])
     return shown if len(text) <= 100 else f"{shown}…"
@@ -166,7 +166,7 @@ class Key:
     def __init__(self, text: str) -> None:
         # The encoded key may contain a plus sign; the name cannot.
         self.name, self.id, encoded = text.strip().split("+", 2)
-        whole = base64_of(encoded)
+        whole = decode_strict_base64(encoded)
         self.public = whole[1:]
         expected = hashlib.sha256(f"{self.name}\n".encode() + b"\x01" + self.public).hexdigest()[:8]
         if self.id != expected:
@@ -183,8 +183,8 @@ class Checkpoint:
         lines = self.body.split("\n")
         if not gap or len(lines) != 3:
             raise ValueError("a checkpoint has three lines, an empty one, and signatures")
-        self.origin, self.size = lines[0], number_of(lines[1])
-        self.root = base64_of(lines[2])
+        self.origin, self.size = lines[0], parse_unsigned_number(lines[1])
+        self.root = decode_strict_base64(lines[2])
         self.lines = [line.split(" ") for line in rest.split("\n") if line.startswith("— ")]
 
     def fault(self, key: Key) -> str:
@@ -192,13 +192,13 @@ class Checkpoint:
         for line in self.lines:
             try:
                 _, name, text = line
-                blob = base64_of(text)
+                blob = decode_strict_base64(text)
             except ValueError:
                 # Skip signatures of other kinds.
                 continue
             if name == key.name and blob[:4].hex() == key.id:
                 body = f"{self.body}\n".encode()
-                is_sound = signature_holds(key.public, body, blob[4:])
+                is_sound = is_signature_valid(key.public, body, blob[4:])
                 return "" if is_sound else "its signature is invalid"
         return "it is not signed by the given key"
 
@@ -207,14 +207,14 @@ class Entry:
     """A log entry: its kind and, for a chain, its name, row count and last hash."""
 
     def __init__(self, line: str) -> None:
-        self.bytes = base64_of(line)
+        self.bytes = decode_strict_base64(line)
         kind, *rest = self.bytes.decode("utf-8").rstrip("\n").split("\n")
         self.is_chain = kind == "chain"
         self.is_known = self.is_chain or kind == "after"
         self.scope, self.count, self.last = "", 0, ""
         if self.is_chain:
             self.scope, count, self.last = rest
-            self.count = number_of(count)
+            self.count = parse_unsigned_number(count)
 
 
 class Verifier:
@@ -246,13 +246,13 @@ class Verifier:
                     self.faults.append("lines follow the last line of the export")
                     break
                 continue
-            row = parsed(line, number)
+            row = parse_export_line(line, number)
             if "export" in row and "scope" not in row:
                 foot = row
                 continue
             digest.update(line)
             rows += 1
-            scope, seq = place_of(row, number)
+            scope, seq = parse_row_place(row, number)
             if seq != self.ends.get(scope, 0) + 1:
                 self.gaps.setdefault(scope, self.ends.get(scope, 0) + 1)
             text = previous.get(scope, GENESIS).encode() + line.rstrip(b"\n")
@@ -276,7 +276,7 @@ class Verifier:
             raise Unreadable("the last line of the export has an unknown format")
         self.search = search
         if note:
-            self.newest = checkpoint_in(note, "the checkpoint of the export")
+            self.newest = parse_checkpoint(note, "the checkpoint of the export")
             self.signature(self.newest, "the checkpoint of the export")
 
     def judge_gaps(self) -> None:
@@ -284,23 +284,25 @@ class Verifier:
         for scope, first in self.gaps.items():
             if self.search and self.only() is None:
                 self.unproven.append(
-                    f"{printable(scope)}: the export is a search result without some rows, so the "
-                    "chain cannot be followed. Export whole chains"
+                    f"{format_printable(scope)}: the export is a search result without some rows,"
+                    " so the chain cannot be followed. Export whole chains"
                 )
             else:
-                self.faults.append(f"{printable(scope)}: row {first} is missing")
+                self.faults.append(f"{format_printable(scope)}: row {first} is missing")
         only = self.only()
         if only is not None:
             others = [scope for scope in self.ends if scope != only]
             if others:
                 self.faults.append(
-                    f"the export claims to contain {printable(only)} alone but has rows of "
+                    f"the export claims to contain {format_printable(only)} alone but has rows of "
                     f"{len(others)} other chains"
                 )
-            self.said.append(f"the export contains {printable(only)} alone, not the whole ledger")
+            self.said.append(
+                f"the export contains {format_printable(only)} alone, not the whole ledger"
+            )
         elif self.search:
             self.said.append(
-                f"the export contains results of the search “{printable(self.search)}”"
+                f"the export contains results of the search “{format_printable(self.search)}”"
             )
 
     def only(self) -> str | None:
@@ -313,12 +315,12 @@ class Verifier:
             self.faults.append(f"{name}: {fault}")
         else:
             self.anchors.append((name, head))
-            origin = printable(head.origin)
+            origin = format_printable(head.origin)
             self.said.append(f"{name}: signed by the key, {head.size} entries of {origin}")
 
     def log(self, entries: list[Entry]) -> None:
         """Compare the log with the signed checkpoints, and the chains with the log."""
-        leaves, signed, differs = [leaf_hash(entry.bytes) for entry in entries], 0, False
+        leaves, signed, differs = [hash_leaf(entry.bytes) for entry in entries], 0, False
         for name, head in self.anchors:
             if self.newest is not None and head.origin != self.newest.origin:
                 self.unproven.append(f"{name} has another origin than the export and its log")
@@ -327,7 +329,7 @@ class Verifier:
                     f"the log has {len(leaves)} entries but {name} counts {head.size}: download a "
                     "newer log"
                 )
-            elif root_of(leaves[: head.size]) != head.root:
+            elif compute_root(leaves[: head.size]) != head.root:
                 differs = True
                 self.faults.append(f"the log does not match {name} of {head.size} entries")
             else:
@@ -364,13 +366,13 @@ class Verifier:
         scope, end = entry.scope, self.ends[entry.scope]
         if entry.count > end and not is_own:
             self.unproven.append(
-                f"{printable(scope)}: the log has {entry.count} rows, the export only {end}. The "
-                "export is older or was cut"
+                f"{format_printable(scope)}: the log has {entry.count} rows, the export only {end}."
+                " The export is older or was cut"
             )
         elif self.hashes.get((scope, entry.count)) != entry.last:
             kind = "signed" if is_signed else "in the log"
             self.faults.append(
-                f"{printable(scope)}: row {entry.count} differs from the one that was {kind}"
+                f"{format_printable(scope)}: row {entry.count} differs from the one that was {kind}"
             )
         elif is_signed:
             self.proven[scope] = max(self.proven.get(scope, 0), entry.count)
@@ -388,16 +390,21 @@ class Verifier:
             )
         else:
             for scope in scopes:
-                self.faults.append(f"{printable(scope)}: the chain is missing from the export")
+                self.faults.append(
+                    f"{format_printable(scope)}: the chain is missing from the export"
+                )
 
     def proof(self, text: str) -> None:
         """Check the proof of one chain: the export must contain its last signed row."""
         top, _, note = text.partition("\n\n")
-        head = checkpoint_in(note, "the checkpoint of the proof")
+        head = parse_checkpoint(note, "the checkpoint of the proof")
         try:
             form, *lines = [each for each in top.split("\n") if not each.startswith("extra ")]
             word, _, index_text = lines[0].partition(" ")
-            index, hashes = number_of(index_text), [base64_of(line) for line in lines[1:]]
+            index, hashes = (
+                parse_unsigned_number(index_text),
+                [decode_strict_base64(line) for line in lines[1:]],
+            )
         except (ValueError, IndexError):
             raise Unreadable("the proof has an unknown format") from None
         if form != PROOF_FORM or word != "index":
@@ -406,9 +413,9 @@ class Verifier:
         self.signature(head, "the checkpoint of the proof")
         for (scope, seq), last in self.hashes.items():
             entry = f"chain\n{scope}\n{seq}\n{last}\n".encode("utf-8", "surrogatepass")
-            if root_by_proof(entry, index, head.size, hashes) == head.root:
+            if compute_proof_root(entry, index, head.size, hashes) == head.root:
                 self.said.append(
-                    f"{printable(scope)}: the proof confirms rows 1 to {seq} as signed"
+                    f"{format_printable(scope)}: the proof confirms rows 1 to {seq} as signed"
                 )
                 if len(self.anchors) > known and scope not in self.gaps:
                     self.proven[scope] = max(self.proven.get(scope, 0), seq)
@@ -419,7 +426,7 @@ class Verifier:
         """Report the chains and rows without proof."""
         bare = sorted(set(self.ends) - set(self.proven))
         for scope in bare[:MOST_NAMED]:
-            self.unproven.append(f"{printable(scope)}: not compared with anything signed")
+            self.unproven.append(f"{format_printable(scope)}: not compared with anything signed")
         if len(bare) > MOST_NAMED:
             self.unproven.append(f"{len(bare) - MOST_NAMED} more chains: not compared either")
         if not self.proven:
@@ -447,7 +454,7 @@ PROOF_FORM = "c2sp.org/tlog-proof@v1"
 MOST_NAMED = 20
 
 
-def parsed(line: bytes, number: int) -> dict[str, Any]:
+def parse_export_line(line: bytes, number: int) -> dict[str, Any]:
     """Parse a line of the export. Raises `Unreadable`."""
     try:
         row = json.loads(line)
@@ -458,7 +465,7 @@ def parsed(line: bytes, number: int) -> dict[str, Any]:
     return row
 
 
-def place_of(row: dict[str, Any], number: int) -> tuple[str, int]:
+def parse_row_place(row: dict[str, Any], number: int) -> tuple[str, int]:
     """Return the chain and the number of a row. Raises `Unreadable`."""
     scope, seq = row.get("scope"), row.get("seq")
     if not isinstance(scope, str) or not isinstance(seq, int) or isinstance(seq, bool):
@@ -466,7 +473,7 @@ def place_of(row: dict[str, Any], number: int) -> tuple[str, int]:
     return scope, seq
 
 
-def checkpoint_in(note: str, name: str) -> Checkpoint:
+def parse_checkpoint(note: str, name: str) -> Checkpoint:
     """Parse a checkpoint. Raises `Unreadable`."""
     try:
         return Checkpoint(note)
@@ -474,7 +481,7 @@ def checkpoint_in(note: str, name: str) -> Checkpoint:
         raise Unreadable(f"{name} cannot be read: {error}") from None
 
 
-def text_of(path: Path, name: str) -> str:
+def read_text_file(path: Path, name: str) -> str:
     """Read a file. Raises `Unreadable`."""
     try:
         return path.read_text("utf-8")
@@ -483,13 +490,13 @@ def text_of(path: Path, name: str) -> str:
         raise Unreadable(f"{name} cannot be read: {reason}") from None
 
 
-def key_in(given: str) -> Key:
+def parse_verifier_key(given: str) -> Key:
     """Parse the verifier key, given as text or as a file. Raises `Unreadable`."""
     try:
         is_file = Path(given).is_file()
     except (OSError, ValueError):
         is_file = False
-    text = text_of(Path(given), "the key") if is_file else given
+    text = read_text_file(Path(given), "the key") if is_file else given
     try:
         return Key(text)
     except ValueError as error:
@@ -497,10 +504,10 @@ def key_in(given: str) -> Key:
         raise Unreadable(f"the key is not a verifier key: {reason}") from None
 
 
-def entries_in(path: Path) -> list[Entry]:
+def read_log_entries(path: Path) -> list[Entry]:
     """Read the log. Raises `Unreadable`."""
     found = []
-    for number, line in enumerate(text_of(path, "the log").splitlines(), start=1):
+    for number, line in enumerate(read_text_file(path, "the log").splitlines(), start=1):
         try:
             found.append(Entry(line))
         except ValueError:
@@ -508,9 +515,9 @@ def entries_in(path: Path) -> list[Entry]:
     return found
 
 
-def verified(given: argparse.Namespace) -> Verifier:
+def verify_files(given: argparse.Namespace) -> Verifier:
     """Compare all given files. Raises `Unreadable`."""
-    verifier = Verifier(key_in(given.key))
+    verifier = Verifier(parse_verifier_key(given.key))
     try:
         with given.export.open("rb") as lines:
             verifier.export(lines)
@@ -518,14 +525,14 @@ def verified(given: argparse.Namespace) -> Verifier:
         raise Unreadable(f"the export cannot be read: {error.strerror}") from None
     if given.checkpoint:
         name = "the saved checkpoint"
-        kept = checkpoint_in(text_of(given.checkpoint, name), name)
+        kept = parse_checkpoint(read_text_file(given.checkpoint, name), name)
         verifier.signature(kept, name)
         if not given.log:
             verifier.unproven.append(f"{name} is compared with the log: add --log")
     if given.log:
-        verifier.log(entries_in(given.log))
+        verifier.log(read_log_entries(given.log))
     if given.proof:
-        verifier.proof(text_of(given.proof, "the proof"))
+        verifier.proof(read_text_file(given.proof, "the proof"))
     verifier.conclude()
     return verifier
 
@@ -539,7 +546,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.add_argument(name, type=Path)
     given = parser.parse_args(arguments)
     try:
-        verifier = verified(given)
+        verifier = verify_files(given)
     except Unreadable as error:
         lines, sentence, code = [], f"Verification is not possible: {error}.", 2
     else:

@@ -12,11 +12,11 @@ from contextpolicy.engine.messages import Message, Summary, WireMessage
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.prompts import (
     SUMMARY_V1,
-    merge_request,
-    summary_request,
-    transcript_tokens,
+    build_merge_request,
+    build_summary_request,
+    count_transcript_tokens,
 )
-from contextpolicy.engine.segments import Segment, text_ref
+from contextpolicy.engine.segments import Segment, compute_text_ref
 from contextpolicy.engine.tokens import TokenCounter
 
 
@@ -91,12 +91,12 @@ class SummarySources:
         """
         found = []
         if self.previous and call.is_last:
-            found.append(of_text(self.previous.text, counter=counter))
+            found.append(build_text_segment(self.previous.text, counter=counter))
         if call.texts:
             texts = (record.texts[place] for place in call.texts)
-            return [*found, *(of_text(text, counter=counter) for text in texts)]
+            return [*found, *(build_text_segment(text, counter=counter) for text in texts)]
         for message in self.read_by(call):
-            tokens = transcript_tokens(
+            tokens = count_transcript_tokens(
                 message, values=self.values, counter=counter, version=record.version
             )
             piece = Segment("history", message.id, message.seq, "user", tokens, call.max_chars)
@@ -107,7 +107,7 @@ class SummarySources:
         """Compose the request of a call."""
         previous = self.previous if call.is_last else None
         if call.texts:
-            return merge_request(
+            return build_merge_request(
                 partial=[record.texts[place] for place in call.texts],
                 previous=previous,
                 values=self.values,
@@ -115,7 +115,7 @@ class SummarySources:
                 version=record.version,
                 cited=self.cited,
             )
-        return summary_request(
+        return build_summary_request(
             messages=self.read_by(call),
             previous=previous,
             values=self.values,
@@ -127,6 +127,6 @@ class SummarySources:
         )
 
 
-def of_text(text: str, *, counter: TokenCounter) -> Segment:
+def build_text_segment(text: str, *, counter: TokenCounter) -> Segment:
     """Return a question's segment for a summary or a partial summary."""
-    return Segment("summary", "", 0, "user", counter.count(text), text_ref=text_ref(text))
+    return Segment("summary", "", 0, "user", counter.count(text), text_ref=compute_text_ref(text))

@@ -19,13 +19,13 @@ from chats.models.turns import UNFINISHED
 from chats.prompt import model_choice
 from chats.prompt.composition import Move
 from chats.record import history
-from chats.record.locking import chat_to_write_in
+from chats.record.locking import lock_chat_for_writing
 from contextpolicy.engine.assembly import WindowNeeded
 
 logger = logging.getLogger(__name__)
 
 
-def cap_of(chat: Chat) -> int:
+def get_message_cap(chat: Chat) -> int:
     """Return the message cap of the chat's team; 0 without a cap."""
     if chat.team_id is None:
         return 0
@@ -33,17 +33,17 @@ def cap_of(chat: Chat) -> int:
     return caps.first() or 0
 
 
-def is_over(branch: Branch, *, cap: int) -> bool:
+def is_over_message_cap(branch: Branch, *, cap: int) -> bool:
     """Return True if more messages than the cap follow the covered ones.
 
     Always False while automatic compaction is paused on the branch.
     """
     if not cap or branch.compaction_paused or branch.last_seq <= cap:
         return False
-    return branch.last_seq - (archive.archived(branch) or 0) > cap
+    return branch.last_seq - (archive.get_archived_seq(branch) or 0) > cap
 
 
-def keep(*, chat_id: uuid.UUID, now: datetime) -> Compaction | None:
+def apply_message_cap(*, chat_id: uuid.UUID, now: datetime) -> Compaction | None:
     """Leave the oldest messages out of prompts if the chat exceeds its team's cap.
 
     Returns the window. Returns None if nothing was to do or a reply is being written; the end of
@@ -53,47 +53,49 @@ def keep(*, chat_id: uuid.UUID, now: datetime) -> Compaction | None:
     chat = rows.filter(pk=chat_id, deleted_at=None).first()
     if chat is None or chat.active_branch is None:
         return None
-    branch, cap = chat.active_branch, cap_of(chat)
-    if not is_over(branch, cap=cap):
+    branch, cap = chat.active_branch, get_message_cap(chat)
+    if not is_over_message_cap(branch, cap=cap):
         return None
-    to_seq = last_to_leave(branch, cap=cap)
+    to_seq = find_cutoff_seq(branch, cap=cap)
     if to_seq is None:
         return None
     try:
-        effective = model_choice.effective_policy(chat=chat, model=chat.model)
+        effective = model_choice.resolve_effective_policy(chat=chat, model=chat.model)
     except model_choice.PolicyRefused as refusal:
         logger.warning("chat %s stays over its cap: %s", chat_id, refusal.code)
         return None
     # Agents have separate windows, so a prompt size before and after does not exist.
     needed = WindowNeeded(to_seq, tokens_before=0, tokens_after=0, reason=window.CAP)
-    return leave(branch, move=Move(needed, effective), now=now)
+    return move_window_if_idle(branch, move=Move(needed, effective), now=now)
 
 
-def last_to_leave(branch: Branch, *, cap: int) -> int | None:
+def find_cutoff_seq(branch: Branch, *, cap: int) -> int | None:
     """Return the last seq to leave out so that about three quarters of the cap stay.
 
     Never splits a turn. None: one turn alone exceeds that size.
     """
     wanted = branch.last_seq - cap * 3 // 4
-    turn_id = history.on_path(branch, after=wanted - 1, before=wanted + 1).get().turn_id
+    turn_id = (
+        history.select_path_messages(branch, after=wanted - 1, before=wanted + 1).get().turn_id
+    )
     if turn_id is None:
         return wanted
-    path = history.on_path(branch, after=0, before=branch.last_seq + 1)
+    path = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
     turn = path.filter(turn=turn_id).aggregate(first=Min("seq"), last=Max("seq"))
     first, last = turn["first"], turn["last"]
     if last < branch.last_seq:
         return int(last)
-    return int(first) - 1 if first - 1 > (archive.archived(branch) or 0) else None
+    return int(first) - 1 if first - 1 > (archive.get_archived_seq(branch) or 0) else None
 
 
 @transaction.atomic
-def leave(branch: Branch, *, move: Move, now: datetime) -> Compaction | None:
+def move_window_if_idle(branch: Branch, *, move: Move, now: datetime) -> Compaction | None:
     """Move the window of a chat's active branch, unless a reply has started there."""
     try:
-        chat = chat_to_write_in(branch.chat_id)
+        chat = lock_chat_for_writing(branch.chat_id)
     except NotFound:
         return None
     is_busy = Turn.objects.filter(branch=branch.pk, status__in=UNFINISHED).exists()
     if is_busy or chat.active_branch_id != branch.pk:
         return None
-    return window.move(branch_id=branch.pk, move=move, now=now)
+    return window.move_window(branch_id=branch.pk, move=move, now=now)

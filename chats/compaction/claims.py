@@ -16,15 +16,20 @@ from django.db import transaction
 from django.db.models import F
 
 from chats.compaction import pauses, places
-from chats.compaction.coverage import IN_THE_MAKING, close, overtake_making, summary_of
+from chats.compaction.coverage import (
+    IN_THE_MAKING,
+    close_attempt,
+    get_active_summary,
+    retire_pending_summary,
+)
 from chats.compaction.plan import (
     AttemptSpec,
     ClaimDraft,
     CompactionRequest,
-    active_branch,
-    draft_for,
+    draft_compaction,
+    find_active_branch,
     is_worth_it,
-    seen_of,
+    snapshot_branch_state,
 )
 from chats.ground import leases, queue
 from chats.ground.computing import alone
@@ -67,7 +72,7 @@ class Claimed:
     zone: str = ""
 
 
-def claim(
+def claim_compaction(
     *,
     chat_id: uuid.UUID,
     counter: TokenCounter,
@@ -86,17 +91,17 @@ def claim(
     """
     for _ in range(LOOKS):
         with alone:
-            draft = draft_for(chat_id, attempt=attempt, counter=counter, now=now)
+            draft = draft_compaction(chat_id, attempt=attempt, counter=counter, now=now)
         if draft is None:
             return None
         with alone, transaction.atomic():
             places.lock_owner(chat_id)
-            branch = locked_branch(chat_id)
+            branch = lock_active_branch(chat_id)
             if branch is None:
                 return None
             now = clock() if clock else now
             release_dead(branch=branch, now=now)
-            if draft.seen != seen_of(branch):
+            if draft.seen != snapshot_branch_state(branch):
                 continue
             return claim_draft(branch, draft=draft, now=now)
     logger.info("chat %s kept changing during planning; retrying at the next turn", chat_id)
@@ -112,12 +117,12 @@ def claim_draft(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed 
         record_outcome(branch, outcome=found)
         places.put_off(branch, now=now)
     else:
-        places.settle(branch)
-        refused(branch, reason=found, attempt=draft.attempt, now=now)
+        places.clear_summary_due(branch)
+        record_skipped_compaction(branch, reason=found, attempt=draft.attempt, now=now)
     return None
 
 
-def locked_branch(chat_id: uuid.UUID) -> Branch | None:
+def lock_active_branch(chat_id: uuid.UUID) -> Branch | None:
     """Return the chat's active branch, locked, with its active compaction loaded.
 
     It is locked first and read afterwards. PostgreSQL returns rows that are joined to a locked row
@@ -127,7 +132,7 @@ def locked_branch(chat_id: uuid.UUID) -> Branch | None:
     branch_id = active.values_list("pk", flat=True).first()
     if branch_id is None or locking.find_branch(branch_id) is None:
         return None
-    found = active_branch(chat_id)
+    found = find_active_branch(chat_id)
     # The chat may have switched branches before the lock was acquired.
     return found if found is not None and found.pk == branch_id else None
 
@@ -137,11 +142,13 @@ def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claime
     choice, plan, asked = draft.choice, draft.plan, draft.attempt.asked
     if choice is None:
         return draft.reason
-    if reason := in_the_way(branch, asked=asked, now=now):
+    if reason := find_blocking_reason(branch, asked=asked, now=now):
         return reason
     if plan is None:
         return draft.reason
-    if not asked and not pauses.may_go_on(branch, choice=choice, plan=plan, now=now):
+    if not asked and not pauses.can_compact_automatically(
+        branch, choice=choice, plan=plan, now=now
+    ):
         return "paused"
     if not asked and not is_worth_it(branch, choice=choice, plan=plan):
         return "not_grown"
@@ -161,7 +168,7 @@ def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claime
     )
 
 
-def in_the_way(branch: Branch, *, asked: CompactionRequest | None, now: datetime) -> str:
+def find_blocking_reason(branch: Branch, *, asked: CompactionRequest | None, now: datetime) -> str:
     """Return the reason why another summary of this branch blocks a new one; empty if none does.
 
     A summary blocks while it is being written or is prepared. A prepared one is replaced if a
@@ -174,18 +181,20 @@ def in_the_way(branch: Branch, *, asked: CompactionRequest | None, now: datetime
         return "in_the_making"
     if asked.is_plain:
         return "waits_for_approval"
-    overtake_making(branch, reason="asked_again", now=now, actor=asked.by)
+    retire_pending_summary(branch, reason="asked_again", now=now, actor=asked.by)
     return ""
 
 
-def refused(branch: Branch, *, reason: str, attempt: AttemptSpec, now: datetime) -> None:
+def record_skipped_compaction(
+    branch: Branch, *, reason: str, attempt: AttemptSpec, now: datetime
+) -> None:
     """Store the reason why nothing is summarised; a person's request gets a separate event."""
     record_outcome(branch, outcome=reason)
     asked = attempt.asked
     if asked is None or reason == "in_the_making":
         return
-    Branch.objects.filter(pk=branch.pk).update(**met(asked, reason=reason))
-    ledger.record(
+    Branch.objects.filter(pk=branch.pk).update(**build_request_outcome(asked, reason=reason))
+    ledger.record_event(
         "compaction.skipped",
         actor=asked.by,
         now=now,
@@ -194,7 +203,9 @@ def refused(branch: Branch, *, reason: str, attempt: AttemptSpec, now: datetime)
     )
 
 
-def met(asked: CompactionRequest, *, reason: str = "", compaction: str = "") -> dict[str, Any]:
+def build_request_outcome(
+    asked: CompactionRequest, *, reason: str = "", compaction: str = ""
+) -> dict[str, Any]:
     """Return the branch columns of a request that led to a compaction or to none."""
     outcome = {"reason": reason, "compaction": compaction, "after": asked.after}
     return {"asked": {}, "asked_at": None, "request_outcome": outcome}
@@ -229,13 +240,13 @@ def store_claim(
     rerun = uuid.UUID(asked.compaction) if asked and asked.compaction else None
     trigger = "rerun" if rerun else plan.trigger
     record_outcome(branch, outcome="started")
-    places.settle(branch)
+    places.clear_summary_due(branch)
     row = Compaction.objects.create(
         branch=branch,
         kind=Compaction.Kind.SUMMARY,
         status=Compaction.Status.PREPARING,
         previous_id=uuid.UUID(plan.previous.id) if plan.previous else None,
-        displaced=summary_of(branch.active_compaction),
+        displaced=get_active_summary(branch.active_compaction),
         revises_id=rerun,
         from_seq=plan.from_seq,
         to_seq=plan.to_seq,
@@ -255,12 +266,14 @@ def store_claim(
         worker=settings.WORKER_NAME,
         lease_token=token,
         # Renewed by `running.keep_leases`.
-        lease_until=leases.until(),
+        lease_until=leases.compute_lease_end(),
         created_at=now,
     )
     if asked:
-        Branch.objects.filter(pk=branch.pk).update(**met(asked, compaction=str(row.pk)))
-    ledger.record(
+        Branch.objects.filter(pk=branch.pk).update(
+            **build_request_outcome(asked, compaction=str(row.pk))
+        )
+    ledger.record_event(
         "compaction.started",
         actor=row.asked_by,
         now=now,
@@ -290,10 +303,10 @@ def store_claim(
 def release_dead(*, branch: Branch, now: datetime) -> None:
     """Close the claim of a dead worker: record it and free the branch."""
     claims = branch.compactions.select_for_update(no_key=True)
-    dead = claims.filter(leases.ended(), status=Compaction.Status.PREPARING).first()
+    dead = claims.filter(leases.match_expired_leases(), status=Compaction.Status.PREPARING).first()
     if dead is None:
         return
-    close(row=dead, status=Compaction.Status.FAILED, reason="worker_lost", now=now)
+    close_attempt(row=dead, status=Compaction.Status.FAILED, reason="worker_lost", now=now)
 
 
 def sweep_dead(*, now: datetime) -> int:
@@ -301,7 +314,7 @@ def sweep_dead(*, now: datetime) -> int:
 
     Returns the number of closed claims.
     """
-    dead = Compaction.objects.filter(leases.ended())
+    dead = Compaction.objects.filter(leases.match_expired_leases())
     branches: Sequence[uuid.UUID] = list(dead.values_list("branch", flat=True)[:1000])
     for branch_id in branches:
         with transaction.atomic():
@@ -313,7 +326,7 @@ def sweep_dead(*, now: datetime) -> int:
     return len(branches)
 
 
-def expire(*, worker: str) -> int:
+def expire_worker_claims(*, worker: str) -> int:
     """Expire the claims of workers that have ended, whose names begin with `worker`."""
     claims = Compaction.objects.filter(lease_until__isnull=False, worker__startswith=worker)
-    return claims.update(lease_until=leases.just_ended())
+    return claims.update(lease_until=leases.compute_expired_end())

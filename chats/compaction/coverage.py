@@ -13,7 +13,7 @@ from typing import Any, cast
 from django.db.models import Q
 
 from chats.ground import queue
-from chats.ground.seals import commitment
+from chats.ground.seals import compute_commitment
 from chats.memory import archive
 from chats.models import Branch, Chat, Compaction, Message
 from chats.record import history
@@ -29,51 +29,51 @@ WORKER = "worker"
 HANDED_BACK = "handed_back"
 
 
-def branches_of(chat: Chat) -> list[Branch]:
+def load_locked_branches(chat: Chat) -> list[Branch]:
     """Return the branches of a locked chat with their active compactions loaded."""
     rows = Branch.objects.filter(chat=chat).select_related("active_compaction__base", "chat")
     return list(rows.order_by("pk"))
 
 
-def active_branch(chat: Chat) -> Branch:
+def load_locked_active_branch(chat: Chat) -> Branch:
     """Return the active branch of a locked chat with its active compaction loaded."""
     rows = Branch.objects.select_related("active_compaction__base", "chat__owner", "chat__model")
     return rows.get(chat=chat, pk=cast(uuid.UUID, chat.active_branch_id))
 
 
-def summary_of(active: Compaction | None) -> Compaction | None:
+def get_active_summary(active: Compaction | None) -> Compaction | None:
     """Return the active summary: the active row, or the base of an active window."""
     if active is not None and active.kind == Compaction.Kind.WINDOW:
         return active.base
     return active
 
 
-def chain(active: Compaction | None) -> Iterator[Compaction]:
+def walk_summary_chain(active: Compaction | None) -> Iterator[Compaction]:
     """Yield the active summary, the one it replaced, and so on, newest first."""
-    row = summary_of(active)
+    row = get_active_summary(active)
     while row is not None:
         yield row
-        row = summary_of(row.displaced)
+        row = get_active_summary(row.displaced)
 
 
-def covers(row: Compaction, seq: int) -> bool:
+def is_seq_covered(row: Compaction, seq: int) -> bool:
     """Return True if the summary covers the message with this seq."""
     return row.from_seq <= seq <= row.to_seq and seq not in row.exceptions
 
 
-def contains(branch: Branch, message: Message) -> bool:
+def is_message_on_path(branch: Branch, message: Message) -> bool:
     """Return True if the message is on the branch's path."""
     return message.seq is not None and any(
         part.branch_id == message.branch_id and part.after < message.seq <= part.to
-        for part in history.segments(branch)
+        for part in history.list_path_segments(branch)
     )
 
 
-def is_visible(row: Compaction, branch: Branch) -> bool:
+def is_range_on_path(row: Compaction, branch: Branch) -> bool:
     """Return True if every message in the row's range is on the branch's path."""
     return any(
         part.branch_id == row.branch_id and row.to_seq <= part.to
-        for part in history.segments(branch)
+        for part in history.list_path_segments(branch)
     )
 
 
@@ -82,25 +82,25 @@ def is_true(row: Compaction, branch: Branch) -> bool:
 
     All of them must be on the path, and none may be withdrawn.
     """
-    if row.erased_at or not row.text or not is_visible(row, branch):
+    if row.erased_at or not row.text or not is_range_on_path(row, branch):
         return False
-    rows = history.on_path(branch, after=row.from_seq - 1, before=row.to_seq + 1)
+    rows = history.select_path_messages(branch, after=row.from_seq - 1, before=row.to_seq + 1)
     withdrawn = rows.filter(Q(excluded=True) | Q(erased_at__isnull=False))
     return all(seq in row.exceptions for seq in withdrawn.values_list("seq", flat=True))
 
 
-def swap(branch: Branch, *, to: Compaction | None) -> None:
+def activate_compaction(branch: Branch, *, to: Compaction | None) -> None:
     """Activate a row (None: the originals) on a locked branch, and increment its revision."""
     before = branch.active_compaction
     branch.active_compaction = to
     branch.context_revision += 1
     branch.save(update_fields=["active_compaction", "context_revision"])
-    settle(before, to)
-    archive.catch_up(branch)
+    update_compaction_statuses(before, to)
+    archive.request_indexing(branch)
     queue.enqueue(queue.WARM_UP, branch_id=branch.pk, cause="swap")
 
 
-def settle(*rows: Compaction | None) -> None:
+def update_compaction_statuses(*rows: Compaction | None) -> None:
     """Update the status of rows that were activated or replaced on some branch."""
     named = {pk for row in rows if row for pk in (row.pk, row.base_id)}
     touched = [pk for pk in named if pk]
@@ -117,7 +117,7 @@ def settle(*rows: Compaction | None) -> None:
     usable.exclude(pk__in=in_force).update(status=Compaction.Status.REPLACED)
 
 
-def close(
+def close_attempt(
     *,
     row: Compaction,
     status: str,
@@ -140,7 +140,7 @@ def close(
     )
     # Reload: a call may have been recorded since the row was read.
     stored = Compaction.objects.only("calls", "bodies", "salt").get(pk=row.pk)
-    ledger.record(
+    ledger.record_event(
         f"compaction.{status}",
         actor=actor,
         now=now,
@@ -149,12 +149,14 @@ def close(
             "compaction": str(row.pk),
             "reason": reason[:500],
             "calls": stored.calls,
-            **sealed_bodies(stored),
+            **build_body_commitments(stored),
         },
     )
 
 
-def overtake(rows: Iterable[Compaction], *, reason: str, now: datetime, actor: str) -> list[str]:
+def retire_summaries(
+    rows: Iterable[Compaction], *, reason: str, now: datetime, actor: str
+) -> list[str]:
     """Retire summaries permanently; a worker that still writes one loses its claim.
 
     Returns their ids. One that its worker ended in the meantime keeps that status.
@@ -166,28 +168,30 @@ def overtake(rows: Iterable[Compaction], *, reason: str, now: datetime, actor: s
     alive = set(living.order_by("pk").values_list("pk", flat=True))
     taken = [row for row in found if row.pk in alive]
     for row in taken:
-        close(row=row, status=Compaction.Status.OVERTAKEN, reason=reason, now=now, actor=actor)
+        close_attempt(
+            row=row, status=Compaction.Status.OVERTAKEN, reason=reason, now=now, actor=actor
+        )
     return [str(row.pk) for row in taken]
 
 
-def overtake_making(branch: Branch, *, reason: str, now: datetime, actor: str) -> None:
+def retire_pending_summary(branch: Branch, *, reason: str, now: datetime, actor: str) -> None:
     """End the summary in progress or prepared on a branch, because its context changed."""
     making = branch.compactions.select_related("branch").filter(status__in=IN_THE_MAKING)
-    overtake(making, reason=reason, now=now, actor=actor)
+    retire_summaries(making, reason=reason, now=now, actor=actor)
 
 
-def made_of(message: Message, *, branches: Sequence[Branch]) -> list[Compaction]:
+def list_covering_summaries(message: Message, *, branches: Sequence[Branch]) -> list[Compaction]:
     """Return every summary, in any status, that covers the message, newest first."""
     seq = message.seq or 0
-    ids = [branch.pk for branch in branches if contains(branch, message)]
+    ids = [branch.pk for branch in branches if is_message_on_path(branch, message)]
     rows = Compaction.objects.filter(
         branch__in=ids, kind=Compaction.Kind.SUMMARY, from_seq__lte=seq, to_seq__gte=seq
     )
     found = rows.select_related("branch").order_by("-created_at", "-attempt")
-    return [row for row in found if covers(row, seq)]
+    return [row for row in found if is_seq_covered(row, seq)]
 
 
-def withdraw(
+def retire_covering_summaries(
     message: Message, *, chat: Chat, reason: str, now: datetime, actor: str
 ) -> tuple[list[str], list[Branch]]:
     """Retire every summary that covers the message, on all branches of a locked chat.
@@ -196,16 +200,27 @@ def withdraw(
     originals are sent. The window leaves out messages that do not fit, and a new summary is
     requested. Returns the ids of the summaries and the branches whose context changed.
     """
-    branches, seq = branches_of(chat), message.seq or 0
-    gone = [row for row in made_of(message, branches=branches) if row.status in ALIVE]
+    branches, seq = load_locked_branches(chat), message.seq or 0
+    gone = [
+        row for row in list_covering_summaries(message, branches=branches) if row.status in ALIVE
+    ]
     changed = []
     for branch in branches:
-        in_force = summary_of(branch.active_compaction)
-        if in_force is None or not covers(in_force, seq) or not contains(branch, message):
+        in_force = get_active_summary(branch.active_compaction)
+        if (
+            in_force is None
+            or not is_seq_covered(in_force, seq)
+            or not is_message_on_path(branch, message)
+        ):
             continue
-        swap(branch, to=next((row for row in chain(in_force) if not covers(row, seq)), None))
+        activate_compaction(
+            branch,
+            to=next(
+                (row for row in walk_summary_chain(in_force) if not is_seq_covered(row, seq)), None
+            ),
+        )
         changed.append(branch)
-    ids = overtake(gone, reason=reason, now=now, actor=actor)
+    ids = retire_summaries(gone, reason=reason, now=now, actor=actor)
     if any(branch.pk == chat.active_branch_id for branch in changed):
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
     return ids, changed
@@ -216,19 +231,19 @@ def forget_request(branch: Branch) -> None:
     Branch.objects.filter(pk=branch.pk).update(request_outcome=None)
 
 
-def sealed_bodies(row: Compaction) -> dict[str, list[str]]:
+def build_body_commitments(row: Compaction) -> dict[str, list[str]]:
     """Return the body commitments of a summary's calls, for the ledger."""
     if not row.bodies or not row.salt:
         return {}
-    return {"bodies": [commitment(body, salt=row.salt) for body in row.bodies]}
+    return {"bodies": [compute_commitment(body, salt=row.salt) for body in row.bodies]}
 
 
-def record(
+def record_compaction_event(
     event: str, *, row: Compaction, now: datetime, actor: str = WORKER, **more: object
 ) -> None:
     """Record an event of a compaction in the ledger: ranges and numbers, never its text."""
     row.refresh_from_db()
-    ledger.record(
+    ledger.record_event(
         event,
         actor=actor,
         now=now,
@@ -243,7 +258,7 @@ def record(
             "tokens_after": row.tokens_after,
             "text_commitment": row.text_commitment,
             "calls": row.calls,
-            **sealed_bodies(row),
+            **build_body_commitments(row),
             "model": row.model_name,
             "policy": row.effective_policy_id,
             "trigger": row.trigger,

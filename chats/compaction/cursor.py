@@ -5,7 +5,7 @@ from datetime import datetime
 
 from django.db.models import Q
 
-from chats.compaction.coverage import summary_of
+from chats.compaction.coverage import get_active_summary
 from chats.models import Branch, Compaction
 from chats.record import history
 
@@ -25,11 +25,11 @@ class Cursor:
     version: int
 
 
-def cursor_of(branch: Branch) -> Cursor:
+def get_summary_cursor(branch: Branch) -> Cursor:
     """Return the cursor of a branch from its active compaction."""
-    summary = summary_of(branch.active_compaction)
+    summary = get_active_summary(branch.active_compaction)
     visible = Q()
-    for part in history.segments(branch):
+    for part in history.list_path_segments(branch):
         visible |= Q(branch=part.branch_id, to_seq__lte=part.to)
     took_effect = Compaction.objects.filter(
         visible, kind=Compaction.Kind.SUMMARY, published_at__isnull=False

@@ -140,101 +140,101 @@ FAULTS = {
 OTHER_FAULT = gettext_noop("Its server returned an error.")
 
 
-def overview() -> Overview:
+def build_embedding_overview() -> Overview:
     """Return the state of semantic search for operators, in the reader's language."""
     spaces = [
         SpaceView(
             space,
-            vectors.progress(space),
+            vectors.measure_space_progress(space),
             gettext(FAULTS.get(space.fault, OTHER_FAULT)) if space.fault else "",
         )
-        for space in vectors.living()
+        for space in vectors.list_active_spaces()
     ]
-    return Overview(list(choosable()), spaces, nearest.is_installed())
+    return Overview(list(list_enabled_embedding_models()), spaces, nearest.is_numpy_installed())
 
 
-def choosable() -> QuerySet[ModelSpec]:
+def list_enabled_embedding_models() -> QuerySet[ModelSpec]:
     """Return the embedding models."""
     # Anthropic's API has no embeddings.
     accounts = ProviderAccount.objects.filter(enabled=True, kind="openai").values("slug")
     return ModelSpec.objects.filter(embeds=True, provider__in=accounts)
 
 
-def choose(slug: str, *, anew: bool, actor: str, now: datetime) -> None:
+def choose_embedding_model(slug: str, *, anew: bool, actor: str, now: datetime) -> None:
     """Choose the embedding model; an empty `slug` disables embedding.
 
     Raises `NotFound`, `NotInstalled` and `ModelUnavailable`.
     """
     if not slug:
-        vectors.choose(None, base_url="", actor=actor, now=now)
+        vectors.choose_vector_space(None, base_url="", actor=actor, now=now)
         return
-    model = choosable().filter(slug=slug).first()
+    model = list_enabled_embedding_models().filter(slug=slug).first()
     if model is None:
         raise NotFound
-    if not nearest.is_installed():
+    if not nearest.is_numpy_installed():
         raise NotInstalled
-    account = model_choice.account_for(model, to_embed=True)
-    vectors.choose(model, base_url=account.base_url, actor=actor, now=now, anew=anew)
+    account = model_choice.get_model_account(model, to_embed=True)
+    vectors.choose_vector_space(model, base_url=account.base_url, actor=actor, now=now, anew=anew)
 
 
-def embedder_of(space: VectorSpace) -> Embedder:
+def get_space_embedder(space: VectorSpace) -> Embedder:
     """Return the embedding client of a space. Raises `Unreachable`."""
-    if not nearest.is_installed():
+    if not nearest.is_numpy_installed():
         raise Unreachable(NOT_INSTALLED)
     if space.model is None:
         raise Unreachable("model_unavailable")
     try:
-        account = model_choice.account_for(space.model, to_embed=True)
+        account = model_choice.get_model_account(space.model, to_embed=True)
     except Refusal as refusal:
         raise Unreachable(refusal.code) from refusal
-    return embedders.embedder_for(account, model=space.model.name)
+    return embedders.build_embedder(account, model=space.model.name)
 
 
-def go_on(*, now: datetime) -> None:
+def continue_embedding_pass(*, now: datetime) -> None:
     """Delete unused vectors, and continue the due pass for some seconds."""
     give_up = time.monotonic() + TASK_SECONDS
-    while vectors.delete_retired():
+    while vectors.delete_retired_vectors():
         if time.monotonic() > give_up:
             queue.enqueue(queue.EMBED, countdown=1.0)
             return
-    for space in vectors.living():
-        if claimed(space) and walk(space, now=now, give_up=give_up):
+    for space in vectors.list_active_spaces():
+        if claim_space(space) and process_embedding_pages(space, now=now, give_up=give_up):
             queue.enqueue(queue.EMBED)
 
 
-def claimed(space: VectorSpace) -> bool:
+def claim_space(space: VectorSpace) -> bool:
     """Claim a space whose pass is due; False if another worker has it."""
-    free = Q(lease_until=None) | leases.ended()
+    free = Q(lease_until=None) | leases.match_expired_leases()
     token = secrets.token_urlsafe(32)
     rows = VectorSpace.objects.filter(free, pk=space.pk, due_at__lte=Now())
     rows = rows.exclude(state=VectorSpace.State.RETIRED)
-    if not rows.update(lease_token=token, lease_until=leases.from_now(LEASE)):
+    if not rows.update(lease_token=token, lease_until=leases.add_to_now(LEASE)):
         return False
     space.refresh_from_db()
     return True
 
 
-def walk(space: VectorSpace, *, now: datetime, give_up: float) -> bool:
+def process_embedding_pages(space: VectorSpace, *, now: datetime, give_up: float) -> bool:
     """Process a part of a pass; return True if more can be done at once."""
     mine = VectorSpace.objects.filter(pk=space.pk, lease_token=space.lease_token)
     released = {"lease_token": "", "lease_until": None}
     try:
-        embedder = embedder_of(space)
+        embedder = get_space_embedder(space)
         while time.monotonic() < give_up:
             texts = SearchText.objects.filter(pk__gt=space.cursor, message__isnull=False)
             keys = list(texts.order_by("pk").values_list("pk", flat=True)[:PAGE])
             if not keys:
                 mine.update(**released)
-                vectors.complete(space, now=now)
+                vectors.activate_space(space, now=now)
                 return False
             some = texts.filter(pk__lte=keys[-1])
             take_back(space, some)
             embed_texts(space, some, embedder=embedder)
             space.cursor = keys[-1]
-            if not mine.update(cursor=space.cursor, lease_until=leases.from_now(LEASE), fault=""):
+            if not mine.update(cursor=space.cursor, lease_until=leases.add_to_now(LEASE), fault=""):
                 return False
     except Unreachable as error:
-        mine.update(fault=error.code, fault_at=now, due_at=leases.from_now(AGAIN), **released)
+        mine.update(fault=error.code, fault_at=now, due_at=leases.add_to_now(AGAIN), **released)
         return False
     mine.update(**released)
     return True
@@ -246,22 +246,22 @@ def embed_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
     between = Q(pk__in=[])
     for place in places:
         between |= Q(pk__gte=place << SEQ_BITS, pk__lt=(place + 1) << SEQ_BITS)
-    for space in vectors.living():
+    for space in vectors.list_active_spaces():
         try:
             texts = SearchText.objects.filter(between, message__isnull=False)
             # Only the newest: the pass embeds the rest of a long chat.
             newest = list(texts.order_by("-pk").values_list("pk", flat=True)[:PAGE])
-            embed_texts(space, texts.filter(pk__in=newest), embedder=embedder_of(space))
+            embed_texts(space, texts.filter(pk__in=newest), embedder=get_space_embedder(space))
         except Unreachable as error:
-            missed(space, code=error.code, now=now)
+            reschedule_pass(space, code=error.code, now=now)
 
 
-def missed(space: VectorSpace, *, code: str, now: datetime) -> None:
+def reschedule_pass(space: VectorSpace, *, code: str, now: datetime) -> None:
     """Schedule a pass from the beginning, because a text has no vector yet."""
     rows = VectorSpace.objects.filter(pk=space.pk)
     rows.update(fault=code, fault_at=now)
     used = rows.filter(state=VectorSpace.State.SERVING, lease_until=None)
-    used.update(cursor=0, due_at=leases.from_now(AGAIN))
+    used.update(cursor=0, due_at=leases.add_to_now(AGAIN))
 
 
 def embed_texts(space: VectorSpace, texts: QuerySet[SearchText], *, embedder: Embedder) -> None:
@@ -269,15 +269,15 @@ def embed_texts(space: VectorSpace, texts: QuerySet[SearchText], *, embedder: Em
     provider = space.model.provider if space.model else ""
     allowed: dict[uuid.UUID, bool] = {}
     wanted: dict[int, list[str]] = {}
-    for text in vectors.without_vectors(space, texts):
+    for text in vectors.list_unembedded_texts(space, texts):
         if text.message is None:
             continue
         chat = text.message.branch.chat
         if chat.pk not in allowed:
-            allowed[chat.pk] = may_embed(chat, provider=provider)
+            allowed[chat.pk] = can_embed_chat(chat, provider=provider)
         if allowed[chat.pk]:
-            wanted[text.pk] = vectors.passages(text.message.text)
-    prefix = vectors.prefixes(space.model.name)[1] if space.model else ""
+            wanted[text.pk] = vectors.split_into_chunks(text.message.text)
+    prefix = vectors.get_embedding_prefixes(space.model.name)[1] if space.model else ""
     waiting: dict[int, list[str]] = {}
     for key, parts in wanted.items():
         waiting[key] = parts
@@ -296,8 +296,8 @@ def take_back(space: VectorSpace, texts: QuerySet[SearchText]) -> None:
     provider = space.model.provider if space.model else ""
     embedded = TextVector.objects.filter(space=space, text__in=texts.values("pk"))
     for chat in Chat.objects.filter(pk__in=embedded.values("message__branch__chat")):
-        if permission(chat, provider=provider) is False:
-            vectors.withdraw(space, texts.filter(message__branch__chat=chat))
+        if get_embedding_permission(chat, provider=provider) is False:
+            vectors.delete_space_vectors(space, texts.filter(message__branch__chat=chat))
 
 
 def embed_some(
@@ -310,7 +310,7 @@ def embed_some(
     made: dict[int, Sequence[bytes] | None] = {}
     whole = [part for parts in texts.values() for part in parts]
     try:
-        found = iter(asyncio.run(call(embedder, whole, prefix=prefix)) if whole else ())
+        found = iter(asyncio.run(embed_chunks(embedder, whole, prefix=prefix)) if whole else ())
         made = {key: [next(found) for _ in parts] for key, parts in texts.items()}
     except ProviderError as error:
         if error.code not in OF_A_TEXT:
@@ -318,26 +318,31 @@ def embed_some(
         if error.code == "provider_protocol":
             # Either one text fails, or the server has no embeddings API at all.
             check_takes_any(embedder)
-        made = {key: one_by_one(parts, embedder, prefix=prefix) for key, parts in texts.items()}
+        made = {
+            key: embed_chunks_separately(parts, embedder, prefix=prefix)
+            for key, parts in texts.items()
+        }
         if None in made.values():
             check_takes_any(embedder)
     try:
-        vectors.store(space, made)
+        vectors.store_vectors(space, made)
     except vectors.OtherDimensions:
         raise Unreachable(WRONG) from None
 
 
-async def call(embedder: Embedder, texts: Sequence[str], *, prefix: str) -> list[bytes]:
+async def embed_chunks(embedder: Embedder, texts: Sequence[str], *, prefix: str) -> list[bytes]:
     """Return the packed vectors of chunks. Raises ProviderError."""
     found: list[bytes] = []
     for start in range(0, len(texts), BATCH):
         some = [prefix + text for text in texts[start : start + BATCH]]
-        made = await embedder.vectors(some, timeouts=within(CALL_SECONDS))
-        found += [nearest.packed(vector) for vector in made]
+        made = await embedder.vectors(some, timeouts=build_call_timeouts(CALL_SECONDS))
+        found += [nearest.pack_vector(vector) for vector in made]
     return found
 
 
-def one_by_one(parts: Sequence[str], embedder: Embedder, *, prefix: str) -> Sequence[bytes] | None:
+def embed_chunks_separately(
+    parts: Sequence[str], embedder: Embedder, *, prefix: str
+) -> Sequence[bytes] | None:
     """Embed the chunks of one text separately, and halve chunks that are too long.
 
     Returns None if the model embeds none of them. Raises `Unreachable`.
@@ -347,9 +352,9 @@ def one_by_one(parts: Sequence[str], embedder: Embedder, *, prefix: str) -> Sequ
     while waiting:
         part = waiting.pop(0)
         try:
-            found += asyncio.run(call(embedder, [part], prefix=prefix))
+            found += asyncio.run(embed_chunks(embedder, [part], prefix=prefix))
         except ProviderError as error:
-            halves = vectors.halves(part)
+            halves = vectors.split_in_half(part)
             if error.code not in OF_A_TEXT or (not halves and error.code == "provider_timeout"):
                 raise Unreachable(error.code) from error
             waiting = [*halves, *waiting]
@@ -359,63 +364,65 @@ def one_by_one(parts: Sequence[str], embedder: Embedder, *, prefix: str) -> Sequ
 def check_takes_any(embedder: Embedder) -> None:
     """Raise `Unreachable` if a model rejects even a short word, so the text is not the cause."""
     try:
-        asyncio.run(call(embedder, [PROBE], prefix=""))
+        asyncio.run(embed_chunks(embedder, [PROBE], prefix=""))
     except ProviderError as error:
         raise Unreachable(error.code) from error
 
 
-def within(seconds: float) -> Timeouts:
+def build_call_timeouts(seconds: float) -> Timeouts:
     """Return the timeouts of a call."""
     return replace(Timeouts(**settings.PROVIDER_TIMEOUTS), total=seconds)
 
 
-def may_embed(chat: Chat, *, provider: str) -> bool:
+def can_embed_chat(chat: Chat, *, provider: str) -> bool:
     """Return True if a model of the provider may receive the text of a chat."""
-    return chat.deleted_at is None and permission(chat, provider=provider) is True
+    return chat.deleted_at is None and get_embedding_permission(chat, provider=provider) is True
 
 
-def permission(chat: Chat, *, provider: str) -> bool | None:
+def get_embedding_permission(chat: Chat, *, provider: str) -> bool | None:
     """Return whether a provider may receive a chat's text; None if no policy currently applies."""
     if chat.temporary or chat.without_memory:
         return False
     if chat.folder_id and Folder.objects.filter(pk=chat.folder_id, without_memory=True).exists():
         return False
     try:
-        choice = model_choice.choose(chat=chat)
+        choice = model_choice.choose_chat_model(chat=chat)
     except Refusal:
         return None
-    is_open = rights.closed_archive(choice) is None
-    return is_open and allows(choice.values.memory_providers, provider=provider)
+    is_open = rights.get_archive_refusal(choice) is None
+    return is_open and is_provider_allowed(choice.values.memory_providers, provider=provider)
 
 
-def allows(names: Sequence[str] | None, *, provider: str) -> bool:
+def is_provider_allowed(names: Sequence[str] | None, *, provider: str) -> bool:
     """Return True if a policy's list of providers includes this one."""
     return names is None or provider in names
 
 
-def asking() -> QuestionEmbedder | None:
+def get_question_embedder() -> QuestionEmbedder | None:
     """Return the client that embeds questions; None if semantic search is off.
 
     Raises `Unreachable`.
     """
-    space = vectors.serving()
+    space = vectors.get_serving_space()
     if space is None:
         return None
-    embedder = embedder_of(space)
+    embedder = get_space_embedder(space)
     name, provider = (space.model.name, space.model.provider) if space.model else ("", "")
     return QuestionEmbedder(
-        space.pk, space.dimensions or 0, embedder, vectors.prefixes(name)[0], provider
+        space.pk, space.dimensions or 0, embedder, vectors.get_embedding_prefixes(name)[0], provider
     )
 
 
-async def as_vector(text: str, *, by: QuestionEmbedder, seconds: float) -> QuestionVector:
+async def embed_question_text(text: str, *, by: QuestionEmbedder, seconds: float) -> QuestionVector:
     """Return the vector of a question within `seconds`, or the reason why there is none."""
     if BREAKER.is_open():
         return QuestionVector(note="breaker")
-    part = (vectors.passages(text) or [""])[-1]
+    part = (vectors.split_into_chunks(text) or [""])[-1]
     try:
         async with asyncio.timeout(seconds):
-            (vector,) = await by.embedder.vectors([by.prefix + part], timeouts=within(seconds))
+            (vector,) = await by.embedder.vectors(
+                [by.prefix + part], timeouts=build_call_timeouts(seconds)
+            )
     except TimeoutError:
         BREAKER.missed()
         return QuestionVector(note="late")
@@ -430,7 +437,7 @@ async def as_vector(text: str, *, by: QuestionEmbedder, seconds: float) -> Quest
 
 def enqueue_due() -> int:
     """Enqueue the task of a due pass, or of a space that is to be deleted."""
-    free = Q(lease_until=None) | leases.ended()
+    free = Q(lease_until=None) | leases.match_expired_leases()
     due = VectorSpace.objects.filter(free, due_at__lte=Now())
     retired = VectorSpace.objects.filter(state=VectorSpace.State.RETIRED)
     if not due.exists() and not retired.exists():

@@ -37,7 +37,7 @@ def index_chats(*, chat_ids: Sequence[uuid.UUID]) -> None:
     waiting = Branch.objects.filter(chat__in=done, summary_due_at__isnull=False)
     for chat_id in waiting.filter(chat__active_branch=F("pk")).values_list("chat", flat=True):
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
-    if done and vectors.living():
+    if done and vectors.list_active_spaces():
         for chat_id in done:
             queue.enqueue(queue.EMBED_CHAT, chat_id=chat_id)
 
@@ -50,7 +50,7 @@ def is_any_closed() -> bool:
     )
 
 
-def index_chat(*, chat_id: uuid.UUID) -> None:
+def update_chat_index(*, chat_id: uuid.UUID) -> None:
     """Make a chat's messages searchable, or remove them if the policy closes the archive."""
     chat = Chat.objects.filter(pk=chat_id).first()
     if chat is None or chat.temporary:
@@ -61,10 +61,10 @@ def index_chat(*, chat_id: uuid.UUID) -> None:
     if branch is not None:
         # A reply requests this without storing it.
         archive.mark_due(branch)
-    archive.index_chat(chat_id=chat_id, is_closed=rights.archive_lock(chat) is not None)
+    archive.index_due_branches(chat_id=chat_id, is_closed=rights.archive_lock(chat) is not None)
     if branch is not None and branch.summary_due_at is not None and not is_far_behind(branch):
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
-    if vectors.living():
+    if vectors.list_active_spaces():
         queue.enqueue(queue.EMBED_CHAT, chat_id=chat_id)
 
 

@@ -16,7 +16,7 @@ from django.db.models import F
 
 from chats.compaction import cap, claims, indexing, places, plan, publish, running
 from chats.compaction.claims import Claimed, Clock
-from chats.compaction.perform import Performed, perform
+from chats.compaction.perform import Performed, perform_compaction
 from chats.compaction.plan import AttemptSpec
 from chats.ground import leases, queue
 from chats.ground.computing import alone
@@ -25,8 +25,8 @@ from chats.ground.refusals import Refusal
 from chats.memory import archive
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import ProviderError
-from contextpolicy.engine.budget import compact_mark, prompt_limit
-from contextpolicy.engine.ladder import Attempt, AttemptOutcome, next_rung
+from contextpolicy.engine.budget import compute_compact_mark, compute_prompt_limit
+from contextpolicy.engine.ladder import Attempt, AttemptOutcome, select_next_rung
 from contextpolicy.engine.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 ROUNDS = 2
 
 
-def maintain(
+def maintain_chat_context(
     *, chat_id: uuid.UUID, counter: TokenCounter, now: datetime, clock: Clock | None = None
 ) -> None:
     """Prepare a summary if one is due or requested. A duplicate task finds the claim taken.
@@ -43,18 +43,18 @@ def maintain(
     call, which may take minutes. Without it the time does not advance.
     """
     clock = clock or (lambda: now)
-    cap.keep(chat_id=chat_id, now=now)
+    cap.apply_message_cap(chat_id=chat_id, now=now)
     for branch in Branch.objects.select_related("active_compaction__base", "chat", "parent").filter(
         chat_id=chat_id, chat__active_branch=F("pk")
     ):
-        archive.catch_up(branch)
+        archive.request_indexing(branch)
     for _ in range(ROUNDS):
-        compact(chat_id=chat_id, counter=counter, clock=clock)
+        run_compaction(chat_id=chat_id, counter=counter, clock=clock)
         if not Branch.objects.filter(chat=chat_id, asked_at__isnull=False).exists():
             return
 
 
-def compact(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -> None:
+def run_compaction(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -> None:
     """Do one compaction: try the rungs until a summary is stored or none is left."""
     if is_met(chat_id=chat_id, now=clock()):
         return
@@ -65,20 +65,22 @@ def compact(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -> None:
         if not is_free:
             places.put_off_chat(chat_id, now=clock())
             return
-        claimed = claims.claim(chat_id=chat_id, counter=counter, now=clock(), clock=clock)
+        claimed = claims.claim_compaction(
+            chat_id=chat_id, counter=counter, now=clock(), clock=clock
+        )
         if claimed is None:
             return
-        climb_down(claimed, counter=counter, clock=clock)
+        run_attempt_ladder(claimed, counter=counter, clock=clock)
     places.call_next(now=clock())
 
 
-def climb_down(first: Claimed, *, counter: TokenCounter, clock: Clock) -> None:
+def run_attempt_ladder(first: Claimed, *, counter: TokenCounter, clock: Clock) -> None:
     """Make the first attempt, and the following ones until one yields a summary."""
     attempts: list[Attempt] = []
     claimed: Claimed | None = first
     while claimed is not None:
         try:
-            attempt, performed = prepare(claimed, counter=counter, clock=clock)
+            attempt, performed = run_summary_attempt(claimed, counter=counter, clock=clock)
         except publish.ClaimLost:
             logger.info("compaction %s lost its claim", claimed.row.pk)
             return
@@ -86,11 +88,11 @@ def climb_down(first: Claimed, *, counter: TokenCounter, clock: Clock) -> None:
             logger.info("compaction %s is handed back", claimed.row.pk)
             return
         attempts.append(attempt)
-        following = next_try(claimed, attempts=attempts, performed=performed)
+        following = plan_next_attempt(claimed, attempts=attempts, performed=performed)
         if following is None:
             return
         chat_id = claimed.row.branch.chat_id
-        claimed = claims.claim(
+        claimed = claims.claim_compaction(
             chat_id=chat_id, counter=counter, now=clock(), clock=clock, attempt=following
         )
 
@@ -99,22 +101,22 @@ def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
     """Try to fulfil a request by publishing the summary that is already prepared."""
     rows = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     branch = rows.filter(asked_at__isnull=False).first()
-    asked = plan.asked_on(branch) if branch else None
+    asked = plan.get_pending_request(branch) if branch else None
     if branch is None or asked is None or not asked.is_plain:
         return False
     ready = branch.compactions.filter(status=Compaction.Status.PREPARED).first()
     if ready is None or not publish.publish_prepared(branch_id=branch.pk, now=now):
         return False
-    found = claims.met(asked, compaction=str(ready.pk))
+    found = claims.build_request_outcome(asked, compaction=str(ready.pk))
     Branch.objects.filter(pk=branch.pk, asked=branch.asked).update(**found)
     return True
 
 
-def next_try(
+def plan_next_attempt(
     claimed: Claimed, *, attempts: list[Attempt], performed: Performed | None
 ) -> AttemptSpec | None:
     """Return the next attempt; None if a summary was stored or no rung is left."""
-    rung = next_rung(attempts)
+    rung = select_next_rung(attempts)
     if rung is None or rung == "window":
         return None
     limit = claimed.attempt.source_limit
@@ -132,7 +134,7 @@ def next_try(
     )
 
 
-def prepare(
+def run_summary_attempt(
     claimed: Claimed, *, counter: TokenCounter, clock: Clock
 ) -> tuple[Attempt, Performed | None]:
     """Perform a claimed compaction, store its result, and publish it if it is due.
@@ -142,35 +144,37 @@ def prepare(
     with running.here.held(row_id=claimed.row.pk, token=claimed.token):
         try:
             failpoint("before_summary")
-            performed = perform(claimed, counter=counter, renew=partial(publish.renew, claimed))
+            performed = perform_compaction(
+                claimed, counter=counter, renew=partial(publish.renew_claim, claimed)
+            )
             failpoint("after_summary")
         except publish.ClaimLost:
             raise
         except running.HandedBack:
-            publish.hand_back(claimed=claimed, now=clock())
+            publish.hand_back_attempt(claimed=claimed, now=clock())
             raise
         except (ProviderError, Refusal) as error:
-            return failed(claimed, reason=error.code, now=clock()), None
+            return record_failed_attempt(claimed, reason=error.code, now=clock()), None
         except Exception:
             logger.exception("compaction %s failed unexpectedly", claimed.row.pk)
-            return failed(claimed, reason="internal_error", now=clock()), None
+            return record_failed_attempt(claimed, reason="internal_error", now=clock()), None
         now = clock()
         with alone:
-            kept = publish.store(claimed=claimed, performed=performed, now=now)
-    if kept and is_due(claimed):
+            kept = publish.store_summary(claimed=claimed, performed=performed, now=now)
+    if kept and should_publish_now(claimed):
         with alone:
             publish.publish_prepared(branch_id=claimed.row.branch_id, now=clock())
     outcome: AttemptOutcome = "published" if kept else "rejected"
     return Attempt(claimed.attempt.rung or "model", outcome, performed.reasons, now), performed
 
 
-def failed(claimed: Claimed, *, reason: str, now: datetime) -> Attempt:
+def record_failed_attempt(claimed: Claimed, *, reason: str, now: datetime) -> Attempt:
     """Record a failed attempt. Raises `ClaimLost`."""
-    publish.fail(claimed=claimed, reason=reason, now=now)
+    publish.mark_attempt_failed(claimed=claimed, reason=reason, now=now)
     return Attempt(claimed.attempt.rung or "model", "failed", (reason,), now)
 
 
-def is_due(claimed: Claimed) -> bool:
+def should_publish_now(claimed: Claimed) -> bool:
     """Return True if the summary takes effect at once instead of at the high mark.
 
     True for a person's request, after the turn trigger, over the high mark, and if a window already
@@ -185,20 +189,20 @@ def is_due(claimed: Claimed) -> bool:
     if active is not None and active.kind == Compaction.Kind.WINDOW:
         return True
     window = chat.model.window if chat.model else None
-    limit = prompt_limit(claimed.values, model_window=window)
-    return claimed.plan.tokens_before >= compact_mark(claimed.values, prompt_limit=limit)
+    limit = compute_prompt_limit(claimed.values, model_window=window)
+    return claimed.plan.tokens_before >= compute_compact_mark(claimed.values, prompt_limit=limit)
 
 
-def sweep(*, now: datetime) -> int:
+def sweep_summaries(*, now: datetime) -> int:
     """Close the claims of dead workers and enqueue overdue tasks again.
 
     Return the number of claims. Overdue are requests that no worker began, and summaries that wait
     for a slot.
     """
-    since = leases.ago(timedelta(seconds=settings.REQUEUE_AFTER))
+    since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))
     overdue = Branch.objects.filter(asked_at__lt=since)
     # De-duplicated here: with DISTINCT the database scans all branches.
-    chats = set(overdue.values_list("chat", flat=True)[:1000]) | set(places.overdue())
+    chats = set(overdue.values_list("chat", flat=True)[:1000]) | set(places.find_overdue_chats())
     for chat_id in chats:
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
     return claims.sweep_dead(now=now) + len(chats)

@@ -5,22 +5,22 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import QuerySet
 
-from chats.compaction.coverage import HANDED_BACK, IN_THE_MAKING, active_branch
+from chats.compaction.coverage import HANDED_BACK, IN_THE_MAKING, load_locked_active_branch
 from chats.compaction.window import is_makeshift
 from chats.ground import queue
 from chats.models import Branch, Chat, Compaction
 from chats.prompt import composition, model_choice
-from chats.record.locking import locked_chat
+from chats.record.locking import lock_chat
 from contextpolicy import ledger
-from contextpolicy.engine.budget import in_our_count, prompt_limit
+from contextpolicy.engine.budget import compute_prompt_limit, convert_provider_tokens
 from contextpolicy.engine.compaction import CompactionPlan
 from contextpolicy.engine.ladder import (
     Attempt,
     AttemptOutcome,
     Breaker,
     Rung,
-    breaker,
-    model_breaker,
+    compute_model_breaker,
+    compute_scope_breaker,
 )
 
 # Number of attempts a circuit breaker considers: enough for its longest pause.
@@ -30,7 +30,7 @@ MODEL_RUNGS: tuple[Rung, ...] = ("model", "model_again", "smaller_source")
 BY_PEOPLE = frozenset({"cancelled", "rejected_by_person"})
 
 
-def attempts_on(branch: Branch) -> QuerySet[Compaction]:
+def list_counted_attempts(branch: Branch) -> QuerySet[Compaction]:
     """Return the finished summary attempts that count, newest first."""
     rows = branch.compactions.filter(kind=Compaction.Kind.SUMMARY).exclude(rung="")
     if branch.breaker_reset_at:
@@ -40,7 +40,7 @@ def attempts_on(branch: Branch) -> QuerySet[Compaction]:
     return rows.exclude(status__in=IN_THE_MAKING).order_by("-created_at", "-attempt")
 
 
-def as_attempt(row: Compaction) -> Attempt:
+def build_ladder_attempt(row: Compaction) -> Attempt:
     """Return the row as an attempt of the engine's ladder."""
     outcome: AttemptOutcome = "published"
     if row.reason in BY_PEOPLE:
@@ -53,28 +53,32 @@ def as_attempt(row: Compaction) -> Attempt:
     return Attempt(rung, outcome, tuple(row.reason.split(", ")), at=row.created_at)
 
 
-def newest(rows: QuerySet[Compaction]) -> list[Attempt]:
+def list_latest_attempts(rows: QuerySet[Compaction]) -> list[Attempt]:
     """Return the last of these attempts, oldest first."""
-    attempts = [as_attempt(row) for row in rows.defer("text", "sections", "retention")[:LAST]]
+    attempts = [
+        build_ladder_attempt(row) for row in rows.defer("text", "sections", "retention")[:LAST]
+    ]
     return attempts[::-1]
 
 
-def breaker_of(branch: Branch, *, choice: model_choice.ChosenModel, now: datetime) -> Breaker:
+def load_branch_breaker(
+    branch: Branch, *, choice: model_choice.ChosenModel, now: datetime
+) -> Breaker:
     """Return the circuit breaker of this branch; another policy or model resets it."""
-    rows = attempts_on(branch).filter(effective_policy=choice.effective)
-    return breaker(newest(rows), now=now)
+    rows = list_counted_attempts(branch).filter(effective_policy=choice.effective)
+    return compute_scope_breaker(list_latest_attempts(rows), now=now)
 
 
-def model_breaker_of(branch: Branch, *, model_name: str, now: datetime) -> Breaker:
+def load_model_breaker(branch: Branch, *, model_name: str, now: datetime) -> Breaker:
     """Return the circuit breaker of a summarising model.
 
     Extractive summaries do not need the model.
     """
-    rows = attempts_on(branch).filter(rung__in=MODEL_RUNGS, model_name=model_name)
-    return model_breaker(newest(rows), now=now)
+    rows = list_counted_attempts(branch).filter(rung__in=MODEL_RUNGS, model_name=model_name)
+    return compute_model_breaker(list_latest_attempts(rows), now=now)
 
 
-def may_go_on(
+def can_compact_automatically(
     branch: Branch, *, choice: model_choice.ChosenModel, plan: CompactionPlan, now: datetime
 ) -> bool:
     """Return True if automatic compaction may run here; ends a pause that has expired.
@@ -87,7 +91,7 @@ def may_go_on(
     hours, since = choice.values.undo_pause_hours, branch.paused_at
     if hours is not None and since is not None and now >= since + timedelta(hours=hours):
         reason = "time_is_over"
-    elif no_longer_fits(branch, choice=choice, plan=plan):
+    elif is_prompt_over_limit(branch, choice=choice, plan=plan):
         reason = "no_longer_fits"
     else:
         return False
@@ -95,7 +99,7 @@ def may_go_on(
     return True
 
 
-def no_longer_fits(
+def is_prompt_over_limit(
     branch: Branch, *, choice: model_choice.ChosenModel, plan: CompactionPlan
 ) -> bool:
     """Return True if the prompt is over its limit, or only a later window keeps it below."""
@@ -103,9 +107,9 @@ def no_longer_fits(
     if active is not None and is_makeshift(active):
         moved = active.published_at
         return since is None or moved is None or moved > since
-    limit = prompt_limit(choice.values, model_window=choice.model.window)
-    return plan.tokens_before >= in_our_count(
-        limit, calibration=composition.calibration_of(branch, model=choice.model)
+    limit = compute_prompt_limit(choice.values, model_window=choice.model.window)
+    return plan.tokens_before >= convert_provider_tokens(
+        limit, calibration=composition.get_calibration_factor(branch, model=choice.model)
     )
 
 
@@ -114,7 +118,7 @@ def end_pause(branch: Branch, *, reason: str, actor: str, now: datetime) -> None
     branch.compaction_paused = False
     branch.paused_at = None
     branch.save(update_fields=["compaction_paused", "paused_at"])
-    ledger.record(
+    ledger.record_event(
         "compaction.resumed",
         actor=actor,
         now=now,
@@ -124,9 +128,9 @@ def end_pause(branch: Branch, *, reason: str, actor: str, now: datetime) -> None
 
 
 @transaction.atomic
-def resume(*, chat: Chat, actor: str, now: datetime) -> Branch:
+def resume_compaction(*, chat: Chat, actor: str, now: datetime) -> Branch:
     """Resume automatic compaction after an undo. Repeating it changes nothing."""
-    branch = active_branch(locked_chat(chat.pk))
+    branch = load_locked_active_branch(lock_chat(chat.pk))
     if branch.compaction_paused:
         end_pause(branch, reason="resumed", actor=actor, now=now)
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
@@ -136,10 +140,10 @@ def resume(*, chat: Chat, actor: str, now: datetime) -> Branch:
 @transaction.atomic
 def reset_breaker(*, chat: Chat, actor: str, now: datetime) -> Branch:
     """Reset the failures, so that the next attempt calls the model at once."""
-    branch = active_branch(locked_chat(chat.pk))
+    branch = load_locked_active_branch(lock_chat(chat.pk))
     branch.breaker_reset_at = now
     branch.save(update_fields=["breaker_reset_at"])
-    ledger.record(
+    ledger.record_event(
         "compaction.breaker_reset",
         actor=actor,
         now=now,

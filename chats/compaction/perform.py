@@ -21,20 +21,20 @@ from chats.providers.collector import ReplyCollector
 from chats.providers.demo import is_own_account
 from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy.engine import costs
-from contextpolicy.engine.acceptance import keep_sections, verdict
+from contextpolicy.engine.acceptance import check_generated_summary, keep_sections
 from contextpolicy.engine.chunks import map_reduce
-from contextpolicy.engine.claims import without_labels
-from contextpolicy.engine.extractive import EXTRACTIVE_V7, extractive_summary
-from contextpolicy.engine.facts import retention
-from contextpolicy.engine.messages import Message, Summary, text_of
+from contextpolicy.engine.claims import strip_summary_labels
+from contextpolicy.engine.extractive import EXTRACTIVE_V7, build_extractive_summary
+from contextpolicy.engine.facts import compare_summary_facts
+from contextpolicy.engine.messages import Message, Summary, extract_message_text
 from contextpolicy.engine.prompts import (
     SECTIONS,
-    headings_of,
-    request_tokens,
-    transcript_tokens,
-    version_for,
+    count_request_tokens,
+    count_transcript_tokens,
+    select_prompt_version,
+    select_summary_headings,
 )
-from contextpolicy.engine.segments import prompt_json
+from contextpolicy.engine.segments import format_prompt_json
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 
@@ -87,34 +87,34 @@ class Performed:
     cost: Decimal | None = None
 
 
-def perform(claimed: Claimed, *, counter: TokenCounter, renew: Renew) -> Performed:
+def perform_compaction(claimed: Claimed, *, counter: TokenCounter, renew: Renew) -> Performed:
     """Write and check a summary. Raises `ProviderError`, and the errors of `renew`."""
     begun = time.monotonic()
     if claimed.summariser is None:
         with alone:
-            written = extracted(claimed, counter=counter)
+            written = write_extractive_summary(claimed, counter=counter)
     else:
         calls = Calls(claimed, spec=claimed.summariser, renew=renew, counter=counter)
         written = calls.summarise()
     with alone:
-        return judge(claimed, written, begun=begun, counter=counter)
+        return assess_summary(claimed, written, begun=begun, counter=counter)
 
 
-def extracted(claimed: Claimed, *, counter: TokenCounter) -> Written:
+def write_extractive_summary(claimed: Claimed, *, counter: TokenCounter) -> Written:
     """Write the extractive summary, which needs no model."""
     plan, most = claimed.plan, claimed.values.summary_max_tokens
-    text = extract(
+    text = extract_summary_text(
         plan.sources,
         plan.previous,
         most=most,
         counter=counter,
-        sections=headings_of(claimed.values),
+        sections=select_summary_headings(claimed.values),
         cited=claimed.cited,
     )
     return Written(text=text)
 
 
-def extract(
+def extract_summary_text(
     sources: Sequence[Message],
     previous: Summary | None,
     *,
@@ -127,9 +127,9 @@ def extract(
 
     `cited`: the messages that the source marks of `previous` name.
     """
-    quoted = [m for m in sources if is_quoted(m.role, text_of(m))]
+    quoted = [m for m in sources if is_quoted(m.role, extract_message_text(m))]
     unquoted = sum(m.tokens for m in sources) - sum(m.tokens for m in quoted)
-    return extractive_summary(
+    return build_extractive_summary(
         quoted,
         previous,
         max_tokens=most,
@@ -145,9 +145,11 @@ def is_quoted(role: str, text: str) -> bool:
     return role == "user" or not is_own_account(text)
 
 
-def judge(claimed: Claimed, written: Written, *, begun: float, counter: TokenCounter) -> Performed:
+def assess_summary(
+    claimed: Claimed, written: Written, *, begun: float, counter: TokenCounter
+) -> Performed:
     """Return the check of a summary that was begun at `begun` (monotonic), with its numbers."""
-    judged = verdict(
+    judged = check_generated_summary(
         written.text,
         sources=claimed.plan.sources,
         previous=claimed.plan.previous,
@@ -162,26 +164,36 @@ def judge(claimed: Claimed, written: Written, *, begun: float, counter: TokenCou
         written=written,
         reasons=judged.reasons,
         tokens=counter.count(written.text),
-        kept_facts=facts(claimed.plan.sources, claimed.plan.previous, written.text),
+        kept_facts=measure_fact_retention(
+            claimed.plan.sources, claimed.plan.previous, written.text
+        ),
         lost=judged.lost,
         duration_ms=round((time.monotonic() - begun) * 1000),
-        cost=None if written.is_unreported else cost_of(claimed.summariser, written.usage),
+        cost=None
+        if written.is_unreported
+        else calculate_summary_cost(claimed.summariser, written.usage),
     )
 
 
-def facts(sources: Sequence[Message], previous: Summary | None, text: str) -> dict[str, Any]:
+def measure_fact_retention(
+    sources: Sequence[Message], previous: Summary | None, text: str
+) -> dict[str, Any]:
     """Find which numbers, dates, addresses, identifiers and names the summary kept and lost."""
-    said = [text_of(m) for m in sources if is_quoted(m.role, text_of(m))]
+    said = [extract_message_text(m) for m in sources if is_quoted(m.role, extract_message_text(m))]
     if previous:
-        said.insert(0, without_labels(previous.text))
-    found = retention("\n".join(said), text)
+        said.insert(0, strip_summary_labels(previous.text))
+    found = compare_summary_facts("\n".join(said), text)
     return {"kept": dict(found.kept), "lost": dict(found.lost), "share": found.share}
 
 
-def cost_of(spec: ModelSpec | None, usage: dict[str, int]) -> Decimal | None:
+def calculate_summary_cost(spec: ModelSpec | None, usage: dict[str, int]) -> Decimal | None:
     """Return the cost of the calls by the model's prices; None without a price or usage."""
-    used = costs.used_of(usage)
-    return costs.cost_of(used, spec.prices) if spec is not None and used is not None else None
+    used = costs.parse_reported_usage(usage)
+    return (
+        costs.compute_call_cost(used, spec.prices)
+        if spec is not None and used is not None
+        else None
+    )
 
 
 class Calls:
@@ -205,7 +217,7 @@ class Calls:
             claimed.cited,
         )
         self.record = CallRecord(
-            lost=claimed.attempt.lost, version=version_for(spec.window), zone=claimed.zone
+            lost=claimed.attempt.lost, version=select_prompt_version(spec.window), zone=claimed.zone
         )
 
     def summarise(self) -> Written:
@@ -218,7 +230,9 @@ class Calls:
         """Return the tokens by which a request exceeds its limit; negative if it fits."""
         limit = self.claimed.readable
         asked = self.sources.request(call, self.record)
-        return request_tokens(asked, counter=self.counter) - (NO_LIMIT if limit is None else limit)
+        return count_request_tokens(asked, counter=self.counter) - (
+            NO_LIMIT if limit is None else limit
+        )
 
     def in_chunks(self) -> Written:
         """Summarise in chunks, then merge neighbours until one summary is left."""
@@ -231,7 +245,7 @@ class Calls:
             source_limit=room,
             summary_max_tokens=values.summary_max_tokens + MERGE_FRAME,
             cost=partial(
-                transcript_tokens,
+                count_transcript_tokens,
                 values=values,
                 counter=self.counter,
                 version=self.record.version,
@@ -241,8 +255,10 @@ class Calls:
         # Indexes in the record.
         texts: list[int] = []
         if calls.before:
-            most, sections = values.summary_max_tokens, headings_of(values)
-            said = extract(calls.before, None, most=most, counter=self.counter, sections=sections)
+            most, sections = values.summary_max_tokens, select_summary_headings(values)
+            said = extract_summary_text(
+                calls.before, None, most=most, counter=self.counter, sections=sections
+            )
             texts.append(self.kept(said))
         for chunk in calls.chunks:
             first, last = chunk.messages[0].seq, chunk.messages[-1].seq
@@ -283,19 +299,21 @@ class Calls:
             raise ProviderError("context_overflow")
         messages = self.sources.request(call, self.record)
         most = self.claimed.values.summary_max_tokens
-        taken = request_tokens(messages, counter=self.counter) + most
-        call = replace(call, room=room_for_thoughts(taken, window=self.spec.window))
+        taken = count_request_tokens(messages, counter=self.counter) + most
+        call = replace(call, room=get_reasoning_allowance(taken, window=self.spec.window))
         self.record.calls.append(call)
-        self.renew(prompt_json(messages, ()), self.record)
+        self.renew(format_prompt_json(messages, ()), self.record)
         request = ProviderRequest(
             model=self.spec.name,
             messages=messages,
             max_output_tokens=most + call.room,
             stream=not self.spec.cannot_stream,
         )
-        account = model_choice.account_for(self.spec)
-        written = running.here.wait_for(answer(request, account=account), token=self.claimed.token)
-        self.is_unreported |= costs.used_of(written.usage) is None
+        account = model_choice.get_model_account(self.spec)
+        written = running.here.wait_for(
+            call_summariser(request, account=account), token=self.claimed.token
+        )
+        self.is_unreported |= costs.parse_reported_usage(written.usage) is None
         written.is_unreported = self.is_unreported
         for name, tokens in written.usage.items():
             self.usage[name] = self.usage.get(name, 0) + tokens
@@ -303,18 +321,18 @@ class Calls:
         self.bodies += written.bodies
         written.bodies = list(self.bodies)
         written.prompt_version = self.record.version
-        written.text = keep_sections(written.text, headings_of(self.claimed.values))
+        written.text = keep_sections(written.text, select_summary_headings(self.claimed.values))
         return written
 
 
-def room_for_thoughts(taken: int, *, window: int | None) -> int:
+def get_reasoning_allowance(taken: int, *, window: int | None) -> int:
     """Return the tokens for reasoning in addition to the summary; 0 if the window has no room."""
     return THOUGHTS if taken + THOUGHTS <= (window or NO_LIMIT) else 0
 
 
-async def answer(request: ProviderRequest, *, account: Account) -> Written:
+async def call_summariser(request: ProviderRequest, *, account: Account) -> Written:
     """Return the summarising model's response to one request. Raises `ProviderError`."""
-    provider = registry.provider_for(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
+    provider = registry.get_provider(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
     reply = ReplyCollector()
     try:
         async with asyncio.timeout(settings.SUMMARY_SECONDS):

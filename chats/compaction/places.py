@@ -25,9 +25,9 @@ PUT_OFF = "put_off"
 MOST = 1000
 
 
-def living() -> Any:
+def list_running_summaries() -> Any:
     """Return the summaries in progress, whose workers renew their claims."""
-    return Compaction.objects.filter(leases.held())
+    return Compaction.objects.filter(leases.match_held_leases())
 
 
 def lock_owner(chat_id: uuid.UUID) -> None:
@@ -41,7 +41,7 @@ def has_place(branch: Branch) -> bool:
 
     The caller has locked the branch and its owner, so that two claims see each other.
     """
-    written = living().filter(branch__chat__owner=branch.chat.owner_id).count()
+    written = list_running_summaries().filter(branch__chat__owner=branch.chat.owner_id).count()
     return bool(written < settings.SUMMARIES_PER_USER)
 
 
@@ -58,7 +58,7 @@ def put_off_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
     )
 
 
-def settle(branch: Branch) -> None:
+def clear_summary_due(branch: Branch) -> None:
     """Clear the mark: the branch has its slot, or no summary is due."""
     Branch.objects.filter(pk=branch.pk, summary_due_at__isnull=False).update(summary_due_at=None)
 
@@ -68,12 +68,12 @@ def call_next(*, now: datetime) -> None:
 
     This moves the chat to the end of the queue.
     """
-    rows = list(waiting()[:MOST])
+    rows = list(list_waiting_branches()[:MOST])
     if not rows:
         return
     owners = {owner for _, _, owner in rows}
     busy = Counter(
-        living()
+        list_running_summaries()
         .filter(branch__chat__owner__in=owners)
         .values_list("branch__chat__owner", flat=True)
     )
@@ -82,17 +82,17 @@ def call_next(*, now: datetime) -> None:
     queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
 
 
-def waiting() -> Any:
+def list_waiting_branches() -> Any:
     """Return branch, chat and owner of each waiting summary, longest wait first."""
     rows = Branch.objects.filter(summary_due_at__isnull=False).order_by("summary_due_at")
     return rows.values_list("pk", "chat", "chat__owner")
 
 
-def overdue() -> Iterator[Any]:
+def find_overdue_chats() -> Iterator[Any]:
     """Yield chats that have waited too long: per person as many as there are slots."""
-    since = leases.ago(timedelta(seconds=settings.REQUEUE_AFTER))
+    since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))
     called: Counter[Any] = Counter()
-    for _, chat_id, owner in waiting().filter(summary_due_at__lt=since)[:MOST]:
+    for _, chat_id, owner in list_waiting_branches().filter(summary_due_at__lt=since)[:MOST]:
         called[owner] += 1
         if called[owner] <= settings.SUMMARIES_PER_USER:
             yield chat_id

@@ -10,17 +10,21 @@ from typing import Any
 from django.db.models import F, Min, Sum
 
 from chats.compaction import pauses
-from chats.compaction.coverage import summary_of
+from chats.compaction.coverage import get_active_summary
 from chats.compaction.window import CAP, is_makeshift
 from chats.ground import leases
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from chats.prompt import composition, model_choice
 from chats.record import history
 from contextpolicy.engine import messages as engine
-from contextpolicy.engine.budget import in_our_count, prompt_limit, readable_tokens
-from contextpolicy.engine.claims import seqs_in
-from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan_again
-from contextpolicy.engine.compaction import plan as plan_values
+from contextpolicy.engine.budget import (
+    compute_prompt_limit,
+    compute_readable_tokens,
+    convert_provider_tokens,
+)
+from contextpolicy.engine.claims import parse_source_seqs
+from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan_recompaction
+from contextpolicy.engine.compaction import plan_compaction as plan_values
 from contextpolicy.engine.ladder import Rung, has_grown
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
@@ -66,18 +70,18 @@ class AttemptSpec:
     asked: CompactionRequest | None = None
 
 
-def active_branch(chat_id: uuid.UUID) -> Branch | None:
+def find_active_branch(chat_id: uuid.UUID) -> Branch | None:
     """Return the chat's active branch with its active compaction loaded."""
     active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     return active.select_related("chat__owner", "chat__model", "active_compaction__base").first()
 
 
-def asked_on(branch: Branch) -> CompactionRequest | None:
+def get_pending_request(branch: Branch) -> CompactionRequest | None:
     """Return a person's request on this branch that no worker has begun."""
     return CompactionRequest(**branch.asked) if branch.asked else None
 
 
-def seen_of(branch: Branch) -> tuple[Any, ...]:
+def snapshot_branch_state(branch: Branch) -> tuple[Any, ...]:
     """Return the state that a plan depends on, apart from the messages, which are only appended."""
     return (branch.pk, branch.active_compaction_id, branch.context_revision, branch.asked)
 
@@ -101,17 +105,17 @@ class ClaimDraft:
     zone: str = ""
 
 
-def draft_for(
+def draft_compaction(
     chat_id: uuid.UUID, *, attempt: AttemptSpec | None, counter: TokenCounter, now: datetime
 ) -> ClaimDraft | None:
     """Plan the next compaction of the chat's active branch. Takes no lock, writes nothing."""
-    branch = active_branch(chat_id)
+    branch = find_active_branch(chat_id)
     if branch is None:
         return None
-    attempt = attempt or AttemptSpec(asked=asked_on(branch))
-    seen = seen_of(branch)
+    attempt = attempt or AttemptSpec(asked=get_pending_request(branch))
+    seen = snapshot_branch_state(branch)
     try:
-        choice = model_choice.choose(chat=branch.chat)
+        choice = model_choice.choose_chat_model(chat=branch.chat)
     except (
         model_choice.NoModel,
         model_choice.ModelNotAllowed,
@@ -123,18 +127,22 @@ def draft_for(
         return ClaimDraft(seen, attempt, choice, reason="in_the_making")
     # Later rungs always run: the last one needs no model and rarely fails.
     is_first = not attempt.rung
-    if asked is None and is_first and pauses.breaker_of(branch, choice=choice, now=now).is_open:
+    if (
+        asked is None
+        and is_first
+        and pauses.load_branch_breaker(branch, choice=choice, now=now).is_open
+    ):
         return ClaimDraft(seen, attempt, choice, reason="breaker_open")
     summariser = find_summariser(choice.values, asked=asked)
-    rung = attempt.rung or first_rung(branch, summariser=summariser, asked=asked, now=now)
+    rung = attempt.rung or choose_first_rung(branch, summariser=summariser, asked=asked, now=now)
     if rung == "extractive":
         summariser = None
     attempt = replace(attempt, rung=rung)
-    readable = readable_by(summariser, branch=branch, values=choice.values)
+    readable = get_summariser_limit(summariser, branch=branch, values=choice.values)
     found = plan_for(branch, choice=choice, attempt=attempt, counter=counter)
     if isinstance(found, NotNeeded):
         return ClaimDraft(seen, attempt, choice, reason=found.reason)
-    zone = composition.zone_for(branch, values=choice.values)
+    zone = composition.get_prompt_zone(branch, values=choice.values)
     return ClaimDraft(
         seen,
         attempt,
@@ -142,12 +150,12 @@ def draft_for(
         found,
         summariser=summariser,
         readable=readable,
-        cited=cited_by(found.previous, branch=branch, counter=counter, zone=zone),
+        cited=load_cited_messages(found.previous, branch=branch, counter=counter, zone=zone),
         zone=zone,
     )
 
 
-def cited_by(
+def load_cited_messages(
     summary: engine.Summary | None, *, branch: Branch, counter: TokenCounter, zone: str
 ) -> tuple[engine.Message, ...]:
     """Return the messages that the source marks of a summary name, at most `MOST_CITED`, ascending.
@@ -156,8 +164,12 @@ def cited_by(
     """
     if summary is None:
         return ()
-    rows = history.on_path(branch, after=summary.from_seq - 1, before=summary.to_seq + 1)
-    seqs = (seq for seq in seqs_in(summary.text) if summary.from_seq <= seq <= summary.to_seq)
+    rows = history.select_path_messages(
+        branch, after=summary.from_seq - 1, before=summary.to_seq + 1
+    )
+    seqs = (
+        seq for seq in parse_source_seqs(summary.text) if summary.from_seq <= seq <= summary.to_seq
+    )
     cited = rows.filter(seq__in=list(islice(seqs, MOST_CITED)))
     return history.load_all(cited.order_by("seq"), counter=counter, zone=zone)
 
@@ -165,7 +177,7 @@ def cited_by(
 def is_being_written(branch: Branch) -> bool:
     """Return True if a living worker is writing a summary of this branch."""
     rows = branch.compactions.filter(status=Compaction.Status.PREPARING)
-    return rows.filter(leases.held()).exists()
+    return rows.filter(leases.match_held_leases()).exists()
 
 
 def find_summariser(
@@ -178,17 +190,17 @@ def find_summariser(
     return ModelSpec.objects.filter(slug=slug, enabled=True).first() if slug else None
 
 
-def first_rung(
+def choose_first_rung(
     branch: Branch, *, summariser: ModelSpec | None, asked: CompactionRequest | None, now: datetime
 ) -> Rung:
     """Return the first rung: the model, unless it failed repeatedly just now."""
     if summariser is None:
         return "extractive"
-    is_paused = pauses.model_breaker_of(branch, model_name=summariser.name, now=now).is_open
+    is_paused = pauses.load_model_breaker(branch, model_name=summariser.name, now=now).is_open
     return "extractive" if is_paused and asked is None else "model"
 
 
-def readable_by(
+def get_summariser_limit(
     summariser: ModelSpec | None, *, branch: Branch, values: PolicyValues
 ) -> int | None:
     """Return the maximum tokens of a request to the summariser, in our count.
@@ -197,8 +209,8 @@ def readable_by(
     """
     if summariser is None:
         return None
-    calibration = composition.calibration_of(branch, model=summariser)
-    return readable_tokens(values, model_window=summariser.window, calibration=calibration)
+    calibration = composition.get_calibration_factor(branch, model=summariser)
+    return compute_readable_tokens(values, model_window=summariser.window, calibration=calibration)
 
 
 def plan_for(
@@ -210,32 +222,32 @@ def plan_for(
 ) -> CompactionPlan | NotNeeded:
     """Plan with the finished turns after the active summary."""
     if attempt.asked and attempt.asked.compaction:
-        zone = composition.zone_for(branch, values=choice.values)
+        zone = composition.get_prompt_zone(branch, values=choice.values)
         return plan_rerun(branch, compaction=attempt.asked.compaction, counter=counter, zone=zone)
-    summary, _ = composition.in_force(branch.active_compaction, counter=counter)
-    limit = prompt_limit(choice.values, model_window=choice.model.window)
-    zone = composition.zone_for(branch, values=choice.values)
-    _, others = composition.never_folded(
+    summary, _ = composition.summary_and_window(branch.active_compaction, counter=counter)
+    limit = compute_prompt_limit(choice.values, model_window=choice.model.window)
+    zone = composition.get_prompt_zone(branch, values=choice.values)
+    _, others = composition.load_pins_and_exceptions(
         branch, summary=summary, hidden_to=0, counter=counter, zone=zone
     )
     after = summary.to_seq if summary else 0
-    unfolded = finished(branch, after=after, counter=counter, zone=zone)
+    unfolded = load_finished_messages(branch, after=after, counter=counter, zone=zone)
     return plan_values(
         (*others, *unfolded),
         previous=summary,
         values=choice.values,
-        prompt_limit=in_our_count(
-            limit, calibration=composition.calibration_of(branch, model=choice.model)
+        prompt_limit=convert_provider_tokens(
+            limit, calibration=composition.get_calibration_factor(branch, model=choice.model)
         ),
-        fixed_tokens=fixed_tokens(branch) + tokens_beyond(branch, unfolded),
+        fixed_tokens=count_fixed_tokens(branch) + count_tokens_beyond(branch, unfolded),
         trigger="manual" if attempt.asked else "auto",
         source_limit=attempt.source_limit,
         counter=counter,
-        came_late=came_late(branch),
+        came_late=has_late_summaries(branch),
     )
 
 
-def came_late(branch: Branch) -> bool:
+def has_late_summaries(branch: Branch) -> bool:
     """Return True if a window moved before one of the last few summaries was ready."""
     if is_makeshift(branch.active_compaction):
         return True
@@ -250,12 +262,12 @@ def plan_rerun(
     branch: Branch, *, compaction: str, counter: TokenCounter, zone: str = ""
 ) -> CompactionPlan | NotNeeded:
     """Plan to summarise the originals of the active summary again, without that summary."""
-    row = summary_of(branch.active_compaction)
+    row = get_active_summary(branch.active_compaction)
     if row is None or str(row.pk) != compaction:
         return NotNeeded("nothing_to_fold")
-    rows = history.on_path(branch, after=row.from_seq - 1, before=row.to_seq + 1)
+    rows = history.select_path_messages(branch, after=row.from_seq - 1, before=row.to_seq + 1)
     originals = history.load_all(rows.order_by("seq"), counter=counter, zone=zone)
-    return plan_again(originals, tokens_before=row.tokens_before)
+    return plan_recompaction(originals, tokens_before=row.tokens_before)
 
 
 def is_worth_it(branch: Branch, *, choice: model_choice.ChosenModel, plan: CompactionPlan) -> bool:
@@ -264,21 +276,21 @@ def is_worth_it(branch: Branch, *, choice: model_choice.ChosenModel, plan: Compa
     Always True under another policy or model (which is part of the effective policy), and while a
     long chat catches up.
     """
-    last = summary_of(branch.active_compaction)
+    last = get_active_summary(branch.active_compaction)
     if plan.trigger != "prepare" or last is None or not last.tokens_after:
         return True
     if last.effective_policy_id != choice.effective.pk:
         return True
-    limit = in_our_count(
-        prompt_limit(choice.values, model_window=choice.model.window),
-        calibration=composition.calibration_of(branch, model=choice.model),
+    limit = convert_provider_tokens(
+        compute_prompt_limit(choice.values, model_window=choice.model.window),
+        calibration=composition.get_calibration_factor(branch, model=choice.model),
     )
     return last.tokens_after > limit or has_grown(
         plan.tokens_before, tokens_after=last.tokens_after, prompt_limit=limit
     )
 
 
-def finished(
+def load_finished_messages(
     branch: Branch, *, after: int, counter: TokenCounter, zone: str = ""
 ) -> tuple[engine.Message, ...]:
     """Return the oldest messages after `after` that belong to no unfinished turn.
@@ -297,19 +309,23 @@ def finished(
         unfinished.aggregate(first=Min("trigger__seq"))["first"],
     )
     open_from = min((seq for seq in firsts if seq is not None), default=None)
-    rows = history.on_path(branch, after=after, before=open_from or branch.last_seq + 1)
+    rows = history.select_path_messages(
+        branch, after=after, before=open_from or branch.last_seq + 1
+    )
     return history.load_all(rows.order_by("seq")[:MOST_MESSAGES], counter=counter, zone=zone)
 
 
-def tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> int:
+def count_tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> int:
     """Return the tokens of the messages beyond the limit of a plan."""
     if len(looked_at) < MOST_MESSAGES:
         return 0
-    beyond = history.on_path(branch, after=looked_at[-1].seq, before=branch.last_seq + 1)
+    beyond = history.select_path_messages(
+        branch, after=looked_at[-1].seq, before=branch.last_seq + 1
+    )
     return beyond.aggregate(tokens=Sum("token_count"))["tokens"] or 0
 
 
-def fixed_tokens(branch: Branch) -> int:
+def count_fixed_tokens(branch: Branch) -> int:
     """Return the tokens of the last prompt's parts that are not history, in our count."""
     rows = Receipt.objects.filter(
         turn__branch=branch, call__gt=Receipt.BESIDE, step__gt=Receipt.AFTERWARDS

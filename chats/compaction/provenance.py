@@ -2,20 +2,20 @@
 
 from typing import Any
 
-from chats.compaction.sections import sections_of
+from chats.compaction.sections import parse_sections
 from chats.models import Branch
 from chats.record import history
 from contextpolicy.engine.compaction import CompactionPlan
 
 
-def proven(text: str, *, plan: CompactionPlan, branch: Branch) -> list[dict[str, Any]]:
+def attribute_sections(text: str, *, plan: CompactionPlan, branch: Branch) -> list[dict[str, Any]]:
     """Return the sections of a summary, each bullet with the ids of its source messages.
 
     Marks that name no covered message go to `invalid`. A bullet without a valid source is
     `unsupported`.
     """
-    return checked(
-        sections_of(text),
+    return validate_sections(
+        parse_sections(text),
         first=plan.from_seq,
         last=plan.to_seq,
         exceptions=plan.exceptions,
@@ -23,7 +23,7 @@ def proven(text: str, *, plan: CompactionPlan, branch: Branch) -> list[dict[str,
     )
 
 
-def checked(
+def validate_sections(
     sections: list[dict[str, Any]],
     *,
     first: int,
@@ -35,7 +35,9 @@ def checked(
     bullets = [bullet for section in sections for bullet in section["bullets"]]
     named = {seq for bullet in bullets for seq in bullet["sources"]}
     covered = {seq for seq in named if first <= seq <= last} - set(exceptions)
-    rows = history.on_path(branch, after=first - 1, before=last + 1).filter(seq__in=covered)
+    rows = history.select_path_messages(branch, after=first - 1, before=last + 1).filter(
+        seq__in=covered
+    )
     ids = {seq: str(pk) for seq, pk in rows.values_list("seq", "pk")}
     for bullet in bullets:
         marks = bullet["sources"]

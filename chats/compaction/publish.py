@@ -10,32 +10,41 @@ from django.db import transaction
 from chats.compaction import coverage, places, window
 from chats.compaction.calls import CallRecord
 from chats.compaction.claims import Claimed
-from chats.compaction.coverage import HANDED_BACK, close, record, summary_of
+from chats.compaction.coverage import (
+    HANDED_BACK,
+    close_attempt,
+    get_active_summary,
+    record_compaction_event,
+)
 from chats.compaction.perform import Performed
-from chats.compaction.provenance import proven
+from chats.compaction.provenance import attribute_sections
 from chats.ground import leases, queue
 from chats.ground.failpoints import failpoint
-from chats.ground.seals import commitment
+from chats.ground.seals import compute_commitment
 from chats.memory import readings
 from chats.models import Branch, Compaction
 from chats.prompt import composition
-from chats.record.locking import locked_branch
-from contextpolicy.engine.budget import in_our_count, low_mark, prompt_limit
-from contextpolicy.engine.ladder import judged
+from chats.record.locking import lock_branch
+from contextpolicy.engine.budget import (
+    compute_low_mark,
+    compute_prompt_limit,
+    convert_provider_tokens,
+)
+from contextpolicy.engine.ladder import classify_attempt
 
 
 class ClaimLost(Exception):
     """The attempt was released as dead in the meantime: write nothing."""
 
 
-def store(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
+def store_summary(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
     """Store an accepted summary as prepared, or the attempt as rejected. Return True if prepared.
 
     Raises `ClaimLost` if this process no longer holds the claim.
     """
     written = performed.written
     # Everything for the row is read and counted before the lock.
-    result = numbers_of(claimed, performed)
+    result = measure_attempt(claimed, performed)
     if performed.reasons:
         end_attempt(
             claimed,
@@ -48,9 +57,9 @@ def store(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
         return False
     result |= {
         "text": written.text,
-        "text_commitment": commitment(written.text, salt=claimed.row.salt),
-        "sections": proven(written.text, plan=claimed.plan, branch=claimed.row.branch),
-        "reason": shortfall(claimed, tokens_after=result["tokens_after"]),
+        "text_commitment": compute_commitment(written.text, salt=claimed.row.salt),
+        "sections": attribute_sections(written.text, plan=claimed.plan, branch=claimed.row.branch),
+        "reason": explain_shortfall(claimed, tokens_after=result["tokens_after"]),
     }
     with transaction.atomic():
         check_claim(claimed)
@@ -61,11 +70,11 @@ def store(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
             finished_at=now,
             **result,
         )
-        record("compaction.prepared", row=claimed.row, now=now)
+        record_compaction_event("compaction.prepared", row=claimed.row, now=now)
     return True
 
 
-def numbers_of(claimed: Claimed, performed: Performed) -> dict[str, Any]:
+def measure_attempt(claimed: Claimed, performed: Performed) -> dict[str, Any]:
     """Return the cost of the attempt and the tokens it would free, accepted or not."""
     previous = claimed.plan.previous
     freed = sum(message.tokens for message in claimed.plan.sources)
@@ -83,16 +92,18 @@ def numbers_of(claimed: Claimed, performed: Performed) -> dict[str, Any]:
     }
 
 
-def shortfall(claimed: Claimed, *, tokens_after: int) -> str:
+def explain_shortfall(claimed: Claimed, *, tokens_after: int) -> str:
     """Return `insufficient` if this summary leaves the prompt over the low mark, else ""."""
     model = claimed.row.branch.chat.model
     window = model.window if model else None
-    factor = composition.calibration_of(claimed.row.branch, model=model) if model else 1.0
-    low = low_mark(claimed.values, prompt_limit=prompt_limit(claimed.values, model_window=window))
-    outcome = judged(
+    factor = composition.get_calibration_factor(claimed.row.branch, model=model) if model else 1.0
+    low = compute_low_mark(
+        claimed.values, prompt_limit=compute_prompt_limit(claimed.values, model_window=window)
+    )
+    outcome = classify_attempt(
         claimed.plan.tokens_before,
         tokens_after,
-        low=in_our_count(low, calibration=factor),
+        low=convert_provider_tokens(low, calibration=factor),
     )
     return outcome if outcome == "insufficient" else ""
 
@@ -103,22 +114,22 @@ def end_attempt(
 ) -> None:
     """Record an attempt without a summary. Raises `ClaimLost`."""
     check_claim(claimed)
-    close(row=claimed.row, status=status, reason=reason, now=now, **values)
+    close_attempt(row=claimed.row, status=status, reason=reason, now=now, **values)
 
 
-def fail(*, claimed: Claimed, reason: str, now: datetime) -> None:
+def mark_attempt_failed(*, claimed: Claimed, reason: str, now: datetime) -> None:
     """Record a failed attempt. Raises `ClaimLost`."""
     end_attempt(claimed, status=Compaction.Status.FAILED, reason=reason, now=now)
 
 
 @transaction.atomic
-def hand_back(*, claimed: Claimed, now: datetime) -> None:
+def hand_back_attempt(*, claimed: Claimed, now: datetime) -> None:
     """End an attempt because its process ends, and request it from the next worker.
 
     Raises `ClaimLost`.
     """
-    branch = locked_branch(claimed.row.branch_id)
-    fail(claimed=claimed, reason=HANDED_BACK, now=now)
+    branch = lock_branch(claimed.row.branch_id)
+    mark_attempt_failed(claimed=claimed, reason=HANDED_BACK, now=now)
     # A person's request is repeated with the same options.
     if asked := claimed.attempt.asked:
         Branch.objects.filter(pk=branch.pk, asked_at=None).update(asked=asdict(asked), asked_at=now)
@@ -138,11 +149,11 @@ def check_claim(claimed: Claimed) -> None:
 def renew_all(tokens: dict[uuid.UUID, str]) -> None:
     """Extend claims, given as tokens by row; a lost claim stays lost."""
     claims = Compaction.objects.filter(pk__in=tokens, lease_token__in=tokens.values())
-    claims.filter(status=Compaction.Status.PREPARING).update(lease_until=leases.until())
+    claims.filter(status=Compaction.Status.PREPARING).update(lease_until=leases.compute_lease_end())
 
 
 @transaction.atomic
-def renew(claimed: Claimed, prompt: str, record: CallRecord) -> None:
+def renew_claim(claimed: Claimed, prompt: str, record: CallRecord) -> None:
     """Record a call before it is made, and extend the claim. Raises `ClaimLost`.
 
     `record`: the parts of this request and earlier ones. Only this process records calls here, so
@@ -152,9 +163,9 @@ def renew(claimed: Claimed, prompt: str, record: CallRecord) -> None:
         pk=claimed.row.pk, status=Compaction.Status.PREPARING, lease_token=claimed.token
     )
     calls = mine.values_list("calls", flat=True).first() or []
-    booked = [*calls, commitment(prompt, salt=claimed.row.salt)]
+    booked = [*calls, compute_commitment(prompt, salt=claimed.row.salt)]
     kept = {"calls": booked, "made_of": record.as_stored()}
-    if not mine.update(**kept, lease_until=leases.until()):
+    if not mine.update(**kept, lease_until=leases.compute_lease_end()):
         raise ClaimLost(claimed.row.pk)
 
 
@@ -164,32 +175,36 @@ def publish_prepared(*, branch_id: uuid.UUID, now: datetime) -> bool:
 
     False if there is none, if it is outdated, or while it waits for approval.
     """
-    branch = locked_branch(branch_id)
+    branch = lock_branch(branch_id)
     rows = branch.compactions.filter(status=Compaction.Status.PREPARED, needs_approval=False)
     row = rows.select_related("displaced", "effective_policy", "branch__chat__model").first()
-    return row is not None and publish(row, branch=branch, actor=coverage.WORKER, now=now)
+    return row is not None and publish_summary(row, branch=branch, actor=coverage.WORKER, now=now)
 
 
-def publish(row: Compaction, *, branch: Branch, actor: str, now: datetime) -> bool:
+def publish_summary(row: Compaction, *, branch: Branch, actor: str, now: datetime) -> bool:
     """Publish a prepared row on its locked branch; return False if it is outdated.
 
     It is outdated if another summary became active since the plan, if its messages changed (context
     revision), or if one was withdrawn. A window published in the meantime does not matter.
     """
     active = branch.active_compaction
-    base = summary_of(active)
+    base = get_active_summary(active)
     expected = (row.displaced_id, row.context_revision)
     is_current = (base.pk if base else None, branch.context_revision) == expected
     if not is_current or not coverage.is_true(row, branch):
         reason = "context_changed"
-        close(row=row, status=Compaction.Status.OVERTAKEN, reason=reason, now=now, actor=actor)
+        close_attempt(
+            row=row, status=Compaction.Status.OVERTAKEN, reason=reason, now=now, actor=actor
+        )
         return False
     Compaction.objects.filter(pk=row.pk).update(
         status=Compaction.Status.PUBLISHED, published_at=now, displaced=active
     )
-    coverage.swap(branch, to=window.still_hidden(row, active=active, now=now) or row)
+    coverage.activate_compaction(
+        branch, to=window.keep_window_over_summary(row, active=active, now=now) or row
+    )
     failpoint("in_publication")
-    record("compaction.published", row=row, now=now, actor=actor)
+    record_compaction_event("compaction.published", row=row, now=now, actor=actor)
     # Prefill now, while the previous prefix is still in the server's memory.
-    readings.hasten(branch.chat_id, now=now)
+    readings.schedule_immediate_reading(branch.chat_id, now=now)
     return True

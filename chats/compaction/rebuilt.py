@@ -12,9 +12,9 @@ from django.db.models import Q
 from django.utils.translation import gettext, gettext_noop
 
 from chats.compaction.calls import CallRecord, SummaryCall, SummarySources
-from chats.compaction.plan import cited_by
+from chats.compaction.plan import load_cited_messages
 from chats.ground.refusals import Refusal
-from chats.ground.seals import holds
+from chats.ground.seals import is_commitment_valid
 from chats.models import Compaction
 from chats.prompt.as_sent import (
     BODIES,
@@ -22,21 +22,21 @@ from chats.prompt.as_sent import (
     RequestFile,
     RequestNotWhole,
     SentLine,
-    compared,
-    forms_of,
-    side_by_side,
-    speaks_anthropic,
-    told,
-    written,
+    align_messages,
+    compare_body_forms,
+    format_request_file,
+    format_request_message,
+    is_anthropic_model,
+    serialise_request_forms,
 )
 from chats.prompt.rebuilt import Prefix
 from chats.providers.base import ProviderRequest
 from chats.record import history
 from contextpolicy.engine.messages import Summary, WireMessage
-from contextpolicy.engine.segments import Segment, prompt_json, text_ref
+from contextpolicy.engine.segments import Segment, compute_text_ref, format_prompt_json
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
-from contextpolicy.resolution import values_of
+from contextpolicy.resolution import load_policy_values
 
 SUMMARY_FAULTS = {
     "none": gettext_noop("No model was called. This summary is extractive."),
@@ -109,7 +109,7 @@ class SummaryRequest:
         return self.number + 1 if self.number < self.calls else 0
 
 
-def summary_request_of(
+def rebuild_summary_request(
     row: Compaction, *, number: int = 1, sees_hidden: bool = False
 ) -> SummaryRequest:
     """Rebuild the request of a summary's call and check it against the ledger's commitment.
@@ -127,19 +127,21 @@ def summary_request_of(
     if not row.salt or (previous is not None and previous.erased_at is not None):
         return replace(found, fault="erased")
     record = record_of(row)
-    sources = sources_of(row, previous, zone=record.zone)
+    sources = rebuild_summary_sources(row, previous, zone=record.zone)
     call = record.calls[number - 1] if number <= len(record.calls) else None
     messages = sources.request(call, record) if call else ()
-    if call is None or not holds(found.commitment, prompt_json(messages, ()), salt=row.salt):
-        return replace(found, fault="differs" if is_known(row) else "parts")
+    if call is None or not is_commitment_valid(
+        found.commitment, format_prompt_json(messages, ()), salt=row.salt
+    ):
+        return replace(found, fault="differs" if has_all_request_parts(row) else "parts")
     # A call without a response has no hash; it was the last one.
     known = row.bodies[number - 1] if row.bodies and number <= len(row.bodies) else ""
     values = sources.values
-    model = model_of(row)
+    model = find_summary_model(row)
     most = values.summary_max_tokens + call.room
-    made = list(bodies(row, messages, max_output_tokens=most, model=model))
-    body = compared(iter(made), known) if known else "unknown"
-    file = next((text for text in made if text_ref(text) == known), made[0])
+    made = list(build_summary_bodies(row, messages, max_output_tokens=most, model=model))
+    body = compare_body_forms(iter(made), known) if known else "unknown"
+    file = next((text for text in made if compute_text_ref(text) == known), made[0])
     own = values.summary_instruction.strip()
     if own and values.hide_system_text and not sees_hidden:
         told = f"(The policy hides its instruction of {len(own):,} characters.)"
@@ -154,33 +156,36 @@ def summary_request_of(
         body=body,
         file=file,
         pieces=[[system], sources.pieces(call, record, counter=COUNTER)],
-        is_anthropic=speaks_anthropic(model),
+        is_anthropic=is_anthropic_model(model),
         max_output_tokens=most,
     )
 
 
-def beside_the_call_before(
+def compare_with_previous_call(
     row: Compaction, *, number: int = 1, sees_hidden: bool = False
 ) -> SummaryRequest:
     """Return the request of a call, with its messages compared with the previous call.
 
     If that one cannot be rebuilt, every message counts as new. Raises `NoSuchCall`.
     """
-    found = summary_request_of(row, number=number, sees_hidden=sees_hidden)
+    found = rebuild_summary_request(row, number=number, sees_hidden=sees_hidden)
     if found.fault:
         return found
     before = call_before(row, number, sees_hidden=sees_hidden)
     old = before.messages if before else ()
     lines = [
         SentLine(
-            kind, wire.role, told(wire, hides=False), () if place is None else found.pieces[place]
+            kind,
+            wire.role,
+            format_request_message(wire, hides=False),
+            () if place is None else found.pieces[place],
         )
-        for kind, wire, place in side_by_side(old, found.messages)
+        for kind, wire, place in align_messages(old, found.messages)
     ]
-    return replace(found, lines=lines, prefix=shared(found, old) if old else None)
+    return replace(found, lines=lines, prefix=compare_summary_prefix(found, old) if old else None)
 
 
-def shared(found: SummaryRequest, old: Sequence[WireMessage]) -> Prefix:
+def compare_summary_prefix(found: SummaryRequest, old: Sequence[WireMessage]) -> Prefix:
     """Return the prefix that a request shares with the previous one."""
     pairs = zip(found.messages, old, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -196,7 +201,7 @@ def call_before(row: Compaction, number: int, *, sees_hidden: bool) -> SummaryRe
     call of the summary it continues.
     """
     if number > 1:
-        return summary_request_of(row, number=number - 1, sees_hidden=sees_hidden)
+        return rebuild_summary_request(row, number=number - 1, sees_hidden=sees_hidden)
     asked = Compaction.objects.exclude(calls=[]).order_by("-created_at", "-attempt")
     # Two attempts can have the same time.
     sooner = Q(created_at__lt=row.created_at)
@@ -204,14 +209,14 @@ def call_before(row: Compaction, number: int, *, sees_hidden: bool) -> SummaryRe
     earlier = asked.filter(sooner, branch=row.branch).first() or row.previous
     if earlier is None or not earlier.calls:
         return None
-    return summary_request_of(earlier, number=len(earlier.calls), sees_hidden=sees_hidden)
+    return rebuild_summary_request(earlier, number=len(earlier.calls), sees_hidden=sees_hidden)
 
 
-def summary_file(found: SummaryRequest, *, form: str) -> RequestFile:
+def build_summary_request_file(found: SummaryRequest, *, form: str) -> RequestFile:
     """Write the request of a call in one of the `FORMS`. Raises `RequestNotWhole`."""
     if not found.file:
         raise RequestNotWhole
-    return written(found.file, form=form, is_anthropic=found.is_anthropic)
+    return format_request_file(found.file, form=form, is_anthropic=found.is_anthropic)
 
 
 def number_in(text: str, row: Compaction) -> int:
@@ -220,24 +225,26 @@ def number_in(text: str, row: Compaction) -> int:
     return named if 1 <= named <= len(row.calls) else 1
 
 
-def sources_of(row: Compaction, previous: Compaction | None, *, zone: str) -> SummarySources:
+def rebuild_summary_sources(
+    row: Compaction, previous: Compaction | None, *, zone: str
+) -> SummarySources:
     """Return the sources of a summary: the messages that it was the first to cover.
 
     Their days are in `zone`.
     """
-    rows = history.on_path(row.branch, after=row.from_seq - 1, before=row.to_seq + 1)
+    rows = history.select_path_messages(row.branch, after=row.from_seq - 1, before=row.to_seq + 1)
     if previous:
         # Messages that the previous summary excluded, such as one that was pinned then.
         new = Q(seq__gt=previous.to_seq) | Q(seq__in=previous.exceptions)
         rows = rows.filter(new)
     read = rows.exclude(seq__in=row.exceptions).order_by("seq")
-    before = so_far(previous) if previous else None
+    before = build_previous_summary(previous) if previous else None
     return SummarySources(
         messages=history.load_all(read, counter=COUNTER, zone=zone),
         previous=before,
-        values=values_of(row.effective_policy),
+        values=load_policy_values(row.effective_policy),
         focus=row.focus,
-        cited=cited_by(before, branch=row.branch, counter=COUNTER, zone=zone),
+        cited=load_cited_messages(before, branch=row.branch, counter=COUNTER, zone=zone),
     )
 
 
@@ -248,17 +255,17 @@ def record_of(row: Compaction) -> CallRecord:
     return CallRecord(calls=[SummaryCall(row.from_seq, row.to_seq, is_last=True)])
 
 
-def is_known(row: Compaction) -> bool:
+def has_all_request_parts(row: Compaction) -> bool:
     """Return True if all parts of a summary's requests are stored."""
     return bool(row.made_of) or (len(row.calls) == 1 and row.rung == "model")
 
 
-def model_of(row: Compaction) -> ModelSpec | None:
+def find_summary_model(row: Compaction) -> ModelSpec | None:
     """Return the model that wrote a summary, if a model of that name exists."""
     return ModelSpec.objects.filter(name=row.model_name).order_by("-enabled", "slug").first()
 
 
-def bodies(
+def build_summary_bodies(
     row: Compaction,
     messages: tuple[WireMessage, ...],
     *,
@@ -272,10 +279,10 @@ def bodies(
         max_output_tokens=max_output_tokens,
         stream=not (model and model.cannot_stream),
     )
-    yield from forms_of(request, is_anthropic=speaks_anthropic(model))
+    yield from serialise_request_forms(request, is_anthropic=is_anthropic_model(model))
 
 
-def so_far(row: Compaction) -> Summary:
+def build_previous_summary(row: Compaction) -> Summary:
     """Return the summary that a new one replaces."""
     return Summary(
         id=str(row.pk),

@@ -3,14 +3,14 @@
 import re
 from typing import Any
 
-from contextpolicy.engine.claims import claims_in
-from contextpolicy.engine.prompts import heading_of
+from contextpolicy.engine.claims import split_bullet_claims
+from contextpolicy.engine.prompts import strip_heading_signs
 
 HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$")
 BULLET = re.compile(r"^\s*[-*•]\s+(.+)$")
 
 
-def sections_of(text: str) -> list[dict[str, Any]]:
+def parse_sections(text: str) -> list[dict[str, Any]]:
     """Return `[{"title", "bullets": [{"text", "sources": [seq, …]}]}]`, in the order of the text.
 
     A bullet with several claims yields one for each, with its author and day. Lines that are
@@ -20,20 +20,20 @@ def sections_of(text: str) -> list[dict[str, Any]]:
     for line in text.splitlines():
         heading, bullet = HEADING.match(line), BULLET.match(line)
         if heading:
-            sections.append({"title": heading_of(heading[1]), "bullets": []})
+            sections.append({"title": strip_heading_signs(heading[1]), "bullets": []})
         elif bullet and sections:
-            sections[-1]["bullets"] += bullets_of(bullet[1])
+            sections[-1]["bullets"] += parse_bullet_claims(bullet[1])
         elif line.strip() and sections and sections[-1]["bullets"]:
             last = sections[-1]["bullets"].pop()
-            first, *others = bullets_of(f"{last['text']} {line.strip()}")
+            first, *others = parse_bullet_claims(f"{last['text']} {line.strip()}")
             first["sources"] = last["sources"] + first["sources"]
             sections[-1]["bullets"] += [first, *others]
     return sections
 
 
-def bullets_of(text: str) -> list[dict[str, Any]]:
+def parse_bullet_claims(text: str) -> list[dict[str, Any]]:
     """Split a bullet into its claims: the text of each, and the seqs of its sources."""
     return [
         {"text": f"{claim.label}{claim.text}", "sources": list(claim.sources)}
-        for claim in claims_in(text)
+        for claim in split_bullet_claims(text)
     ]

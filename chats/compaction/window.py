@@ -5,15 +5,15 @@ from datetime import datetime
 
 from django.db import transaction
 
-from chats.compaction.coverage import settle, summary_of
+from chats.compaction.coverage import get_active_summary, update_compaction_statuses
 from chats.memory import archive
 from chats.models import Branch, Compaction
-from chats.prompt.composition import Move, calibration_of
+from chats.prompt.composition import Move, get_calibration_factor
 from chats.prompt.widening import WIDENED
-from chats.record.locking import locked_branch
+from chats.record.locking import lock_branch
 from contextpolicy import ledger
-from contextpolicy.engine.budget import in_our_count, prompt_limit
-from contextpolicy.engine.policy import from_json
+from contextpolicy.engine.budget import compute_prompt_limit, convert_provider_tokens
+from contextpolicy.engine.policy import parse_policy_values
 from contextpolicy.engine.window import MoveReason
 
 # Reason of a window that was moved by a team's message cap, not by a prompt.
@@ -26,7 +26,7 @@ def is_makeshift(active: Compaction | None) -> bool:
 
 
 @transaction.atomic
-def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | None:
+def move_window(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | None:
     """Leave everything up to `move.needed.to_seq` out of prompts, as a published `window` row.
 
     The active summary stays active below it. A widening move leaves out less than the previous
@@ -34,20 +34,20 @@ def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | Non
     branch already leaves out as much, or if the window to widen is gone. The caller starts the
     prefill of the next prompt.
     """
-    branch = locked_branch(branch_id)
+    branch = lock_branch(branch_id)
     active = branch.active_compaction
     if move.needed.reason == WIDENED:
         if not is_makeshift(active) or active is None or active.to_seq <= move.needed.to_seq:
             return None
-        base = summary_of(active)
+        base = get_active_summary(active)
         if move.needed.to_seq <= (base.to_seq if base else 0):
-            return lift(branch, now=now)
+            return lift_window(branch, now=now)
     elif active is not None and active.to_seq >= move.needed.to_seq:
         return None
-    row = hide(
+    row = create_window(
         Compaction(
             branch=branch,
-            base=summary_of(active),
+            base=get_active_summary(active),
             previous=active,
             to_seq=move.needed.to_seq,
             reason=move.needed.reason,
@@ -60,21 +60,21 @@ def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | Non
     )
     branch.active_compaction = row
     branch.save(update_fields=["active_compaction"])
-    settle(active)
-    archive.catch_up(branch)
+    update_compaction_statuses(active)
+    archive.request_indexing(branch)
     return row
 
 
-def lift(branch: Branch, *, now: datetime) -> Compaction | None:
+def lift_window(branch: Branch, *, now: datetime) -> Compaction | None:
     """End the active window on a locked branch: everything after its summary is sent again."""
     active = branch.active_compaction
     if active is None:
         return None
     branch.active_compaction = active.base
     branch.save(update_fields=["active_compaction"])
-    settle(active, active.base)
-    archive.catch_up(branch)
-    ledger.record(
+    update_compaction_statuses(active, active.base)
+    archive.request_indexing(branch)
+    ledger.record_event(
         "window.lifted",
         actor="worker",
         now=now,
@@ -84,7 +84,9 @@ def lift(branch: Branch, *, now: datetime) -> Compaction | None:
     return active.base
 
 
-def still_hidden(row: Compaction, *, active: Compaction | None, now: datetime) -> Compaction | None:
+def keep_window_over_summary(
+    row: Compaction, *, active: Compaction | None, now: datetime
+) -> Compaction | None:
     """Keep the window over a new summary if too much follows the summary to be sent.
 
     A chat that takes several summaries to catch up keeps its window. Without it, the next prompt
@@ -93,13 +95,13 @@ def still_hidden(row: Compaction, *, active: Compaction | None, now: datetime) -
     if active is None or active.kind != Compaction.Kind.WINDOW or active.to_seq <= row.to_seq:
         return None
     model = row.branch.chat.model
-    values = from_json(row.effective_policy.values)
-    limit = prompt_limit(values, model_window=model.window if model else None)
-    factor = calibration_of(row.branch, model=model) if model else 1.0
-    fits = row.tokens_after <= in_our_count(limit, calibration=factor)
+    values = parse_policy_values(row.effective_policy.values)
+    limit = compute_prompt_limit(values, model_window=model.window if model else None)
+    factor = get_calibration_factor(row.branch, model=model) if model else 1.0
+    fits = row.tokens_after <= convert_provider_tokens(limit, calibration=factor)
     if fits and active.reason != CAP:
         return None
-    return hide(
+    return create_window(
         Compaction(
             branch=row.branch,
             base=row,
@@ -115,7 +117,7 @@ def still_hidden(row: Compaction, *, active: Compaction | None, now: datetime) -
     )
 
 
-def hide(row: Compaction, *, now: datetime) -> Compaction:
+def create_window(row: Compaction, *, now: datetime) -> Compaction:
     """Store a published window from the end of its summary to `to_seq`, with its event."""
     row.kind, row.status = Compaction.Kind.WINDOW, Compaction.Status.PUBLISHED
     row.trigger = "window"
@@ -123,7 +125,7 @@ def hide(row: Compaction, *, now: datetime) -> Compaction:
     row.source_count = row.to_seq - row.from_seq + 1
     row.created_at = row.finished_at = row.published_at = now
     row.save(force_insert=True)
-    ledger.record(
+    ledger.record_event(
         "window.moved",
         actor="worker",
         now=now,

@@ -52,40 +52,42 @@ class Balance:
         )
 
 
-def of_compaction(row: Compaction) -> Balance:
+def load_compaction_balance(row: Compaction) -> Balance:
     """Return the balance of one compaction, including all calls counted so far."""
-    return of_compactions([row])[row.pk]
+    return load_compaction_balances([row])[row.pk]
 
 
-def of_compactions(rows: Sequence[Compaction]) -> dict[uuid.UUID, Balance]:
+def load_compaction_balances(rows: Sequence[Compaction]) -> dict[uuid.UUID, Balance]:
     """Return the balances of compactions by primary key, in one query."""
-    found = {row.pk: Balance(cost=cost_of(row)) for row in rows}
+    found = {row.pk: Balance(cost=calculate_compaction_cost(row)) for row in rows}
     for effect in CompactionBalance.objects.filter(compaction__in=found).values(
         "compaction_id", "currency", *EFFECTS
     ):
-        found[effect["compaction_id"]] += effect_of(effect)
+        found[effect["compaction_id"]] += build_effect_balance(effect)
     return found
 
 
-def of_chat(chat: Chat) -> Balance:
+def load_chat_balance(chat: Chat) -> Balance:
     """Return the total balance of a chat's compactions, including failed attempts."""
     effects = CompactionBalance.objects.filter(compaction__branch__chat=chat)
     rows = effects.values("currency").annotate(**{name: Sum(name) for name in EFFECTS}).order_by()
     asked = Compaction.objects.filter(ASKED, branch__chat=chat).values("currency")
     costs = asked.annotate(worth=Sum("cost"), unknown=Count("pk", Q(cost=None))).order_by()
-    money = (paid(cost["currency"], cost["worth"], unknown=cost["unknown"]) for cost in costs)
-    return sum(map(effect_of, rows), Balance(cost=sum(money, Money())))
+    money = (
+        build_money(cost["currency"], cost["worth"], unknown=cost["unknown"]) for cost in costs
+    )
+    return sum(map(build_effect_balance, rows), Balance(cost=sum(money, Money())))
 
 
-def newest_of(chat: Chat) -> list[tuple[Compaction, Balance]]:
+def list_newest_balances(chat: Chat) -> list[tuple[Compaction, Balance]]:
     """Return a chat's newest compactions with their balances."""
     rows = Compaction.objects.filter(branch__chat=chat).order_by("-created_at", "-attempt")
     found = list(rows.defer("text", "sections", "retention")[:LISTED])
-    balances = of_compactions(found)
+    balances = load_compaction_balances(found)
     return [(row, balances[row.pk]) for row in found]
 
 
-def of_policy(slug: str) -> list[tuple[int, Balance]]:
+def list_policy_balances(slug: str) -> list[tuple[int, Balance]]:
     """Return the balance per version of a policy, newest first, from the daily counts."""
     counted = {
         "calls": Sum("governed"),
@@ -97,38 +99,38 @@ def of_policy(slug: str) -> list[tuple[int, Balance]]:
     rows: Any = grouped.annotate(**counted).order_by("-version")
     found: dict[int, Balance] = {}
     for row in rows:
-        balance = effect_of({**row, "unreported": 0})
-        balance += Balance(cost=paid(row["currency"], row["worth"], unknown=row["unknown"]))
+        balance = build_effect_balance({**row, "unreported": 0})
+        balance += Balance(cost=build_money(row["currency"], row["worth"], unknown=row["unknown"]))
         found[row["version"]] = found.get(row["version"], Balance()) + balance
     return list(found.items())
 
 
-def effect_of(row: Mapping[str, Any]) -> Balance:
+def build_effect_balance(row: Mapping[str, Any]) -> Balance:
     """Return the effects in a row as a balance."""
     return Balance(
         **{name: row[name] for name in COUNTED},
-        saved=paid(row["currency"], row["saved"], unknown=row["saved_unpriced"]),
-        lost=paid(row["currency"], row["lost"], unknown=row["lost_unpriced"]),
+        saved=build_money(row["currency"], row["saved"], unknown=row["saved_unpriced"]),
+        lost=build_money(row["currency"], row["lost"], unknown=row["lost_unpriced"]),
     )
 
 
-def cost_of(row: Compaction) -> Money:
+def calculate_compaction_cost(row: Compaction) -> Money:
     """Return the cost of a compaction's own calls; zero if no model was called."""
     is_asked = bool(row.calls) or row.cost is not None
     return Money.of(row.cost, currency=row.currency) if is_asked else Money()
 
 
-def paid(currency: str, worth: Any, *, unknown: int) -> Money:
+def build_money(currency: str, worth: Any, *, unknown: int) -> Money:
     """Return an amount in one currency, plus the number of items without a known price."""
     return Money({currency: worth} if worth else {}, unknown)
 
 
-def summed(balances: Iterable[Balance]) -> Balance:
+def sum_balances(balances: Iterable[Balance]) -> Balance:
     """Return the sum of balances."""
     return sum(balances, Balance())
 
 
-def words(money: Money) -> str:
+def format_money(money: Money) -> str:
     """Format an amount for display. An amount with unknown parts is "unknown", never 0."""
     nameless = gettext("(no currency)") if len(money.amounts) > 1 else ""
     known = join_items(
@@ -140,6 +142,6 @@ def words(money: Money) -> str:
     return gettext("unknown")
 
 
-def known_words(money: Money) -> str:
+def format_known_money(money: Money) -> str:
     """Format the known part of an amount that also has unknown parts; otherwise empty."""
-    return words(Money(money.amounts)) if money.unknown and money.amounts else ""
+    return format_money(Money(money.amounts)) if money.unknown and money.amounts else ""

@@ -108,7 +108,7 @@ class Range:
         return [self.since + timedelta(days=n) for n in range((self.until - self.since).days + 1)]
 
 
-def totals(wanted: Range, *, by: str) -> tuple[dict[str, Totals], Totals]:
+def sum_daily_counts(wanted: Range, *, by: str) -> tuple[dict[str, Totals], Totals]:
     """Return the totals grouped by one of `BY`, in order, and the grand totals."""
     rows = DailyCount.objects.filter(day__gte=wanted.since, day__lte=wanted.until)
     for name in ("model", "policy"):
@@ -122,13 +122,13 @@ def totals(wanted: Range, *, by: str) -> tuple[dict[str, Totals], Totals]:
     return groups, whole
 
 
-def names(column: str) -> Iterable[str]:
+def list_counted_names(column: str) -> Iterable[str]:
     """Return the models or policies with counts."""
     rows = DailyCount.objects.exclude(**{column: ""}).order_by(column)
     return rows.values_list(column, flat=True).distinct()
 
 
-def seconds_words(milliseconds: str) -> str:
+def format_bucket_seconds(milliseconds: str) -> str:
     """Format a bucket of the time to the first token."""
     if not milliseconds:
         return "–"

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from django.db import IntegrityError, transaction
 
-from chats.counts.telling import TYPES, sums_of
+from chats.counts.telling import TYPES, sum_events
 from chats.ground import databases, queue
 from chats.ground.failpoints import failpoint
 from chats.models import DailyCount, SkippedRow
@@ -30,33 +30,33 @@ _read_again: dict[str, int] = {}
 
 def enqueue_due() -> int:
     """Enqueue the task if the ledger has uncounted events; return the number of tasks."""
-    if not following.is_behind(READER, types=TYPES):
+    if not following.has_unread_events(READER, types=TYPES):
         return 0
     queue.enqueue(queue.COUNT)
     return 1
 
 
-def keep(*, clock: Callable[[], datetime], is_closing: Callable[[], bool]) -> None:
+def count_ledger_events(*, clock: Callable[[], datetime], is_closing: Callable[[], bool]) -> None:
     """Count ledger events for up to 10 seconds, then enqueue a task for the rest."""
     until = time.monotonic() + SECONDS
     while not is_closing() and time.monotonic() < until:
-        if not count_some(now=clock()):
+        if not count_next_events(now=clock()):
             return
     queue.enqueue(queue.COUNT)
 
 
-def count_some(*, now: datetime) -> bool:
+def count_next_events(*, now: datetime) -> bool:
     """Count the next events; return True if there may be more.
 
     Rows are read before the transaction, which only adds. If a batch fails, its events are counted
     one by one, and failing events are skipped and recorded.
     """
-    place = following.reader(READER)
-    found = following.read(place, now=now, most=AT_ONCE)
+    place = following.get_ledger_reader(READER)
+    found = following.read_ledger_events(place, now=now, most=AT_ONCE)
     if not found.events and found.missed == place.missed:
         return False
     try:
-        count_together(place, found, now=now)
+        count_event_batch(place, found, now=now)
     except AlreadyCounted:
         return False
     except IntegrityError:
@@ -64,12 +64,12 @@ def count_some(*, now: datetime) -> bool:
         if found.events and _read_again.get(READER) != place.moves:
             _read_again[READER] = place.moves
             return True
-        return count_each(place, found, now=now)
+        return count_events_singly(place, found, now=now)
     except Exception as error:
-        if databases.may_pass(error):
+        if databases.is_retryable_error(error):
             raise
         logger.warning("counted one by one: %s", type(error).__name__)
-        return count_each(place, found, now=now)
+        return count_events_singly(place, found, now=now)
     return bool(found.events)
 
 
@@ -77,28 +77,28 @@ class AlreadyCounted(Exception):
     """Another worker counted the same events first."""
 
 
-def count_together(place: LedgerReader, found: Read, *, now: datetime) -> None:
+def count_event_batch(place: LedgerReader, found: Read, *, now: datetime) -> None:
     """Count events in one transaction. Raises `AlreadyCounted`."""
-    sums = sums_of(found.events)
+    sums = sum_events(found.events)
     with transaction.atomic():
-        if not following.move(place, found, now=now):
+        if not following.advance_reader(place, found, now=now):
             raise AlreadyCounted
         sums.store()
         failpoint("before_commit_counts")
 
 
-def count_each(place: LedgerReader, found: Read, *, now: datetime) -> bool:
+def count_events_singly(place: LedgerReader, found: Read, *, now: datetime) -> bool:
     """Count events one by one, skipping failing ones; return False if another worker was faster."""
     skipped: list[tuple[AuditEvent, Exception]] = []
     with transaction.atomic():
-        if not following.move(place, found, now=now):
+        if not following.advance_reader(place, found, now=now):
             return False
         for event in found.events:
             try:
                 with transaction.atomic():
-                    sums_of([event]).store()
+                    sum_events([event]).store()
             except Exception as error:
-                if databases.may_pass(error):
+                if databases.is_retryable_error(error):
                     raise
                 skipped.append((event, error))
         failpoint("before_commit_counts")
@@ -107,11 +107,11 @@ def count_each(place: LedgerReader, found: Read, *, now: datetime) -> bool:
     return True
 
 
-def counted_to() -> datetime | None:
+def get_statistics_time() -> datetime | None:
     """Return the time of the last update, or None before the first."""
     return LedgerReader.objects.filter(pk=READER).values_list("moved_at", flat=True).first()
 
 
-def any_counted() -> bool:
+def has_statistics() -> bool:
     """Return True if any statistics exist."""
     return DailyCount.objects.exists()

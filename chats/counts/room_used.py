@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.utils.translation import ngettext
 
-from chats.counts.telling import calls_of
+from chats.counts.telling import list_receipt_ids
 from chats.models import Receipt
 from contextpolicy.models import AuditEvent, ContextPolicy
 
@@ -46,14 +46,14 @@ def measure_room_used(policy: ContextPolicy) -> RoomUsed:
     if policy.current is None:
         return RoomUsed(0, 0.0)
     events = AuditEvent.objects.filter(type="turn.completed").order_by("-id")[:MOST_REPLIES]
-    calls = [pk for event in events for pk in calls_of(event)]
+    calls = [pk for event in events for pk in list_receipt_ids(event)]
     shares: list[float] = []
     for start in range(0, len(calls), MOST_PROMPTS):
         found = Receipt.objects.select_related("effective_policy").in_bulk(
             calls[start : start + MOST_PROMPTS]
         )
         rows = sorted(found.values(), key=lambda row: row.created_at, reverse=True)
-        shares += [share_of(row) for row in rows if is_counted(row, policy=policy)]
+        shares += [calculate_limit_share(row) for row in rows if is_counted(row, policy=policy)]
         if len(shares) >= MOST_PROMPTS:
             break
     counted = shares[:MOST_PROMPTS]
@@ -73,6 +73,6 @@ def is_counted(receipt: Receipt, *, policy: ContextPolicy) -> bool:
     return any(reason not in ("excluded", "empty") for _, _, reason in receipt.left_out)
 
 
-def share_of(receipt: Receipt) -> float:
+def calculate_limit_share(receipt: Receipt) -> float:
     """Return the share of the prompt limit that a prompt used."""
     return float(receipt.prompt_tokens / receipt.budget["limit"])

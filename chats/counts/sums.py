@@ -88,29 +88,36 @@ class Sums:
                 version=group.version,
                 currency=group.currency,
             )
-            named = {name: merged(getattr(row, name), added.named.get(name, {})) for name in NAMED}
-            add_to(DailyCount.objects.filter(pk=row.pk), added.numbers, **named)
+            named = {
+                name: sum_named_counters(getattr(row, name), added.named.get(name, {}))
+                for name in NAMED
+            }
+            add_to_columns(DailyCount.objects.filter(pk=row.pk), added.numbers, **named)
         for (compaction, currency), added in self.balances.items():
             balance, _ = CompactionBalance.objects.get_or_create(
                 compaction_id=compaction, currency=currency
             )
-            add_to(CompactionBalance.objects.filter(pk=balance.pk), added.numbers)
+            add_to_columns(CompactionBalance.objects.filter(pk=balance.pk), added.numbers)
 
 
-def add_to(rows: "models.QuerySet[Any]", numbers: Mapping[str, Number], **values: Any) -> None:
+def add_to_columns(
+    rows: "models.QuerySet[Any]", numbers: Mapping[str, Number], **values: Any
+) -> None:
     """Add numbers to columns of a row, and set other columns."""
     sums = {column: F(column) + number for column, number in numbers.items()}
     if sums or values:
         rows.update(**sums, **values)
 
 
-def merged(stored: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
+def sum_named_counters(stored: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
     """Return the sums of two counters by name."""
     names = {**stored, **added}
     return {name: stored.get(name, 0) + added.get(name, 0) for name in names}
 
 
-def group_of(day: date, *, model: ModelSpec | None, policy: EffectivePolicy | None) -> DayGroup:
+def build_day_group(
+    day: date, *, model: ModelSpec | None, policy: EffectivePolicy | None
+) -> DayGroup:
     """Return the daily row of a model and the policy that chose the strategy."""
     _, slug, version, _ = (policy.sources.get("strategy") if policy else None) or ("", "", 0, False)
     return DayGroup(
@@ -122,6 +129,6 @@ def group_of(day: date, *, model: ModelSpec | None, policy: EffectivePolicy | No
     )
 
 
-def bucket_of(milliseconds: float) -> str:
+def find_histogram_bucket(milliseconds: float) -> str:
     """Return the histogram bucket of a time to the first token."""
     return next((str(border) for border in BUCKETS if milliseconds <= border), MORE)

@@ -7,16 +7,16 @@ import uuid
 from collections.abc import Mapping, Sequence, Set
 from datetime import date, datetime
 
-from chats.counts.sums import DayGroup, Sums, bucket_of, group_of
+from chats.counts.sums import DayGroup, Sums, build_day_group, find_histogram_bucket
 from chats.models import Compaction, CompactionBalance, Receipt, Turn
 from contextpolicy.engine.costs import (
     Effect,
     PricedCall,
     UsedTokens,
-    broken,
-    cost_of,
-    saved,
-    used_of,
+    compute_cache_loss,
+    compute_call_cost,
+    compute_compaction_savings,
+    parse_reported_usage,
 )
 from contextpolicy.models import AuditEvent, ModelSpec
 
@@ -69,9 +69,9 @@ class EventRows:
     """The rows that a batch of events refers to, loaded with one query per kind."""
 
     def __init__(self, events: Sequence[AuditEvent]) -> None:
-        calls = [pk for event in events for pk in calls_of(event)]
+        calls = [pk for event in events for pk in list_receipt_ids(event)]
         turns = [event.turn_id for event in events if event.type in ATTEMPTS and event.turn_id]
-        made = [pk for event in events if (pk := compaction_of(event))]
+        made = [pk for event in events if (pk := get_compaction_id(event))]
         related = ("turn__model", "effective_policy", "compaction")
         receipts = Receipt.objects.select_related(*related).defer(*LARGE)
         self.receipts = receipts.in_bulk(calls)
@@ -83,7 +83,9 @@ class EventRows:
         named = {row.compaction_id for row in self.receipts.values() if row.compaction_id}
         known = CompactionBalance.objects.filter(compaction__in=named)
         self.governed = set(known.values_list("compaction_id", flat=True))
-        self.reversals = reversals_in({event.chat_id for event in events if event.type in ATTEMPTS})
+        self.reversals = load_branch_reversals(
+            {event.chat_id for event in events if event.type in ATTEMPTS}
+        )
         self.sums = Sums()
 
     def model(self, name: str, *, own: ModelSpec | None = None) -> ModelSpec | None:
@@ -107,25 +109,25 @@ class EventRows:
     def attempt(self, event: AuditEvent, *, day: date) -> None:
         """Add the end of an attempt and the usage of its calls."""
         turn = self.turns.get(event.turn_id) if event.turn_id else None
-        group = group_of(
+        group = build_day_group(
             day, model=turn.model if turn else None, policy=turn.effective_policy if turn else None
         )
         if event.type in ENDED:
             added = self.sums.days[group]
             added.add(BY_STATUS[event.type])
             if event.type == "turn.failed":
-                added.count("failures", str(event.data.get("code") or code_of(turn)))
+                added.count("failures", str(event.data.get("code") or get_turn_error_code(turn)))
             if turn is not None and turn.first_token_at is not None:
                 waited = (turn.first_token_at - turn.queued_at).total_seconds() * 1000
-                added.count("first_tokens", bucket_of(waited))
+                added.count("first_tokens", find_histogram_bucket(waited))
         self.calls(event, day=day)
 
     def calls(self, event: AuditEvent, *, day: date) -> None:
         """Add the usage of an event's calls."""
-        found = [self.receipts[pk] for pk in calls_of(event) if pk in self.receipts]
+        found = [self.receipts[pk] for pk in list_receipt_ids(event) if pk in self.receipts]
         for receipt in sorted(found, key=lambda row: row.created_at):
             model = self.model(receipt.model_name, own=receipt.turn.model)
-            group = group_of(day, model=model, policy=receipt.effective_policy)
+            group = build_day_group(day, model=model, policy=receipt.effective_policy)
             is_answered = receipt.outcome in {Receipt.Outcome.OK, Receipt.Outcome.STOPPED}
             self.call(group, receipt.usage, model=model, is_answered=is_answered)
             if receipt.purpose == "reply" and is_answered:
@@ -144,13 +146,13 @@ class EventRows:
         """Add one call: its tokens and their price."""
         added = self.sums.days[group]
         added.add("calls")
-        used = used_of(reported)
+        used = parse_reported_usage(reported)
         if used is None:
             added.add("unreported", int(is_answered))
             return
         for name in ("input", "cached", "written", "output"):
             added.add(name, getattr(used, name))
-        cost = cost_of(used, model.prices) if model else None
+        cost = compute_call_cost(used, model.prices) if model else None
         added.add_worth("cost", cost, unpriced="unpriced")
 
     def reversal(self, group: DayGroup, receipt: Receipt, *, model: ModelSpec | None) -> bool:
@@ -164,8 +166,8 @@ class EventRows:
         if found is None or found.created_at >= earlier[-1][0]:
             return False
         compaction = earlier[-1][1]
-        call, before = call_of(receipt, model), self.as_call(found)
-        lost = broken(call, before=before) if call is not None else Effect()
+        call, before = build_priced_call(receipt, model), self.as_call(found)
+        lost = compute_cache_loss(call, before=before) if call is not None else Effect()
         if lost.tokens:
             for added in (self.sums.days[group], self.sums.balances[compaction, group.currency]):
                 added.add_effect("lost", lost)
@@ -184,15 +186,15 @@ class EventRows:
         is_first = row.pk not in self.governed and not self.sums.knows(row.pk)
         balance = self.sums.balances[row.pk, group.currency]
         balance.add("calls")
-        call = call_of(receipt, model)
+        call = build_priced_call(receipt, model)
         if call is None:
             balance.add("unreported")
             for added in (self.sums.days[group], balance):
                 added.add_worth("saved", None, unpriced="saved_unpriced")
             return
         before = self.call_before(receipt) if is_first else None
-        kept_out = saved(call, freed=freed_by(row), before=before)
-        lost = broken(call, before=None if is_counted else before)
+        kept_out = compute_compaction_savings(call, freed=count_freed_tokens(row), before=before)
+        lost = compute_cache_loss(call, before=None if is_counted else before)
         day = self.sums.days[group]
         day.add("governed")
         for added in (day, balance):
@@ -215,16 +217,16 @@ class EventRows:
 
     def as_call(self, receipt: Receipt) -> PricedCall | None:
         """Return the usage of a call, priced by the model's current settings."""
-        return call_of(receipt, self.model(receipt.model_name, own=receipt.turn.model))
+        return build_priced_call(receipt, self.model(receipt.model_name, own=receipt.turn.model))
 
     def compaction(self, event: AuditEvent, *, day: date) -> None:
         """Add the outcome of a compaction and the cost of its own calls."""
-        row = self.compactions.get(pk) if (pk := compaction_of(event)) else None
+        row = self.compactions.get(pk) if (pk := get_compaction_id(event)) else None
         model = self.model(row.model_name) if row is not None and row.calls else None
-        group = group_of(day, model=model, policy=row.effective_policy if row else None)
+        group = build_day_group(day, model=model, policy=row.effective_policy if row else None)
         if event.type in OUTCOMES:
             self.sums.days[group].count("compactions", OUTCOMES[event.type])
-        if row is not None and is_paid_with(event, row):
+        if row is not None and has_final_cost(event, row):
             added = self.sums.days[group]
             added.add("summaries")
             added.add_worth("summary_cost", row.cost, unpriced="summaries_unpriced")
@@ -233,17 +235,19 @@ class EventRows:
         """Add a request without a chat (pass-through or test summary). It has no policy."""
         data = event.data
         model = next((row for row in self.models if row.slug == data.get("model")), None)
-        group = group_of(day, model=model, policy=None)
+        group = build_day_group(day, model=model, policy=None)
         reported = {name: data.get(f"{name}_tokens", 0) for name in UsedTokens.__slots__}
         self.call(group, reported, model=model, is_answered=data.get("outcome") == "ok")
         if data.get("code"):
             self.sums.days[group].count("failures", str(data["code"]))
 
 
-def reversals_in(chats: Set[uuid.UUID | None]) -> dict[uuid.UUID, list[tuple[datetime, uuid.UUID]]]:
+def load_branch_reversals(
+    chats: Set[uuid.UUID | None],
+) -> dict[uuid.UUID, list[tuple[datetime, uuid.UUID]]]:
     """Return undo and redo times with their compactions by branch, oldest first."""
     rows = AuditEvent.objects.filter(type__in=REVERSALS, chat_id__in=chats - {None}).order_by("pk")
-    reversals = [(row.at, pk) for row in rows if (pk := compaction_of(row))]
+    reversals = [(row.at, pk) for row in rows if (pk := get_compaction_id(row))]
     there = Compaction.objects.filter(pk__in={pk for _, pk in reversals})
     branches = dict(there.values_list("pk", "branch_id"))
     found: dict[uuid.UUID, list[tuple[datetime, uuid.UUID]]] = {}
@@ -253,7 +257,7 @@ def reversals_in(chats: Set[uuid.UUID | None]) -> dict[uuid.UUID, list[tuple[dat
     return found
 
 
-def sums_of(events: Sequence[AuditEvent]) -> Sums:
+def sum_events(events: Sequence[AuditEvent]) -> Sums:
     """Return the additions of events. Reads only, never writes."""
     reading = EventRows(events)
     for event in events:
@@ -261,7 +265,7 @@ def sums_of(events: Sequence[AuditEvent]) -> Sums:
     return reading.sums
 
 
-def calls_of(event: AuditEvent) -> list[uuid.UUID]:
+def list_receipt_ids(event: AuditEvent) -> list[uuid.UUID]:
     """Return the receipt IDs of the calls that an event lists."""
     if event.type in ATTEMPTS:
         return [uuid.UUID(call[0]) for call in event.data.get("calls", [])]
@@ -270,7 +274,7 @@ def calls_of(event: AuditEvent) -> list[uuid.UUID]:
     return []
 
 
-def compaction_of(event: AuditEvent) -> uuid.UUID | None:
+def get_compaction_id(event: AuditEvent) -> uuid.UUID | None:
     """Return the ID of the event's compaction, or None."""
     if event.type not in OUTCOMES and event.type not in PAID:
         return None
@@ -278,7 +282,7 @@ def compaction_of(event: AuditEvent) -> uuid.UUID | None:
     return uuid.UUID(named) if named else None
 
 
-def is_paid_with(event: AuditEvent, row: Compaction) -> bool:
+def has_final_cost(event: AuditEvent, row: Compaction) -> bool:
     """Return True if the event reports the final cost of a summary's calls.
 
     A prepared summary that a user rejects, or that is overtaken, was counted when prepared.
@@ -290,19 +294,19 @@ def is_paid_with(event: AuditEvent, row: Compaction) -> bool:
     return event.type != "compaction.overtaken" or not row.usage
 
 
-def call_of(receipt: Receipt, model: ModelSpec | None) -> PricedCall | None:
+def build_priced_call(receipt: Receipt, model: ModelSpec | None) -> PricedCall | None:
     """Return a call with prices; None without reported usage or a model."""
-    used = used_of(receipt.usage)
+    used = parse_reported_usage(receipt.usage)
     if used is None or model is None:
         return None
     return PricedCall(used, model.prices, model=model.slug, estimate=receipt.prompt_tokens)
 
 
-def freed_by(row: Compaction) -> int:
+def count_freed_tokens(row: Compaction) -> int:
     """Return the tokens a compaction removes from each prompt; 0 if not counted."""
     return row.tokens_before - row.tokens_after if row.tokens_before else 0
 
 
-def code_of(turn: Turn | None) -> str:
+def get_turn_error_code(turn: Turn | None) -> str:
     """Return the error code of a failed turn."""
     return turn.error_code if turn is not None else "unknown"

@@ -48,7 +48,7 @@ class ImportNotOver(Refusal):
     sentence = gettext_noop("This import is still running. Stop it first, then delete its report.")
 
 
-def begin(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> FileImport:
+def start_import(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> FileImport:
     """Store a file whose chats are then imported in the background.
 
     A large file takes several transactions, so that others can write in between. Until the last
@@ -56,7 +56,7 @@ def begin(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> FileImp
     `ImportsUnderWay`, `NotFound` if the import was deleted in the meantime, and `ImportRefused` for
     the size of the file or the entries of an archive.
     """
-    importing.check_at_once(file)
+    importing.check_import_file(file)
     token = uuid.uuid4()
     with transaction.atomic():
         # Of two parallel requests, the second then counts the first.
@@ -67,19 +67,19 @@ def begin(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> FileImp
         over = mine.exclude(state__in=imports.OPEN).order_by("-created_at", "-pk")
         old = list(over.values_list("pk", flat=True)[REPORTS - 1 :])
         FileImport.objects.filter(pk__in=old).delete()
-        size = bounds.size_of(file)
+        size = bounds.measure_file_size(file)
         row = FileImport.objects.create(
             owner_id=owner.pk,
             size=size,
             created_at=now,
             lease_token=token,
-            lease_until=leases.until(),
+            lease_until=leases.compute_lease_end(),
         )
     held = FileImport.objects.filter(pk=row.pk, lease_token=token, state__in=imports.OPEN)
-    pieces = enumerate(pieces_of(file))
+    pieces = enumerate(read_import_pieces(file))
     while listed := list(islice(pieces, PIECES_AT_ONCE)):
         with transaction.atomic():
-            if not held.update(lease_until=leases.until()):
+            if not held.update(lease_until=leases.compute_lease_end()):
                 raise NotFound
             for number, piece in listed:
                 FilePiece.objects.create(file=row, number=number, data=piece)
@@ -87,32 +87,32 @@ def begin(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> FileImp
         if not held.update(lease_until=None, lease_token=None):
             raise NotFound
         data = {"import": str(row.pk), "bytes": size}
-        ledger.record("import.started", actor=f"user:{owner.pk}", now=now, data=data)
+        ledger.record_event("import.started", actor=f"user:{owner.pk}", now=now, data=data)
         queue.enqueue(queue.IMPORT_FILE, import_id=row.pk)
     row.refresh_from_db()
     return row
 
 
-def pieces_of(file: IO[bytes]) -> Iterator[bytes]:
+def read_import_pieces(file: IO[bytes]) -> Iterator[bytes]:
     """Yield a file in pieces."""
     while piece := file.read(PIECE):
         yield piece
 
 
-def imports_of(user: AbstractBaseUser) -> QuerySet[FileImport]:
+def list_imports(user: AbstractBaseUser) -> QuerySet[FileImport]:
     """Return the imports of a person, unordered."""
     return FileImport.objects.filter(owner=user.pk)
 
 
-def import_for(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
+def get_import(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
     """Return the person's own import. Raises `NotFound`."""
-    row = imports_of(user).filter(pk=import_id).first()
+    row = list_imports(user).filter(pk=import_id).first()
     if row is None:
         raise NotFound
     return row
 
 
-def outcomes_of(row: FileImport, *, only_missed: bool = False) -> QuerySet[ImportOutcome]:
+def list_import_results(row: FileImport, *, only_missed: bool = False) -> QuerySet[ImportOutcome]:
     """Return the results for the chats of a file so far, in file order.
 
     `only_missed`: only chats that were not imported completely.
@@ -121,28 +121,28 @@ def outcomes_of(row: FileImport, *, only_missed: bool = False) -> QuerySet[Impor
     return rows.filter(Q(chat=None) | ~Q(losses=[])) if only_missed else rows
 
 
-def stop(*, user: AbstractBaseUser, import_id: uuid.UUID, now: datetime) -> FileImport:
+def stop_import(*, user: AbstractBaseUser, import_id: uuid.UUID, now: datetime) -> FileImport:
     """Stop an import and keep its chats; a finished one does not change. Raises `NotFound`."""
     with transaction.atomic():
-        row = locked(user=user, import_id=import_id)
+        row = lock_import(user=user, import_id=import_id)
         if row.state in imports.OPEN:
             stopped = FileImport.State.STOPPED
-            imports.end(row, state=stopped, actor=f"user:{user.pk}", now=now)
+            imports.end_import(row, state=stopped, actor=f"user:{user.pk}", now=now)
     return row
 
 
-def forget(*, user: AbstractBaseUser, import_id: uuid.UUID) -> None:
+def delete_import(*, user: AbstractBaseUser, import_id: uuid.UUID) -> None:
     """Delete an import with its report; its chats stay. Raises `NotFound` and `ImportNotOver`."""
     with transaction.atomic():
-        row = locked(user=user, import_id=import_id)
+        row = lock_import(user=user, import_id=import_id)
         if row.state in imports.OPEN:
             raise ImportNotOver
         row.delete()
 
 
-def locked(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
+def lock_import(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
     """Lock the person's own import. Raises `NotFound`."""
-    row = imports_of(user).select_for_update().filter(pk=import_id).first()
+    row = list_imports(user).select_for_update().filter(pk=import_id).first()
     if row is None:
         raise NotFound
     return row

@@ -20,17 +20,17 @@ from contextpolicy.engine.messages import TextPart
 START = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?)\s*")
 
 
-def is_history(file: IO[bytes]) -> bool:
+def is_aider_history(file: IO[bytes]) -> bool:
     """Return True if a file begins like a history of aider."""
     head = file.read(200).lstrip(b"\xef\xbb\xbf \t\r\n")
     file.seek(0)
     return START.match(head.decode("utf-8", "replace")) is not None
 
 
-def chats_in(file: IO[bytes]) -> Iterator[ChatDraft | Unreadable]:
+def read_aider_chats(file: IO[bytes]) -> Iterator[ChatDraft | Unreadable]:
     """Read a history: each start with messages is a chat. Raises `ImportRefused`."""
     chat = _Chat("")
-    for line in lines_in(file):
+    for line in read_text_lines(file):
         if found := START.fullmatch(line):
             if (draft := chat.end()) is not None:
                 yield draft
@@ -91,18 +91,18 @@ class _Chat:
         return self.builder.draft(source=f"aider:{self.started}", title="")
 
 
-def lines_in(file: IO[bytes]) -> Iterator[str]:
+def read_text_lines(file: IO[bytes]) -> Iterator[str]:
     """Yield the lines of a text. Raises `ImportRefused`."""
     number = 0
     while line := file.readline(bounds.LINE_BYTES + 1):
         number += 1
         if len(line) > bounds.LINE_BYTES:
-            raise bounds.line_too_large(number)
+            raise bounds.build_line_size_error(number)
         try:
             yield line.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             problem = Sentence(
                 gettext_noop("The text in {place} is not valid UTF-8."),
-                place=bounds.line_at(number),
+                place=bounds.describe_line(number),
             )
             raise ImportRefused("import_malformed", problem) from error

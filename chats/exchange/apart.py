@@ -36,9 +36,11 @@ def import_file(
     """Import chats of a file for some seconds; large files use a separate process."""
     size = FileImport.objects.filter(pk=import_id).values_list("size", flat=True).first()
     if size is None or size <= settings.IMPORT_APART_BYTES:
-        taking.go_on(import_id=import_id, counter=counter, clock=clock, is_closing=is_closing)
+        taking.continue_import(
+            import_id=import_id, counter=counter, clock=clock, is_closing=is_closing
+        )
         return
-    databases.spare()
+    databases.release_pooled_connection()
     run_process(import_id, is_closing=is_closing)
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from django.utils.translation import gettext_noop
 
-from chats.exchange.building import Builder, Unreadable, milliseconds, texts_of
-from chats.exchange.citations import without_cards, without_numbers
+from chats.exchange.building import Builder, Unreadable, parse_milliseconds, select_texts
+from chats.exchange.citations import link_citation_numbers, remove_citation_cards
 from chats.exchange.drafts import ChatDraft
-from chats.exchange.jsonstream import items, release
+from chats.exchange.jsonstream import get_list_items, release_lazy_value
 from contextpolicy.engine.messages import FilePart, Part, ReasoningPart, TextPart
 
 Found = ChatDraft | Unreadable
@@ -25,7 +25,7 @@ PROMPTED = "Prompted "
 CONVERSATION = re.compile(r"https://gemini\.google\.com/app/([0-9a-zA-Z_-]{1,60})")
 
 
-def deepseek(chat: Mapping[str, Any]) -> Found:
+def parse_deepseek_chat(chat: Mapping[str, Any]) -> Found:
     """Read a conversation of DeepSeek: a tree of nodes whose messages consist of fragments."""
     mapping, title = chat["mapping"], chat.get("title")
     if not isinstance(mapping, Mapping):
@@ -42,8 +42,8 @@ def deepseek(chat: Mapping[str, Any]) -> Found:
         if not isinstance(message, Mapping):
             builder.skip(own, parent=parent)
             continue
-        is_user, parts = deepseek_parts(message, builder)
-        for file in items(message.get("files")):
+        is_user, parts = parse_deepseek_parts(message, builder)
+        for file in get_list_items(message.get("files")):
             if isinstance(file, Mapping):
                 builder.losses.append("file_by_name_only")
                 name = str(file.get("file_name") or file.get("name") or "")[:200]
@@ -57,24 +57,26 @@ def deepseek(chat: Mapping[str, Any]) -> Found:
             model=message.get("model"),
         )
     source = str(chat.get("id") or "")
-    release(mapping)
+    release_lazy_value(mapping)
     return builder.draft(source=source, title=title)
 
 
-def deepseek_parts(message: Mapping[str, Any], builder: Builder) -> tuple[bool, list[Part]]:
+def parse_deepseek_parts(message: Mapping[str, Any], builder: Builder) -> tuple[bool, list[Part]]:
     """Return whether a message is a person's, and its parts."""
-    fragments = [item for item in items(message.get("fragments")) if isinstance(item, Mapping)]
+    fragments = [
+        item for item in get_list_items(message.get("fragments")) if isinstance(item, Mapping)
+    ]
     is_user = str(message.get("role") or "").upper() == "USER"
-    results = [one for item in fragments for one in items(item.get("results"))]
+    results = [one for item in fragments for one in get_list_items(item.get("results"))]
     parts: list[Part] = []
     for fragment in fragments:
         kind = str(fragment.get("type") or "")
         is_user = is_user or kind == "REQUEST"
-        for text in texts_of([fragment.get("content")]):
+        for text in select_texts([fragment.get("content")]):
             if kind == "THINK":
                 parts.append(ReasoningPart(text))
             elif kind in ("REQUEST", "RESPONSE", "TEXT"):
-                parts.append(TextPart(without_numbers(text, results)))
+                parts.append(TextPart(link_citation_numbers(text, results)))
             else:
                 builder.losses.append(f"content_dropped:{kind[:40]}")
         if kind == "SEARCH":
@@ -82,12 +84,12 @@ def deepseek_parts(message: Mapping[str, Any], builder: Builder) -> tuple[bool, 
     if not fragments:
         # Older exports have a text and separate thoughts.
         thoughts = [message.get("reasoning_content"), message.get("thinking_content")]
-        parts += [ReasoningPart(text) for text in texts_of(thoughts)]
-        parts += [TextPart(text) for text in texts_of([message.get("content")])]
+        parts += [ReasoningPart(text) for text in select_texts(thoughts)]
+        parts += [TextPart(text) for text in select_texts([message.get("content")])]
     return is_user, parts
 
 
-def grok(chat: Mapping[str, Any]) -> Found:
+def parse_grok_chat(chat: Mapping[str, Any]) -> Found:
     """Read a conversation of Grok: responses in order; newer exports also name their parents."""
     about = chat["conversation"]
     title = about.get("title") if isinstance(about, Mapping) else None
@@ -95,7 +97,7 @@ def grok(chat: Mapping[str, Any]) -> Found:
         return Unreadable("", gettext_noop("Its `conversation` is not an object."))
     builder = Builder(is_chain=True)
     before: str | None = None
-    for place, item in enumerate(items(chat.get("responses")), start=1):
+    for place, item in enumerate(get_list_items(chat.get("responses")), start=1):
         said = item.get("response", item) if isinstance(item, Mapping) else None
         if not isinstance(said, Mapping):
             builder.drop(f"message_dropped:{place}")
@@ -103,10 +105,12 @@ def grok(chat: Mapping[str, Any]) -> Found:
         own = str(said.get("_id") or said.get("response_id") or f"response-{place}")
         parent = said.get("parent_response_id") or said.get("parentResponseId") or before
         is_user = str(said.get("sender") or "").lower() in ("human", "user")
-        thoughts = texts_of([said.get("thinking_trace")])
+        thoughts = select_texts([said.get("thinking_trace")])
         parts: list[Part] = [ReasoningPart(text) for text in thoughts]
-        parts += [TextPart(without_cards(text)) for text in texts_of([said.get("message")])]
-        for file in items(said.get("file_attachments")):
+        parts += [
+            TextPart(remove_citation_cards(text)) for text in select_texts([said.get("message")])
+        ]
+        for file in get_list_items(said.get("file_attachments")):
             builder.losses.append("file_by_name_only")
             parts.append(FilePart("file/*", str(file)[:200], ""))
         before = builder.add(
@@ -114,30 +118,33 @@ def grok(chat: Mapping[str, Any]) -> Found:
             parent=parent if isinstance(parent, str) else None,
             role="user" if is_user else "assistant",
             parts=parts,
-            ts=grok_moment(said.get("create_time")),
+            ts=parse_grok_time(said.get("create_time")),
             model=said.get("model"),
         )
     return builder.draft(source=str(about.get("id") or ""), title=title)
 
 
-def grok_moment(value: object) -> object:
+def parse_grok_time(value: object) -> object:
     """Return a time from ISO 8601, or from milliseconds in a database's notation."""
     date = value.get("$date") if isinstance(value, Mapping) else value
     number = date.get("$numberLong") if isinstance(date, Mapping) else None
     return int(number) if isinstance(number, str) and number.isdecimal() else date
 
 
-def is_of_gemini(value: object) -> bool:
+def is_gemini_activity(value: object) -> bool:
     """Return True if a value is an activity of Gemini in a Google export."""
     if not isinstance(value, Mapping) or "title" not in value or "time" not in value:
         return False
-    names = [str(value.get("header") or ""), *(str(name) for name in items(value.get("products")))]
+    names = [
+        str(value.get("header") or ""),
+        *(str(name) for name in get_list_items(value.get("products"))),
+    ]
     return any("Gemini" in name or "Bard" in name for name in names)
 
 
-def gemini_group(activity: Mapping[str, Any]) -> str:
+def get_gemini_conversation(activity: Mapping[str, Any]) -> str:
     """Return the conversation of an activity, or its day if it names none."""
-    for detail in items(activity.get("details")):
+    for detail in get_list_items(activity.get("details")):
         url = detail.get("url") if isinstance(detail, Mapping) else None
         found = CONVERSATION.match(url) if isinstance(url, str) else None
         if found:
@@ -145,17 +152,17 @@ def gemini_group(activity: Mapping[str, Any]) -> str:
     return f"day-{str(activity['time'])[:10]}"
 
 
-def gemini(activities: Sequence[Mapping[str, Any]]) -> Found:
+def parse_gemini_activities(activities: Sequence[Mapping[str, Any]]) -> Found:
     """Read the activities of one conversation, or of one day: questions with their replies."""
     builder = Builder()
     before: str | None = None
     title = ""
-    listed = sorted(activities, key=lambda one: milliseconds(one["time"]) or 0)
+    listed = sorted(activities, key=lambda one: parse_milliseconds(one["time"]) or 0)
     for activity in listed:
         ts, words = activity["time"], str(activity["title"])
         replies = [
-            html_text(item["html"])
-            for item in items(activity.get("safeHtmlItem"))
+            convert_html_to_markdown(item["html"])
+            for item in get_list_items(activity.get("safeHtmlItem"))
             if isinstance(item, Mapping) and isinstance(item.get("html"), str)
         ]
         if not words.startswith(PROMPTED) and not any(replies):
@@ -165,19 +172,20 @@ def gemini(activities: Sequence[Mapping[str, Any]]) -> Found:
         title = title or words
         digest = hashlib.sha256(f"{ts}\n{words}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
         files: list[Part] = [
-            FilePart("file/*", str(name)[:200], "") for name in items(activity.get("attachedFiles"))
+            FilePart("file/*", str(name)[:200], "")
+            for name in get_list_items(activity.get("attachedFiles"))
         ]
         builder.losses += ["file_by_name_only"] * bool(files)
-        question: list[Part] = [TextPart(text) for text in texts_of([words])]
+        question: list[Part] = [TextPart(text) for text in select_texts([words])]
         before = builder.add(
             f"{ts}-{digest}", parent=before, role="user", parts=[*question, *files], ts=ts
         )
-        if texts_of(replies):
-            reply = [TextPart("\n\n".join(texts_of(replies)))]
+        if select_texts(replies):
+            reply = [TextPart("\n\n".join(select_texts(replies)))]
             before = builder.add(
                 f"{ts}-{digest}-reply", parent=before, role="assistant", parts=reply, ts=ts
             )
-    group = gemini_group(listed[0])
+    group = get_gemini_conversation(listed[0])
     title = f"Gemini, {group[4:]}" if group.startswith("day-") else title[:100]
     return builder.draft(source=group, title=title)
 
@@ -241,7 +249,7 @@ class _Words(HTMLParser):
             self.pieces.append(data if self.is_code else re.sub(r"\s+", " ", data))
 
 
-def html_text(html: str) -> str:
+def convert_html_to_markdown(html: str) -> str:
     """Return HTML as Markdown."""
     words = _Words()
     words.feed(html)

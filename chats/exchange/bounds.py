@@ -55,7 +55,7 @@ _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _LEVELS = re.compile(rb"[\[\]{}]")
 
 
-def size_of(file: IO[bytes]) -> int:
+def measure_file_size(file: IO[bytes]) -> int:
     """Return the size of a file and rewind it."""
     size = file.seek(0, 2)
     file.seek(0)
@@ -64,14 +64,14 @@ def size_of(file: IO[bytes]) -> int:
 
 def check_size(file: IO[bytes]) -> None:
     """Raise `ImportRefused` for an empty file or one over the limit."""
-    size = size_of(file)
+    size = measure_file_size(file)
     if not size:
         raise ImportRefused("import_empty", gettext_lazy("The file is empty."))
     if size > settings.IMPORT_FILE_BYTES:
-        raise too_large(settings.IMPORT_FILE_BYTES)
+        raise build_file_size_error(settings.IMPORT_FILE_BYTES)
 
 
-def too_large(limit: int) -> ImportRefused:
+def build_file_size_error(limit: int) -> ImportRefused:
     """Return the error for a file over the size limit."""
     problem = gettext_lazy(
         "The file has more than {limit} MiB. Split it, or import fewer chats at once."
@@ -79,14 +79,14 @@ def too_large(limit: int) -> ImportRefused:
     return ImportRefused("import_too_large", Sentence(problem, limit=limit // MIB))
 
 
-def chat_too_large() -> ImportRefused:
+def build_chat_size_error() -> ImportRefused:
     """Return the error for a chat over the size limit."""
     limit = settings.IMPORT_CHAT_BYTES // MIB
     problem = gettext_lazy("This chat has more than {limit} MiB in the file.")
     return ImportRefused("import_too_large", Sentence(problem, limit=limit))
 
 
-def lines_in(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, Any]]:
+def read_json_lines(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, Any]]:
     """Yield the number and value of each line of JSON, skipping empty lines.
 
     `name`: of the entry of an archive.
@@ -97,27 +97,27 @@ def lines_in(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, Any]]:
     while line := file.readline(LINE_BYTES + 1):
         number += 1
         if len(line) > LINE_BYTES:
-            raise line_too_large(number)
+            raise build_line_size_error(number)
         if number > LINES:
             problem = Sentence(gettext_noop("The file has more than {limit:,} lines."), limit=LINES)
             raise ImportRefused("import_too_many", problem)
         if line.strip():
-            yield number, loaded(line, place=line_at(number, name=name))
+            yield number, parse_bounded_json(line, place=describe_line(number, name=name))
 
 
-def line_at(number: int, *, name: str = "") -> Promise:
+def describe_line(number: int, *, name: str = "") -> Promise:
     """Return the words for a line, of a named entry of an archive."""
     if name:
         return Sentence(LINE_OF, name=name, number=number)
     return Sentence(LINE, number=number)
 
 
-def message_at(number: int, *, name: str | Promise) -> Promise:
+def describe_message_position(number: int, *, name: str | Promise) -> Promise:
     """Return the words for a message of a list in a file or a named entry."""
     return Sentence(MESSAGE_OF, name=name, number=number)
 
 
-def line_too_large(number: int) -> ImportRefused:
+def build_line_size_error(number: int) -> ImportRefused:
     """Return the error for a line over the size limit."""
     problem = gettext_lazy("Line {number} has more than {limit} MiB.")
     return ImportRefused(
@@ -125,7 +125,7 @@ def line_too_large(number: int) -> ImportRefused:
     )
 
 
-def loaded(data: bytes | bytearray, *, place: str | Promise) -> Any:
+def parse_bounded_json(data: bytes | bytearray, *, place: str | Promise) -> Any:
     """Return a JSON value of limited depth whose texts can be stored.
 
     Raises `ImportRefused`.
@@ -133,20 +133,20 @@ def loaded(data: bytes | bytearray, *, place: str | Promise) -> Any:
     check_shape(data, place=place)
     try:
         text = data.decode("utf-8-sig")
-        return json.loads(text, parse_constant=refuse_constant, parse_int=whole)
+        return json.loads(text, parse_constant=refuse_constant, parse_int=parse_bounded_int)
     except UnicodeDecodeError as error:
         problem = Sentence(gettext_noop("The text in {place} is not valid UTF-8."), place=place)
         raise ImportRefused("import_malformed", problem) from error
     except json.JSONDecodeError as error:
-        raise malformed(place, error.msg) from error
+        raise build_invalid_json_error(place, error.msg) from error
     except (ValueError, RecursionError) as error:
-        raise malformed(place, error.args[0] if error.args else "") from error
+        raise build_invalid_json_error(place, error.args[0] if error.args else "") from error
 
 
 def check_shape(data: bytes | bytearray, *, place: str | Promise) -> None:
     """Raise `ImportRefused` for a document with too many levels or values."""
-    if depth_of(data) > DEPTH:
-        raise too_deep(place)
+    if measure_json_depth(data) > DEPTH:
+        raise build_json_depth_error(place)
     if len(data) > VALUES_FROM:
         marks = _STRINGS.sub(b"", data)
         if sum(marks.count(mark) for mark in (b",", b"[", b"{")) > VALUES:
@@ -154,13 +154,13 @@ def check_shape(data: bytes | bytearray, *, place: str | Promise) -> None:
             raise ImportRefused("import_too_many", Sentence(problem, place=place, limit=VALUES))
 
 
-def too_deep(place: str | Promise) -> ImportRefused:
+def build_json_depth_error(place: str | Promise) -> ImportRefused:
     """Return the error for JSON with too many levels."""
     problem = gettext_lazy("The JSON in {place} has more than {limit} levels.")
     return ImportRefused("import_too_deep", Sentence(problem, place=place, limit=DEPTH))
 
 
-def malformed(place: str | Promise, problem: str | Promise) -> ImportRefused:
+def build_invalid_json_error(place: str | Promise, problem: str | Promise) -> ImportRefused:
     """Return the error for invalid JSON."""
     sentence = gettext_lazy("Invalid JSON in {place}: {problem}.")
     return ImportRefused("import_malformed", Sentence(sentence, place=place, problem=problem))
@@ -171,14 +171,14 @@ def refuse_constant(name: str) -> float:
     raise ValueError(Sentence(gettext_noop("{name} is not valid JSON"), name=name))
 
 
-def whole(digits: str) -> int:
+def parse_bounded_int(digits: str) -> int:
     """Return an integer of limited length. Raises ValueError."""
     if len(digits) > 30:
         raise ValueError(gettext_lazy("a number has too many digits"))
     return int(digits)
 
 
-def depth_of(data: bytes | bytearray) -> int:
+def measure_json_depth(data: bytes | bytearray) -> int:
     """Return the number of levels of a JSON text, without parsing it."""
     depth = deepest = 0
     for found in _LEVELS.finditer(_STRINGS.sub(b"", data)):
@@ -187,41 +187,41 @@ def depth_of(data: bytes | bytearray) -> int:
     return deepest
 
 
-def opened(file: IO[bytes]) -> zipfile.ZipFile:
+def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
     """Open an archive after checking its directory. Raises `ImportRefused`."""
-    check_count(file)
+    check_entry_count(file)
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise bad_archive(gettext_lazy("It is damaged or not a ZIP archive.")) from error
+        raise build_archive_error(gettext_lazy("It is damaged or not a ZIP archive.")) from error
     entries = archive.infolist()
     names = [entry.filename for entry in entries]
     if len(entries) > settings.IMPORT_ENTRIES:
-        raise too_many_entries()
+        raise build_archive_entries_error()
     if len(set(names)) < len(names):
-        raise bad_archive(gettext_lazy("It has two entries with the same name."))
+        raise build_archive_error(gettext_lazy("It has two entries with the same name."))
     for entry in entries:
         check_entry(entry)
     if sum(entry.file_size for entry in entries) > settings.IMPORT_UNPACKED_BYTES:
-        raise too_large(settings.IMPORT_UNPACKED_BYTES)
+        raise build_file_size_error(settings.IMPORT_UNPACKED_BYTES)
     return archive
 
 
-def too_many_entries() -> ImportRefused:
+def build_archive_entries_error() -> ImportRefused:
     """Return the error for an archive with too many entries."""
     limit = settings.IMPORT_ENTRIES
     problem = gettext_lazy("The archive has more than {limit:,} entries.")
     return ImportRefused("import_too_many", Sentence(problem, limit=limit))
 
 
-def check_count(file: IO[bytes]) -> None:
+def check_entry_count(file: IO[bytes]) -> None:
     """Raise `ImportRefused` for an archive with too many entries, before opening it.
 
     Counts the entries themselves, because the numbers at the end of an archive can be forged.
     """
-    for start, size in directories(file):
+    for start, size in find_archive_directories(file):
         if size > settings.IMPORT_ENTRIES * ENTRY_BYTES:
-            raise too_many_entries()
+            raise build_archive_entries_error()
         count, at = 0, start
         while at < start + size:
             file.seek(at)
@@ -230,18 +230,18 @@ def check_count(file: IO[bytes]) -> None:
                 break
             count += 1
             if count > settings.IMPORT_ENTRIES:
-                raise too_many_entries()
+                raise build_archive_entries_error()
             at += 46 + sum(struct.unpack("<3H", head[28:34]))
     file.seek(0)
 
 
-def directories(file: IO[bytes]) -> list[tuple[int, int]]:
+def find_archive_directories(file: IO[bytes]) -> list[tuple[int, int]]:
     """Return start and size of each directory that the end of an archive may refer to.
 
     The end record is found like in `zipfile`. If a ZIP64 record precedes it, either may apply, so
     both directories are returned.
     """
-    size = size_of(file)
+    size = measure_file_size(file)
     tail_at = max(size - 65_557, 0)
     file.seek(tail_at)
     tail = file.read()
@@ -250,7 +250,7 @@ def directories(file: IO[bytes]) -> list[tuple[int, int]]:
     if at < 0 or not (tail.startswith(b"PK\x05\x06", at) and tail.endswith(b"\0\0")):
         at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < 22:
-        raise bad_archive(gettext_lazy("It is damaged or not a ZIP archive."))
+        raise build_archive_error(gettext_lazy("It is damaged or not a ZIP archive."))
     end = tail_at + at
     listed = int.from_bytes(tail[at + 12 : at + 16], "little")
     found = [(max(end - listed, 0), listed)]
@@ -271,12 +271,12 @@ def check_entry(entry: zipfile.ZipInfo) -> None:
     """Raise `ImportRefused` for an unsafe path, an encrypted entry or a zip bomb."""
     name = entry.filename
     is_outside = name.startswith(("/", "\\")) or ":" in name or ".." in re.split(r"[/\\]", name)
-    if is_outside or not names.is_sound(name) or len(name) > 300:
-        raise bad_archive(gettext_lazy("The path of an entry leads outside the archive."))
+    if is_outside or not names.is_allowed_name(name) or len(name) > 300:
+        raise build_archive_error(gettext_lazy("The path of an entry leads outside the archive."))
     if entry.flag_bits & 1:
-        raise bad_archive(gettext_lazy("It is encrypted."))
+        raise build_archive_error(gettext_lazy("It is encrypted."))
     if entry.file_size > max(entry.compress_size * RATIO, RATIO_FROM):
-        raise bad_archive(
+        raise build_archive_error(
             gettext_lazy("An entry expands to far more than the size of the archive.")
         )
 
@@ -289,19 +289,19 @@ def read_entry(archive: zipfile.ZipFile, name: str, *, most: int) -> bytes:
             while piece := entry.read(CHUNK):
                 size += len(piece)
                 if size > most:
-                    raise too_large(most)
+                    raise build_file_size_error(most)
                 pieces.append(piece)
     except UNREADABLE as error:
-        raise damaged_entry(name) from error
+        raise build_damaged_entry_error(name) from error
     return b"".join(pieces)
 
 
-def damaged_entry(name: str) -> ImportRefused:
+def build_damaged_entry_error(name: str) -> ImportRefused:
     """Return the error for an archive with a damaged entry."""
-    return bad_archive(Sentence(gettext_noop("The entry {name} is damaged."), name=name))
+    return build_archive_error(Sentence(gettext_noop("The entry {name} is damaged."), name=name))
 
 
-def bad_archive(problem: str | Promise) -> ImportRefused:
+def build_archive_error(problem: str | Promise) -> ImportRefused:
     """Return the error for an unreadable archive."""
     sentence = gettext_lazy("The archive cannot be read. {problem}")
     return ImportRefused("import_bad_archive", Sentence(sentence, problem=problem))

@@ -12,9 +12,9 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_noop
 
 from chats.exchange.drafts import ChatDraft, DraftSummary, Node
-from chats.exchange.jsonstream import is_list, items
-from chats.exchange.shelf import IN_MEMORY, Shelf, ShelvedParts, on_shelf
-from chats.exchange.thoughts import with_reasoning
+from chats.exchange.jsonstream import get_list_items, is_json_list
+from chats.exchange.shelf import IN_MEMORY, Shelf, ShelvedParts, shelve_node
+from chats.exchange.thoughts import extract_reasoning_parts
 from contextpolicy.engine import names
 from contextpolicy.engine.messages import (
     FilePart,
@@ -107,7 +107,7 @@ class Builder:
         if known is None or listed:
             by = model[:200] if isinstance(model, str) and role == "assistant" else ""
             self.entries[own_id] = SourceEntry(
-                own_id, parent, role, self.shelved(listed), milliseconds(ts), intern(by)
+                own_id, parent, role, self.shelved(listed), parse_milliseconds(ts), intern(by)
             )
         return own_id
 
@@ -143,7 +143,7 @@ class Builder:
 
     def names_children(self, own_id: str, children: object) -> None:
         """Store the order of an entry's children."""
-        listed = [intern(child) for child in items(children) if isinstance(child, str)]
+        listed = [intern(child) for child in get_list_items(children) if isinstance(child, str)]
         if listed:
             self.children[intern(own_id)] = listed if len(listed) > 1 else listed[0]
 
@@ -248,17 +248,19 @@ class Builder:
             parent = parents[own_id]
             before = stands[parent] if parent is not None else None
             node = Node(
-                id=short(own_id),
+                id=shorten_id(own_id),
                 role=entry.role,
-                parts=with_reasoning(entry.parts) if entry.role == "assistant" else entry.parts,
-                parent=short(before) if before is not None else None,
+                parts=extract_reasoning_parts(entry.parts)
+                if entry.role == "assistant"
+                else entry.parts,
+                parent=shorten_id(before) if before is not None else None,
                 metadata=entry.metadata(),
             )
-            nodes.append(on_shelf(node, self.shelf) if is_large else node)
+            nodes.append(shelve_node(node, self.shelf) if is_large else node)
         return ChatDraft(
-            source=short(source),
+            source=shorten_id(source),
             nodes=tuple(nodes),
-            active=short(end),
+            active=shorten_id(end),
             title=name,
             losses=self.named_losses(),
             counted=self.counted,
@@ -282,7 +284,7 @@ class Builder:
         """Put tool results after their calls; report results without a call."""
         open_calls: dict[str, tuple[SourceEntry, ToolCallPart]] = {}
         for entry in self.entries.values():
-            for part in calls_in(entry):
+            for part in list_entry_calls(entry):
                 open_calls[part.call_id] = (entry, part)
         for own_id in order:
             said = self.entries[own_id].result
@@ -297,7 +299,7 @@ class Builder:
                 self.losses.append(f"stray_result:{(call_id or own_id)[:80]}")
                 continue
             entry, call = found
-            answer = ToolResultPart(call.call_id, call.name, text_in(content))
+            answer = ToolResultPart(call.call_id, call.name, extract_result_text(content))
             # An entry with calls is never on disk.
             cast(list[Part], entry.parts).append(answer)
 
@@ -313,7 +315,7 @@ class Builder:
         Empty if there is none.
         """
         while own_id is not None:
-            for part in reversed(calls_in(self.entries[own_id])):
+            for part in reversed(list_entry_calls(self.entries[own_id])):
                 if part.call_id in open_calls:
                     return part.call_id
             parent = parents[own_id]
@@ -325,7 +327,7 @@ class Builder:
         if isinstance(content, str):
             return [TextPart(content)] if content.strip() else []
         found: list[Part] = []
-        for block in items(content):
+        for block in get_list_items(content):
             found += self.block(block)
         return found
 
@@ -346,7 +348,7 @@ class Builder:
             called = block.get("input", block.get("arguments", {}))
             self.calls += 1
             own = str(block.get("id") or f"call-{self.calls}")
-            return [ToolCallPart(own, str(block.get("name") or "tool"), json_of(called))]
+            return [ToolCallPart(own, str(block.get("name") or "tool"), encode_as_json(called))]
         if kind in ("image", "image_url", "input_image", "file", "document"):
             name = str(block.get("file_name") or block.get("name") or "")
             return [FilePart("image/*" if "image" in str(kind) else "file/*", name, "")]
@@ -354,43 +356,43 @@ class Builder:
         return []
 
 
-def calls_in(entry: SourceEntry) -> list[ToolCallPart]:
+def list_entry_calls(entry: SourceEntry) -> list[ToolCallPart]:
     """Return the tool calls of an entry; parts on disk contain none."""
     if isinstance(entry.parts, ShelvedParts):
         return []
     return [part for part in entry.parts if isinstance(part, ToolCallPart)]
 
 
-def short(own_id: str) -> str:
+def shorten_id(own_id: str) -> str:
     """Return an id that can be stored; long or unusual ones are replaced by a digest."""
-    if len(own_id) <= 200 and names.is_sound(own_id):
+    if len(own_id) <= 200 and names.is_allowed_name(own_id):
         return own_id
     return "id-" + hashlib.sha256(own_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def text_in(content: object) -> str:
+def extract_result_text(content: object) -> str:
     """Return the text of a tool result in any format."""
     if isinstance(content, str):
         return content
-    if is_list(content):
+    if is_json_list(content):
         texts = [
             item["text"]
-            for item in items(content)
+            for item in get_list_items(content)
             if isinstance(item, Mapping) and isinstance(item.get("text"), str)
         ]
         if texts:
             return "\n\n".join(texts)
-    return json_of(content) if content is not None else ""
+    return encode_as_json(content) if content is not None else ""
 
 
-def json_of(value: object) -> str:
+def encode_as_json(value: object) -> str:
     """Return a value as JSON; a text counts as JSON already."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def milliseconds(ts: object) -> int | None:
+def parse_milliseconds(ts: object) -> int | None:
     """Return a time in milliseconds, from seconds, milliseconds or ISO 8601."""
     if isinstance(ts, bool):
         return None
@@ -407,6 +409,6 @@ def milliseconds(ts: object) -> int | None:
     return None
 
 
-def texts_of(values: Iterable[Any]) -> list[str]:
+def select_texts(values: Iterable[Any]) -> list[str]:
     """Return the texts among the values."""
     return [value for value in values if isinstance(value, str) and value.strip()]

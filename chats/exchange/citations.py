@@ -16,7 +16,7 @@ LONGEST_TITLE = 100
 SPECIAL = re.compile(r"[\[\]`*_<>!\\]")
 
 
-def without_marks(text: str, references: Iterable[Any]) -> str:
+def replace_citation_marks(text: str, references: Iterable[Any]) -> str:
     """Return a ChatGPT text with links in place of its marks; marks without a link are removed."""
     if "\ue200" not in text and "†" not in text and not STRAY.search(text):
         return text
@@ -24,43 +24,43 @@ def without_marks(text: str, references: Iterable[Any]) -> str:
         if isinstance(reference, Mapping):
             mark = reference.get("matched_text")
             if isinstance(mark, str) and ("\ue200" in mark or "†" in mark):
-                words = links_of(reference) or words_of_mark(mark)
+                words = format_citation_links(reference) or extract_mark_text(mark)
                 spaced = re.compile(rf"([ \t]*){re.escape(mark)}")
                 text = spaced.sub(lambda found, words=words: words and found[1] + words, text)  # type: ignore[misc]  # bound now
-    text = MARK.sub(spaced_words, text)
+    text = MARK.sub(render_spaced_mark, text)
     return STRAY.sub("", OLD_MARK.sub("", text))
 
 
-def spaced_words(found: re.Match[str]) -> str:
+def render_spaced_mark(found: re.Match[str]) -> str:
     """Return the text of a mark with the spaces before it; empty if it has no text."""
-    words = words_of_mark(found[0].strip())
+    words = extract_mark_text(found[0].strip())
     return found[0][: found[0].index("\ue200")] + words if words else ""
 
 
-def links_of(reference: Mapping[str, Any]) -> str:
+def format_citation_links(reference: Mapping[str, Any]) -> str:
     """Return the links of a citation; empty if it names no page."""
     items = reference.get("items")
     found = [item for item in items or [] if isinstance(item, Mapping)]
-    links = [link for item in (found or [reference]) if (link := link_of(item))]
+    links = [link for item in (found or [reference]) if (link := format_citation_link(item))]
     return f"({', '.join(links)})" if links else ""
 
 
-def link_of(item: Mapping[str, Any]) -> str:
+def format_citation_link(item: Mapping[str, Any]) -> str:
     """Return a Markdown link to a web page; empty without one."""
     address = item.get("url")
     if not isinstance(address, str) or not re.fullmatch(r"https?://[^\s<>()\\]+", address):
         return ""
     title = item.get("title") or item.get("attribution") or address
     words = " ".join(str(title).split())[:LONGEST_TITLE]
-    return f"[{SPECIAL.sub(escaped, words)}]({address})"
+    return f"[{SPECIAL.sub(escape_markdown_character, words)}]({address})"
 
 
-def escaped(found: re.Match[str]) -> str:
+def escape_markdown_character(found: re.Match[str]) -> str:
     """Return a character escaped for Markdown."""
     return f"\\{found[0]}"
 
 
-def words_of_mark(mark: str) -> str:
+def extract_mark_text(mark: str) -> str:
     """Return the visible text of a mark: that of an entity or a link."""
     found = MARK.fullmatch(mark)
     fields = found[2].split("\ue202")[1:] if found else []
@@ -76,18 +76,18 @@ def words_of_mark(mark: str) -> str:
     return fields[0] if found[1] in ("url", "link_title") and "turn0" not in fields[0] else ""
 
 
-def without_cards(text: str) -> str:
+def remove_citation_cards(text: str) -> str:
     """Return a Grok text without its citation elements."""
     return CARD.sub("", text) if "<grok:render" in text else text
 
 
-def without_numbers(text: str, results: Iterable[Any]) -> str:
+def link_citation_numbers(text: str, results: Iterable[Any]) -> str:
     """Return a DeepSeek text with links in place of the numbers of its search results."""
     if "[citation:" not in text:
         return text
     links = {
         str(item.get("cite_index")): link
         for item in results
-        if isinstance(item, Mapping) and (link := link_of(item))
+        if isinstance(item, Mapping) and (link := format_citation_link(item))
     }
     return NUMBER.sub(lambda found: f" ({links[found[1]]})" if found[1] in links else "", text)

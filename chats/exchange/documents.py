@@ -10,14 +10,14 @@ from typing import IO, Any
 
 from django.utils.html import escape
 
-from chats.compaction.coverage import summary_of
+from chats.compaction.coverage import get_active_summary
 from chats.exchange import pictures
-from chats.exchange.writing import Writer, branch_of
+from chats.exchange.writing import Writer, get_export_branch
 from chats.models import Chat, Message, MessageImage
 from chats.record import history
-from chats.record.images import as_data_url, hashes_in
+from chats.record.images import format_data_url, iter_image_hashes
 from chats.rendering.markdown import render_markdown
-from contextpolicy.engine.messages import FilePart, file_text
+from contextpolicy.engine.messages import FilePart, format_file_text
 
 KINDS = {
     "markdown": "text/markdown; charset=utf-8",
@@ -40,39 +40,41 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 PAGE = 500
 
 
-def file_name(chat: Chat, *, form: str) -> str:
+def build_export_filename(chat: Chat, *, form: str) -> str:
     """Return a file name that is valid on every system."""
     words = re.sub(r"[^A-Za-z0-9]+", "-", chat.title).strip("-").lower()[:60]
     return f"{words or 'chat'}-{str(chat.pk)[:8]}.{ENDINGS[form]}"
 
 
-def write(chat: Chat, *, form: str, into: IO[bytes], beside: str = "") -> None:
+def write_document(chat: Chat, *, form: str, into: IO[bytes], beside: str = "") -> None:
     """Write a chat in one of `FORMS`; `beside`: relative path to the image folder, if any."""
     if form == "json":
-        into.write(as_json(chat))
+        into.write(encode_chat_document(chat))
         return
-    for text in markdown(chat, beside=beside) if form == "markdown" else page(chat):
+    for text in (
+        render_chat_markdown(chat, beside=beside) if form == "markdown" else render_chat_html(chat)
+    ):
         into.write(text.encode())
 
 
-def said_in(chat: Chat) -> Iterator[Message]:
+def iterate_active_messages(chat: Chat) -> Iterator[Message]:
     """Yield every message of the active branch."""
-    branch = branch_of(chat)
-    rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
+    branch = get_export_branch(chat)
+    rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by("seq")
     yield from rows.iterator(chunk_size=PAGE)
 
 
-def heading(chat: Chat) -> str:
+def get_chat_heading(chat: Chat) -> str:
     """Return the title of a chat, or a default."""
     return chat.title or "Chat"
 
 
-def moment(row: Message) -> str:
+def format_message_time(row: Message) -> str:
     """Return the time of a message."""
     return f"{row.created_at:%Y-%m-%d %H:%M} UTC"
 
 
-def tools_in(row: Message) -> Iterator[tuple[str, str]]:
+def describe_tool_parts(row: Message) -> Iterator[tuple[str, str]]:
     """Yield the name and text of each part of a message that is not text."""
     for part in row.parts:
         if part["type"] == "reasoning":
@@ -83,51 +85,51 @@ def tools_in(row: Message) -> Iterator[tuple[str, str]]:
             yield f"Tool result: {part['name']}", part["content"]
         elif part["type"] == "file":
             file = FilePart(part["media_type"], part["name"], part["reference"])
-            yield "File", file_text(file).strip("[]")
+            yield "File", format_file_text(file).strip("[]")
 
 
-def images_in(row: Message) -> Iterator[MessageImage]:
+def iterate_message_images(row: Message) -> Iterator[MessageImage]:
     """Yield the images of a message that are stored here, in order."""
-    for sha256 in dict.fromkeys(hashes_in(row)):
+    for sha256 in dict.fromkeys(iter_image_hashes(row)):
         yield from MessageImage.objects.filter(message=row, sha256=sha256)
 
 
-def fenced(text: str) -> str:
+def fence_text(text: str) -> str:
     """Return a text as a fenced code block, whatever fences it contains."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}\n"
 
 
-def markdown(chat: Chat, *, beside: str) -> Iterator[str]:
+def render_chat_markdown(chat: Chat, *, beside: str) -> Iterator[str]:
     """Yield a chat as Markdown, with images if the image folder is given."""
-    yield f"# {' '.join(heading(chat).split())}\n"
-    for row in said_in(chat):
-        yield f"\n## {row.said_by} · {moment(row)}\n\n"
+    yield f"# {' '.join(get_chat_heading(chat).split())}\n"
+    for row in iterate_active_messages(chat):
+        yield f"\n## {row.said_by} · {format_message_time(row)}\n\n"
         yield "*The words of this message were erased.*\n" if row.erased_at else f"{row.text}\n"
-        for image in images_in(row) if beside else ():
-            yield f"\n![Image]({beside}{pictures.name_of(image)})\n"
-        for name, words in tools_in(row):
-            yield f"\n{name}:\n\n{fenced(words)}"
+        for image in iterate_message_images(row) if beside else ():
+            yield f"\n![Image]({beside}{pictures.build_image_filename(image)})\n"
+        for name, words in describe_tool_parts(row):
+            yield f"\n{name}:\n\n{fence_text(words)}"
 
 
-def page(chat: Chat) -> Iterator[str]:
+def render_chat_html(chat: Chat) -> Iterator[str]:
     """Yield a chat as an HTML page, with messages rendered as in the product."""
-    title = escape(heading(chat))
+    title = escape(get_chat_heading(chat))
     yield (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{title}</title><style>{STYLE}</style></head><body><main><h1>{title}</h1>\n"
     )
-    for row in said_in(chat):
-        yield f"<article><h2>{escape(row.said_by)} · {moment(row)}</h2>"
+    for row in iterate_active_messages(chat):
+        yield f"<article><h2>{escape(row.said_by)} · {format_message_time(row)}</h2>"
         yield "<p>The words of this message were erased.</p>" if row.erased_at else ""
         yield render_markdown(row.text) if row.text else ""
-        for image in images_in(row):
-            address = as_data_url(image.media_type, bytes(image.data))
+        for image in iterate_message_images(row):
+            address = format_data_url(image.media_type, bytes(image.data))
             yield f'<p><img alt="Image" src="{address}"></p>'
-        for name, words in tools_in(row):
+        for name, words in describe_tool_parts(row):
             yield (
                 f"<details><summary>{escape(name)}</summary><pre>{escape(words)}</pre></details>"
             )
@@ -135,10 +137,10 @@ def page(chat: Chat) -> Iterator[str]:
     yield "</main></body></html>\n"
 
 
-def as_json(chat: Chat) -> bytes:
+def encode_chat_document(chat: Chat) -> bytes:
     """Return a chat as one JSON document with its metadata and UI messages."""
     writer = Writer(chat, scope="all")
-    active = summary_of(writer.branch.active_compaction)
+    active = get_active_summary(writer.branch.active_compaction)
     listed = [json.loads(line) for part in writer.lines() for line in part.splitlines()]
     told: dict[str, Any] = {
         "id": str(chat.pk),

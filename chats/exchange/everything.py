@@ -33,21 +33,22 @@ class ListedChat:
     temporary: bool
 
 
-def is_whole(archive: zipfile.ZipFile) -> bool:
+def is_account_archive(archive: zipfile.ZipFile) -> bool:
     """Return True if an archive is an account archive."""
     return ACCOUNT in archive.namelist()
 
 
-def listed_in(archive: zipfile.ZipFile) -> list[ListedChat]:
+def read_chat_list(archive: zipfile.ZipFile) -> list[ListedChat]:
     """Return the listed chats of an archive in order. Raises `ImportRefused`."""
     data = bounds.read_entry(archive, ACCOUNT, most=bounds.ACCOUNT_BYTES)
-    account = jsonstream.lazy(data, place=ACCOUNT)
+    account = jsonstream.parse_lazy_json(data, place=ACCOUNT)
     chats = account.get("chats") if isinstance(account, Mapping) else None
-    if not jsonstream.is_list(chats):
+    if not jsonstream.is_json_list(chats):
         problem = Sentence(gettext_noop("There is no list of chats in {name}."), name=ACCOUNT)
         raise ImportRefused("import_malformed", problem)
     found = [
-        listed(chat, place=place) for place, chat in enumerate(jsonstream.items(chats), start=1)
+        parse_listed_chat(chat, place=place)
+        for place, chat in enumerate(jsonstream.get_list_items(chats), start=1)
     ]
     if not found:
         raise ImportRefused("import_empty", gettext_lazy("The archive contains no chat."))
@@ -62,14 +63,14 @@ def listed_in(archive: zipfile.ZipFile) -> list[ListedChat]:
     return found
 
 
-def listed(value: object, *, place: int) -> ListedChat:
+def parse_listed_chat(value: object, *, place: int) -> ListedChat:
     """Return a chat of the list. Raises `ImportRefused` without a file or an id."""
     said: Mapping[str, Any] = value if isinstance(value, dict) else {}
     try:
-        chat_id = str(uuid.UUID(text_in(said, "id")))
+        chat_id = str(uuid.UUID(get_text_value(said, "id")))
     except ValueError:
         chat_id = ""
-    file = text_in(said, "file")
+    file = get_text_value(said, "file")
     if not chat_id or not file.startswith(CHATS):
         problem = Sentence(
             gettext_noop("Chat {number} of {name} has no id, or names no file of the archive."),
@@ -80,34 +81,34 @@ def listed(value: object, *, place: int) -> ListedChat:
     return ListedChat(
         file=file,
         chat_id=chat_id,
-        title=text_in(said, "title"),
-        system_text=text_in(said, "system_text"),
-        folder=text_in(said, "folder"),
+        title=get_text_value(said, "title"),
+        system_text=get_text_value(said, "system_text"),
+        folder=get_text_value(said, "folder"),
         pinned=said.get("pinned") is True,
         archived=said.get("archived") is True,
         temporary=said.get("temporary") is True,
     )
 
 
-def text_in(said: Mapping[str, Any], name: str) -> str:
+def get_text_value(said: Mapping[str, Any], name: str) -> str:
     """Return a text; empty if missing."""
     value = said.get(name)
     return value if isinstance(value, str) else ""
 
 
-def drafts_behind(
+def read_drafts_after(
     archive: zipfile.ZipFile, chats: list[ListedChat], *, place: int
 ) -> Iterator[ChatDraft | NotTaken]:
     """Yield the chats after a position without reading earlier ones."""
-    images = pictures.entries_of(archive)
+    images = pictures.index_archive_images(archive)
     for chat in chats[place:]:
         try:
-            yield draft_of(archive, chat, images=images)
+            yield read_archived_chat(archive, chat, images=images)
         except ImportRefused as refusal:
             yield NotTaken(chat.title, refusal.code, refusal.full)
 
 
-def draft_of(
+def read_archived_chat(
     archive: zipfile.ZipFile, chat: ListedChat, *, images: Mapping[str, zipfile.ZipInfo]
 ) -> ChatDraft:
     """Read a chat of an archive with its images. Raises `ImportRefused`."""
@@ -119,13 +120,17 @@ def draft_of(
         problem = gettext_lazy("Its file is missing from the archive.")
         raise ImportRefused("import_bad_archive", problem) from None
     if entry.file_size > settings.IMPORT_CHAT_BYTES:
-        raise bounds.chat_too_large()
+        raise bounds.build_chat_size_error()
     try:
         with archive.open(entry) as file:
             draft = reading.read_lines(file)
     except bounds.UNREADABLE as error:
-        raise bounds.bad_archive(gettext_lazy("The file of this chat is damaged.")) from error
-    found, losses = pictures.read(archive, images, wanted=pictures.wanted_by(draft.nodes))
+        raise bounds.build_archive_error(
+            gettext_lazy("The file of this chat is damaged.")
+        ) from error
+    found, losses = pictures.read_wanted_images(
+        archive, images, wanted=pictures.collect_image_hashes(draft.nodes)
+    )
     return replace(
         draft,
         source=chat.chat_id,

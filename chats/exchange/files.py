@@ -12,7 +12,7 @@ LINES = "application/x-ndjson"
 IN_MEMORY = 4 * 1024 * 1024
 
 
-def file_of(
+def export_chat_file(
     chat: Chat, *, form: str, scope: str, actor: str, now: datetime
 ) -> tuple[str, IO[bytes]]:
     """Return the content type and the rewound file; the reader closes it.
@@ -20,7 +20,7 @@ def file_of(
     `form` is `ui`, `bundle`, or one of `documents.FORMS`. The export is recorded in the ledger.
     """
     reach = cast(writing.Scope, scope)
-    writing.told(chat, scope=reach, form=form, actor=actor, now=now)
+    writing.record_export(chat, scope=reach, form=form, actor=actor, now=now)
     held = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  # the reader closes it
     if form == "ui":
         kind = LINES
@@ -31,6 +31,6 @@ def file_of(
         writing.write_bundle(chat, into=cast(IO[bytes], held))
     else:
         kind = documents.KINDS[form]
-        documents.write(chat, form=form, into=cast(IO[bytes], held))
+        documents.write_document(chat, form=form, into=cast(IO[bytes], held))
     held.seek(0)
     return kind, cast(IO[bytes], held)

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from chats.exchange import assistants, bounds, sessions, trees
 from chats.exchange.building import Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused
-from chats.exchange.jsonstream import is_list, items, shown
+from chats.exchange.jsonstream import describe_object_names, get_list_items, is_json_list
 from chats.ground.sentences import Sentence
 
 Found = ChatDraft | Unreadable
@@ -21,31 +21,31 @@ KNOWN = gettext_lazy(
 )
 # The reader of each product's chats.
 READERS: Mapping[str, Callable[[Mapping[str, Any]], Found]] = {
-    "chatgpt": trees.chatgpt,
-    "deepseek": assistants.deepseek,
-    "claude": trees.claude,
-    "open_webui": trees.open_webui,
-    "librechat": trees.librechat,
-    "grok": assistants.grok,
-    "opencode": sessions.opencode,
-    "llama_app": sessions.llama_conversation,
+    "chatgpt": trees.parse_chatgpt_chat,
+    "deepseek": assistants.parse_deepseek_chat,
+    "claude": trees.parse_claude_chat,
+    "open_webui": trees.parse_openwebui_chat,
+    "librechat": trees.parse_librechat_chat,
+    "grok": assistants.parse_grok_chat,
+    "opencode": sessions.parse_opencode_session,
+    "llama_app": sessions.parse_llama_conversation,
 }
 # Maximum tree nodes that are checked to recognise the product.
 LOOKED_AT = 20
 
 
-def unknown(what: Promise) -> ImportRefused:
+def build_unknown_format_error(what: Promise) -> ImportRefused:
     """Return the error for a file in an unknown format; `what` describes its content."""
     problem = gettext_lazy("The form of the file is unknown: {what}. {known}")
     return ImportRefused("import_unknown_form", Sentence(problem, what=what, known=KNOWN))
 
 
-def product_of(chat: object) -> str:
+def detect_product(chat: object) -> str:
     """Return the product that wrote a chat; empty if unknown."""
     if not isinstance(chat, Mapping):
         return ""
     if "mapping" in chat:
-        return product_of_tree(chat)
+        return detect_tree_product(chat)
     return next((product for product, is_of in SIGNS.items() if is_of(chat)), "")
 
 
@@ -54,13 +54,13 @@ SIGNS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
     "claude": lambda chat: "chat_messages" in chat,
     "open_webui": lambda chat: isinstance(chat.get("chat"), Mapping),
     "librechat": lambda chat: "conversationId" in chat and "messages" in chat,
-    "grok": lambda chat: "conversation" in chat and is_list(chat.get("responses")),
+    "grok": lambda chat: "conversation" in chat and is_json_list(chat.get("responses")),
     "opencode": lambda chat: isinstance(chat.get("info"), Mapping) and "messages" in chat,
     "llama_app": lambda chat: isinstance(chat.get("conv"), Mapping) and "messages" in chat,
 }
 
 
-def product_of_tree(chat: Mapping[str, Any]) -> str:
+def detect_tree_product(chat: Mapping[str, Any]) -> str:
     """Return the product that wrote a tree of nodes: ChatGPT or DeepSeek."""
     mapping = chat["mapping"]
     if not isinstance(mapping, Mapping):
@@ -78,42 +78,42 @@ def product_of_tree(chat: Mapping[str, Any]) -> str:
     return "" if has_messages else "chatgpt"
 
 
-def list_form(first: object) -> str:
+def detect_list_format(first: object) -> str:
     """Return the format of a list that contains messages or activities; otherwise empty."""
     if not isinstance(first, Mapping):
         return ""
-    if "role" in first and is_list(first.get("parts")):
+    if "role" in first and is_json_list(first.get("parts")):
         return "ui"
     if "role" in first and "content" in first:
         return "plain"
-    return "gemini" if assistants.is_of_gemini(first) else ""
+    return "gemini" if assistants.is_gemini_activity(first) else ""
 
 
-def body_messages(document: object) -> object:
+def find_body_messages(document: object) -> object:
     """Return the messages of a request body, as `useChat` and other clients send it; else None."""
-    if isinstance(document, Mapping) and (listed := items(document.get("messages"))):
-        return listed if list_form(listed[0]) in ("ui", "plain") else None
+    if isinstance(document, Mapping) and (listed := get_list_items(document.get("messages"))):
+        return listed if detect_list_format(listed[0]) in ("ui", "plain") else None
     return None
 
 
-def is_one_document(file: IO[bytes]) -> bool:
+def is_json_document(file: IO[bytes]) -> bool:
     """Return True if a file is one JSON document instead of a message per line."""
     head = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
     file.seek(0)
     if not head.startswith(b"{"):
         return head.startswith(b"[")
-    first = first_line(file)
-    if not first or product_of(first) or body_messages(first) is not None:
+    first = read_first_line(file)
+    if not first or detect_product(first) or find_body_messages(first) is not None:
         return True
-    return not (session_form(first) or is_message(first))
+    return not (detect_session_format(first) or is_ui_message(first))
 
 
-def is_message(first: Mapping[str, Any]) -> bool:
+def is_ui_message(first: Mapping[str, Any]) -> bool:
     """Return True if a line may be a UI message."""
     return "id" in first or "parts" in first or "role" in first
 
 
-def first_line(file: IO[bytes]) -> Mapping[str, Any]:
+def read_first_line(file: IO[bytes]) -> Mapping[str, Any]:
     """Return the object in the first line; empty if it is none. Raises `ImportRefused`."""
     line = b"\n"
     while line and not line.strip():
@@ -121,7 +121,7 @@ def first_line(file: IO[bytes]) -> Mapping[str, Any]:
     file.seek(0)
     if len(line) > bounds.LINE_BYTES:
         return {}
-    bounds.check_shape(line, place=bounds.line_at(1))
+    bounds.check_shape(line, place=bounds.describe_line(1))
     try:
         found = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):
@@ -129,7 +129,7 @@ def first_line(file: IO[bytes]) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def session_form(first: Mapping[str, Any]) -> str:
+def detect_session_format(first: Mapping[str, Any]) -> str:
     """Return the program whose session begins with this line; empty if none does.
 
     Raises `ImportRefused` for a session of an unknown program.
@@ -144,29 +144,29 @@ def session_form(first: Mapping[str, Any]) -> str:
             return "llama_app"
         if isinstance(harness, str) and harness not in ("", "pi"):
             what = gettext_lazy("it is a session of {program}")
-            raise unknown(Sentence(what, program=harness[:60]))
+            raise build_unknown_format_error(Sentence(what, program=harness[:60]))
         return "pi"
     if "role" in first and "content" in first and "parts" not in first:
         return "plain"
     return ""
 
 
-def session(form: str, lines: sessions.Lines) -> list[Found]:
+def parse_session(form: str, lines: sessions.Lines) -> list[Found]:
     """Read a session. Raises `ImportRefused`."""
     if form == "llama_app":
-        return list(sessions.llama_app(lines))
+        return list(sessions.parse_llama_chats(lines))
     readers = {
-        "codex": sessions.codex,
-        "claude_code": sessions.claude_code,
-        "pi": sessions.pi,
-        "plain": sessions.plain,
+        "codex": sessions.parse_codex_session,
+        "claude_code": sessions.parse_claude_code_session,
+        "pi": sessions.parse_pi_session,
+        "plain": sessions.parse_plain_messages,
     }
     return [readers[form](lines)]
 
 
-def other_form(chat: object, *, place: int, form: str) -> Unreadable:
+def build_format_mismatch(chat: object, *, place: int, form: str) -> Unreadable:
     """Return the error for a chat with another format than the first one of its file."""
-    product = product_of(chat)
+    product = detect_product(chat)
     if product:
         sentence = gettext_noop("It is of {product}, and the file was taken for one of {form}.")
         reason = Sentence(sentence, product=product, form=form)
@@ -174,5 +174,5 @@ def other_form(chat: object, *, place: int, form: str) -> Unreadable:
         sentence = gettext_noop(
             "Its form is unknown ({names}), and the file was taken for one of {form}."
         )
-        reason = Sentence(sentence, names=shown(chat), form=form)
+        reason = Sentence(sentence, names=describe_object_names(chat), form=form)
     return Unreadable(f"Chat {place}", reason)

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from chats.exchange import aider, assistants, bounds, everything, foreign, jsonstream, reading
 from chats.exchange.building import Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
-from chats.exchange.storing import without_unstorable
+from chats.exchange.storing import clean_draft
 from chats.ground.sentences import Sentence
 
 UI = "ui"
@@ -82,11 +82,11 @@ class ArchivePart:
     chats: Callable[[int, int], Iterator[tuple[Draft, int]]]
 
 
-def check_at_once(file: IO[bytes]) -> None:
+def check_import_file(file: IO[bytes]) -> None:
     """Raise `ImportRefused` for errors that are visible without reading the messages."""
     bounds.check_size(file)
     if is_archive(file):
-        bounds.opened(file)
+        bounds.open_archive(file)
         file.seek(0)
 
 
@@ -97,21 +97,21 @@ def is_archive(file: IO[bytes]) -> bool:
     return head.startswith(b"PK")
 
 
-def too_many() -> NotTaken:
+def build_chat_limit_error() -> NotTaken:
     """Return the error for the chats of a file beyond the limit."""
     problem = gettext_noop("The file has more than {limit:,} chats. The first of them are here.")
     return NotTaken("", "import_too_many", Sentence(problem, limit=MOST_CHATS))
 
 
-def no_tick() -> None:
+def ignore_tick() -> None:
     """Do nothing between two pieces of a file."""
 
 
-def read(
+def read_import_file(
     file: IO[bytes],
     *,
     kept: ExitStack,
-    tick: Tick = no_tick,
+    tick: Tick = ignore_tick,
     outline: dict[str, Any] | None = None,
 ) -> Source:
     """Read a file, and recognise its format by the content. Raises `ImportRefused`.
@@ -123,32 +123,32 @@ def read(
     bounds.check_size(file)
     work = Work(tick, kept, outline if outline is not None else {})
     if is_archive(file):
-        return in_archive(file, work=work)
-    size = bounds.size_of(file)
+        return read_import_archive(file, work=work)
+    size = bounds.measure_file_size(file)
 
     def again() -> IO[bytes]:
         file.seek(0)
         return file
 
-    return joined([part_of(again, size=size, name="", work=work)])
+    return join_archive_parts([read_archive_part(again, size=size, name="", work=work)])
 
 
-def in_archive(file: IO[bytes], *, work: Work) -> Source:
+def read_import_archive(file: IO[bytes], *, work: Work) -> Source:
     """Return the content of an archive. Raises `ImportRefused`."""
-    archive = bounds.opened(file)
+    archive = bounds.open_archive(file)
     if reading.is_bundle(archive):
-        return single(BUNDLE, reading.read_bundle(archive))
-    if everything.is_whole(archive):
-        chats = everything.listed_in(archive)
+        return build_single_source(BUNDLE, reading.read_bundle(archive))
+    if everything.is_account_archive(archive):
+        chats = everything.read_chat_list(archive)
 
         def behind(place: int, _mark: tuple[int, int]) -> Iterable[FileRead]:
-            return map(FileRead, everything.drafts_behind(archive, chats, place=place))
+            return map(FileRead, everything.read_drafts_after(archive, chats, place=place))
 
         return Source(EVERYTHING, len(chats), behind, kept_as=UI)
-    return of_entries(archive, work=work)
+    return read_product_archive(archive, work=work)
 
 
-def of_entries(archive: zipfile.ZipFile, *, work: Work) -> Source:
+def read_product_archive(archive: zipfile.ZipFile, *, work: Work) -> Source:
     """Return the chats in the archive of another product. Raises `ImportRefused`."""
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     named = [e for e in entries if CHATS_NAME.fullmatch(e.filename.rpartition("/")[2])]
@@ -158,7 +158,11 @@ def of_entries(archive: zipfile.ZipFile, *, work: Work) -> Source:
     for entry in sorted(readable, key=lambda entry: entry.filename):
         name = entry.filename
         try:
-            parts.append(part_of(opener(archive, name), size=entry.file_size, name=name, work=work))
+            parts.append(
+                read_archive_part(
+                    build_entry_opener(archive, name), size=entry.file_size, name=name, work=work
+                )
+            )
         except ImportRefused as refusal:
             if named:
                 raise
@@ -174,10 +178,10 @@ def of_entries(archive: zipfile.ZipFile, *, work: Work) -> Source:
             "`account.json` nor `conversations.json`. {known}"
         )
         raise ImportRefused("import_unknown_form", Sentence(sentence, known=foreign.KNOWN))
-    return joined(parts, strange=strange)
+    return join_archive_parts(parts, strange=strange)
 
 
-def opener(archive: zipfile.ZipFile, name: str) -> Open:
+def build_entry_opener(archive: zipfile.ZipFile, name: str) -> Open:
     """Return a function that opens an archive entry. Damaged ones are refused."""
     return lambda: cast(IO[bytes], ArchiveEntry(archive, name))
 
@@ -194,7 +198,7 @@ class ArchiveEntry:
         try:
             return call(*given)
         except bounds.UNREADABLE as error:
-            raise bounds.damaged_entry(self.name) from error
+            raise bounds.build_damaged_entry_error(self.name) from error
 
     def read(self, size: int) -> bytes:
         """Return the next bytes."""
@@ -209,33 +213,37 @@ class ArchiveEntry:
         return cast(int, self.sound(self.file.seek, place))
 
 
-def part_of(again: Open, *, size: int, name: str, work: Work) -> ArchivePart:
+def read_archive_part(again: Open, *, size: int, name: str, work: Work) -> ArchivePart:
     """Return the chats of one document. Raises `ImportRefused`."""
-    if aider.is_history(again()):
-        total = sum(1 for _ in aider.chats_in(again()))
-        return in_turn("aider", total, lambda: taken(aider.chats_in(again())))
-    if foreign.is_one_document(again()):
-        return in_document(again, size=size, name=name, work=work)
+    if aider.is_aider_history(again()):
+        total = sum(1 for _ in aider.read_aider_chats(again()))
+        return build_sequential_part(
+            "aider", total, lambda: sanitise_drafts(aider.read_aider_chats(again()))
+        )
+    if foreign.is_json_document(again()):
+        return read_document_part(again, size=size, name=name, work=work)
     if size > settings.IMPORT_CHAT_BYTES:
-        raise bounds.chat_too_large()
-    first = foreign.first_line(again())
-    if form := foreign.session_form(first):
-        lines = (v for _, v in bounds.lines_in(again(), name=name))
+        raise bounds.build_chat_size_error()
+    first = foreign.read_first_line(again())
+    if form := foreign.detect_session_format(first):
+        lines = (v for _, v in bounds.read_json_lines(again(), name=name))
         values = (value for value in lines if isinstance(value, dict))
-        drafts = list(taken(foreign.session(form, values)))
-        return in_turn(form, len(drafts), lambda: iter(drafts))
+        drafts = list(sanitise_drafts(foreign.parse_session(form, values)))
+        return build_sequential_part(form, len(drafts), lambda: iter(drafts))
     draft = reading.read_lines(again())
-    return in_turn(UI, 1, lambda: iter([draft]))
+    return build_sequential_part(UI, 1, lambda: iter([draft]))
 
 
-def in_turn(form: str, total: int, drafts: Callable[[], Iterator[Draft]]) -> ArchivePart:
+def build_sequential_part(
+    form: str, total: int, drafts: Callable[[], Iterator[Draft]]
+) -> ArchivePart:
     """Return a part whose chats are always read from its beginning."""
     return ArchivePart(
         form, total, lambda place, _: ((one, 0) for one in islice(drafts(), place, None))
     )
 
 
-def in_document(again: Open, *, size: int, name: str, work: Work) -> ArchivePart:
+def read_document_part(again: Open, *, size: int, name: str, work: Work) -> ArchivePart:
     """Return the chats of a JSON document. Raises `ImportRefused`.
 
     `name`: of the entry of an archive.
@@ -244,76 +252,86 @@ def in_document(again: Open, *, size: int, name: str, work: Work) -> ArchivePart
     key = name or "the file"
     if key in work.outline:
         start, total, product = work.outline[key]
-        return of_chats(product, again, start, total=total, place=place, work=work)
-    found_list = list_in(again, place=place, work=work)
+        return build_list_part(product, again, start, total=total, place=place, work=work)
+    found_list = locate_json_list(again, place=place, work=work)
     if found_list is None:
-        return in_object(again, size=size, place=place)
+        return read_object_part(again, size=size, place=place)
     start, total = found_list
-    value, product = head_of(again, start, place=place, work=work)
-    form = foreign.list_form(value)
+    value, product = inspect_list_head(again, start, place=place, work=work)
+    form = foreign.detect_list_format(value)
     if form == "gemini":
-        return of_gemini(again, start, place=place, work=work)
+        return read_gemini_part(again, start, place=place, work=work)
     if form:
-        return of_messages(form, again, start, size=size, place=place, work=work)
+        return read_messages_part(form, again, start, size=size, place=place, work=work)
     if not product:
-        what = Sentence(gettext_noop("a list of {names}"), names=jsonstream.shown(value))
-        raise foreign.unknown(what)
+        what = Sentence(
+            gettext_noop("a list of {names}"), names=jsonstream.describe_object_names(value)
+        )
+        raise foreign.build_unknown_format_error(what)
     work.outline[key] = [start, total, product]
-    return of_chats(product, again, start, total=total, place=place, work=work)
+    return build_list_part(product, again, start, total=total, place=place, work=work)
 
 
-def of_chats(
+def build_list_part(
     product: str, again: Open, start: int, *, total: int, place: str | Promise, work: Work
 ) -> ArchivePart:
     """Return the chats of a list."""
 
     def chats(behind: int, offset: int) -> Iterator[tuple[Draft, int]]:
-        found = elements(again, offset or start, place=place, work=work, is_first=not offset)
+        found = read_list_values(
+            again, offset or start, place=place, work=work, is_first=not offset
+        )
         skipped = 0 if offset else behind
         for number, (data, end) in enumerate(islice(found, skipped, None), start=behind + 1):
-            yield of_product(product, data, number=number, place=place), end
+            yield parse_product_chat(product, data, number=number, place=place), end
 
     return ArchivePart(product, total, chats)
 
 
-def head_of(again: Open, start: int, *, place: str | Promise, work: Work) -> tuple[Any, str]:
+def inspect_list_head(
+    again: Open, start: int, *, place: str | Promise, work: Work
+) -> tuple[Any, str]:
     """Return the first value of a list, and the product of the first recognised chat."""
     first, refused = None, None
-    head = islice(elements(again, start, place=place, work=work), foreign.LOOKED_AT)
+    head = islice(read_list_values(again, start, place=place, work=work), foreign.LOOKED_AT)
     for number, (data, _) in enumerate(head):
         try:
-            value = jsonstream.lazy(data, place=place) if data is not None else None
-            product = foreign.product_of(value)
+            value = jsonstream.parse_lazy_json(data, place=place) if data is not None else None
+            product = foreign.detect_product(value)
         except ImportRefused as refusal:
             refused = refused or refusal
             continue
         first = first if number else value
-        if product or foreign.list_form(first):
+        if product or foreign.detect_list_format(first):
             return first, product
     if refused is not None:
         raise refused
     return first, ""
 
 
-def of_product(product: str, data: bytearray | None, *, number: int, place: str | Promise) -> Draft:
+def parse_product_chat(
+    product: str, data: bytearray | None, *, number: int, place: str | Promise
+) -> Draft:
     """Return one chat of a list."""
     title = f"Chat {number}"
     if data is None:
-        refusal = bounds.chat_too_large()
+        refusal = bounds.build_chat_size_error()
         return NotTaken(title, refusal.code, refusal.full)
     try:
-        chat = jsonstream.lazy(data, place=Sentence(bounds.CHAT_OF, name=place, number=number))
-        if foreign.product_of(chat) != product:
-            found: foreign.Found = foreign.other_form(chat, place=number, form=product)
+        chat = jsonstream.parse_lazy_json(
+            data, place=Sentence(bounds.CHAT_OF, name=place, number=number)
+        )
+        if foreign.detect_product(chat) != product:
+            found: foreign.Found = foreign.build_format_mismatch(chat, place=number, form=product)
         else:
             found = foreign.READERS[product](chat)
-        (draft,) = taken([found])
+        (draft,) = sanitise_drafts([found])
     except ImportRefused as refusal:
         return NotTaken(title, refusal.code, refusal.full)
     return draft
 
 
-def list_in(again: Open, *, place: str | Promise, work: Work) -> tuple[int, int] | None:
+def locate_json_list(again: Open, *, place: str | Promise, work: Work) -> tuple[int, int] | None:
     """Return the position of the first value in a document's list, and the number of values.
 
     None: the document is a single chat. Concatenated objects count as a list. Raises
@@ -344,7 +362,7 @@ def list_in(again: Open, *, place: str | Promise, work: Work) -> tuple[int, int]
     return None
 
 
-def elements(
+def read_list_values(
     again: Open,
     start: int,
     *,
@@ -368,62 +386,74 @@ def elements(
         yield data, reader.offset
 
 
-def in_object(again: Open, *, size: int, place: str | Promise) -> ArchivePart:
+def read_object_part(again: Open, *, size: int, place: str | Promise) -> ArchivePart:
     """Return the chat in a document. Raises `ImportRefused`."""
     if size > settings.IMPORT_CHAT_BYTES:
-        raise bounds.chat_too_large()
-    document = jsonstream.lazy(again().read(size + 1), place=place)
-    if product := foreign.product_of(document):
-        draft = next(iter(taken([foreign.READERS[product](document)])))
-        return in_turn(product, 1, lambda: iter([draft]))
-    listed = foreign.body_messages(document)
+        raise bounds.build_chat_size_error()
+    document = jsonstream.parse_lazy_json(again().read(size + 1), place=place)
+    if product := foreign.detect_product(document):
+        draft = next(iter(sanitise_drafts([foreign.READERS[product](document)])))
+        return build_sequential_part(product, 1, lambda: iter([draft]))
+    listed = foreign.find_body_messages(document)
     if listed is None:
-        names = jsonstream.shown(document)
-        raise foreign.unknown(Sentence(gettext_noop("an object with {names}"), names=names))
+        names = jsonstream.describe_object_names(document)
+        raise foreign.build_unknown_format_error(
+            Sentence(gettext_noop("an object with {names}"), names=names)
+        )
     values = cast(Sequence[Any], listed)
-    form = foreign.list_form(values[0])
+    form = foreign.detect_list_format(values[0])
     if form == UI:
         ui = reading.read_values(values, chat_id=document.get("id"))
-        return in_turn(UI, 1, lambda: iter([ui]))
-    drafts = list(taken(foreign.session(form, (v for v in values if isinstance(v, dict)))))
-    return in_turn(form, len(drafts), lambda: iter(drafts))
+        return build_sequential_part(UI, 1, lambda: iter([ui]))
+    drafts = list(
+        sanitise_drafts(foreign.parse_session(form, (v for v in values if isinstance(v, dict))))
+    )
+    return build_sequential_part(form, len(drafts), lambda: iter(drafts))
 
 
-def of_messages(
+def read_messages_part(
     form: str, again: Open, start: int, *, size: int, place: str | Promise, work: Work
 ) -> ArchivePart:
     """Return the chat in a list of messages. Raises `ImportRefused`."""
     if size > settings.IMPORT_CHAT_BYTES:
-        raise bounds.chat_too_large()
-    values = loaded_messages(again, start, place=place, work=work)
+        raise bounds.build_chat_size_error()
+    values = parse_list_messages(again, start, place=place, work=work)
     if form == UI:
         draft: Draft = reading.read_values(values)
     else:
-        (draft,) = taken(foreign.session(form, (v for v in values if isinstance(v, dict))))
-    return in_turn(form, 1, lambda: iter([draft]))
+        (draft,) = sanitise_drafts(
+            foreign.parse_session(form, (v for v in values if isinstance(v, dict)))
+        )
+    return build_sequential_part(form, 1, lambda: iter([draft]))
 
 
-def loaded_messages(again: Open, start: int, *, place: str | Promise, work: Work) -> Iterator[Any]:
+def parse_list_messages(
+    again: Open, start: int, *, place: str | Promise, work: Work
+) -> Iterator[Any]:
     """Yield the messages of a list. Raises `ImportRefused`, also for too many."""
-    for number, (data, _) in enumerate(elements(again, start, place=place, work=work), start=1):
+    for number, (data, _) in enumerate(
+        read_list_values(again, start, place=place, work=work), start=1
+    ):
         if number > bounds.LINES:
             problem = gettext_lazy("The list has more than {limit:,} messages.")
             raise ImportRefused("import_too_many", Sentence(problem, limit=bounds.LINES))
-        yield bounds.loaded(data or b"null", place=bounds.message_at(number, name=place))
+        yield bounds.parse_bounded_json(
+            data or b"null", place=bounds.describe_message_position(number, name=place)
+        )
 
 
-def of_gemini(again: Open, start: int, *, place: str | Promise, work: Work) -> ArchivePart:
+def read_gemini_part(again: Open, start: int, *, place: str | Promise, work: Work) -> ArchivePart:
     """Return the conversations in a list of activities. Raises `ImportRefused`."""
     held = work.kept.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the work
     groups: dict[str, list[tuple[int, int]]] = {}
     at = 0
-    for data, _ in elements(again, start, place=place, work=work):
+    for data, _ in read_list_values(again, start, place=place, work=work):
         if data is None:
             continue
-        value = bounds.loaded(data, place=place)
-        if assistants.is_of_gemini(value):
+        value = bounds.parse_bounded_json(data, place=place)
+        if assistants.is_gemini_activity(value):
             held.write(data)
-            groups.setdefault(assistants.gemini_group(value), []).append((at, len(data)))
+            groups.setdefault(assistants.get_gemini_conversation(value), []).append((at, len(data)))
             at += len(data)
     named = sorted(groups)
 
@@ -432,13 +462,13 @@ def of_gemini(again: Open, start: int, *, place: str | Promise, work: Work) -> A
             activities = []
             for begin, length in groups[name]:
                 held.seek(begin)
-                activities.append(bounds.loaded(held.read(length), place=place))
-            yield next(iter(taken([assistants.gemini(activities)]))), 0
+                activities.append(bounds.parse_bounded_json(held.read(length), place=place))
+            yield next(iter(sanitise_drafts([assistants.parse_gemini_activities(activities)]))), 0
 
     return ArchivePart("gemini", len(named), chats)
 
 
-def joined(parts: Sequence[ArchivePart], *, strange: Sequence[NotTaken] = ()) -> Source:
+def join_archive_parts(parts: Sequence[ArchivePart], *, strange: Sequence[NotTaken] = ()) -> Source:
     """Return the chats of several documents as those of one file."""
     form = parts[0].form
     total = sum(part.total for part in parts) + len(strange)
@@ -458,15 +488,15 @@ def joined(parts: Sequence[ArchivePart], *, strange: Sequence[NotTaken] = ()) ->
     return Source(form, total, behind, kept_as=form)
 
 
-def single(form: str, draft: Draft) -> Source:
+def build_single_source(form: str, draft: Draft) -> Source:
     """Return the content of a file with one chat."""
-    return joined([in_turn(form, 1, lambda: iter([draft]))])
+    return join_archive_parts([build_sequential_part(form, 1, lambda: iter([draft]))])
 
 
-def taken(drafts: Iterable[ChatDraft | Unreadable]) -> Iterator[Draft]:
+def sanitise_drafts(drafts: Iterable[ChatDraft | Unreadable]) -> Iterator[Draft]:
     """Yield drafts of another product in a form that can be stored."""
     for draft in drafts:
         if isinstance(draft, Unreadable):
             yield NotTaken(draft.title, "import_malformed", draft.reason)
         else:
-            yield without_unstorable(draft)
+            yield clean_draft(draft)

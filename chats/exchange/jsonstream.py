@@ -90,7 +90,7 @@ class Reader:
 
     def error(self, problem: str | Promise) -> ImportRefused:
         """Return the error for the document."""
-        return bounds.malformed(self.place, problem)
+        return bounds.build_invalid_json_error(self.place, problem)
 
     def value(self, *, most: int) -> bytearray | None:
         """Return the bytes of the next value; None if it exceeds `most`."""
@@ -110,7 +110,7 @@ class Reader:
                 at = found.end()
                 depth += 1 if found.lastindex == 1 else -1
                 if depth > bounds.DEPTH:
-                    raise bounds.too_deep(self.place)
+                    raise bounds.build_json_depth_error(self.place)
                 if not depth:
                     break
                 continue
@@ -205,7 +205,7 @@ class Reader:
             is_first = False
             if self.peek() != b'"':
                 raise self.error(gettext_lazy("a name is missing"))
-            name = bounds.loaded(self.scalar(most=bounds.CHUNK), place=self.place)
+            name = bounds.parse_bounded_json(self.scalar(most=bounds.CHUNK), place=self.place)
             if not self.take(b":"):
                 raise self.error(gettext_lazy("a colon is missing"))
             yield str(name)
@@ -216,39 +216,39 @@ class Reader:
             raise self.error(gettext_lazy("there is data after its end"))
 
 
-def lazy(data: bytes | bytearray, *, place: str | Promise) -> Any:
+def parse_lazy_json(data: bytes | bytearray, *, place: str | Promise) -> Any:
     """Return a JSON value; large lists and objects parse their entries on access.
 
     Raises `ImportRefused`, also on access.
     """
     if len(data) <= WHOLE:
-        return bounds.loaded(data, place=place)
+        return bounds.parse_bounded_json(data, place=place)
     return _value(data, 0, len(data), place)
 
 
 def _value(data: bytes | bytearray, start: int, end: int, place: str | Promise) -> Any:
     if end - start <= LARGE:
-        return bounds.loaded(data[start:end], place=place)
+        return bounds.parse_bounded_json(data[start:end], place=place)
     found = _SPACE.match(data, start)
     start = found.end() if found else start
     if data.startswith(b"{", start):
         return LazyObject(data, start, place)
     if data.startswith(b"[", start):
         return LazyList(data, start, place)
-    return bounds.loaded(data[start:end], place=place)
+    return bounds.parse_bounded_json(data[start:end], place=place)
 
 
 def _at(data: bytes | bytearray, place_of: int, place: str | Promise) -> Any:
     return _value(data, place_of >> SHIFT, place_of & (1 << SHIFT) - 1, place)
 
 
-def too_many_entries(place: str | Promise) -> ImportRefused:
+def build_json_entries_error(place: str | Promise) -> ImportRefused:
     """Return the error for a list or an object with too many entries."""
     problem = Sentence(gettext_noop("There are too many entries in {place}."), place=place)
     return ImportRefused("import_too_many", problem)
 
 
-def release(value: object) -> None:
+def release_lazy_value(value: object) -> None:
     """Free the bytes of a value; its entries cannot be read afterwards."""
     if isinstance(value, LazyObject | LazyList):
         if isinstance(value.data, bytearray):
@@ -272,13 +272,13 @@ class LazyObject(Mapping[str, Any]):
             found = _SCALAR.match(data, at)
             colon = _spaces(data, found.end()) if found is not None else len(data)
             if found is None or not data.startswith(b":", colon):
-                raise bounds.malformed(place, gettext_lazy("a name is missing"))
+                raise bounds.build_invalid_json_error(place, gettext_lazy("a name is missing"))
             begin = _spaces(data, colon + 1)
             end = _end_of(data, begin, place)
-            name = str(bounds.loaded(found[0], place=place))
+            name = str(bounds.parse_bounded_json(found[0], place=place))
             self.places[name] = begin << SHIFT | end
             if len(self.places) > bounds.LINES * 2:
-                raise too_many_entries(place)
+                raise build_json_entries_error(place)
             at = _after(data, end, b"}", place)
 
     def __getitem__(self, name: str) -> Any:
@@ -306,7 +306,7 @@ class LazyList(Sequence[Any]):
             end = _end_of(data, at, place)
             self.places.append(at << SHIFT | end)
             if len(self.places) > bounds.LINES * 2:
-                raise too_many_entries(place)
+                raise build_json_entries_error(place)
             at = _after(data, end, b"]", place)
 
     def __getitem__(self, at: Any) -> Any:
@@ -328,7 +328,7 @@ def _after(data: bytes | bytearray, end: int, closing: bytes, place: str | Promi
         return at + 1
     if data.startswith(closing, at):
         return at
-    raise bounds.malformed(place, gettext_lazy("a comma is missing"))
+    raise bounds.build_invalid_json_error(place, gettext_lazy("a comma is missing"))
 
 
 def _end_of(data: bytes | bytearray, start: int, place: str | Promise) -> int:
@@ -336,32 +336,32 @@ def _end_of(data: bytes | bytearray, start: int, place: str | Promise) -> int:
     if data[start : start + 1] not in (b"[", b"{"):
         found = _SCALAR.match(data, start)
         if found is None:
-            raise bounds.malformed(place, gettext_lazy("a value is missing"))
+            raise bounds.build_invalid_json_error(place, gettext_lazy("a value is missing"))
         return found.end()
     depth, at = 0, start
     while (found := _BRACKET.match(data, at)) is not None and found.lastindex is not None:
         at = found.end()
         depth += 1 if found.lastindex == 1 else -1
         if depth > bounds.DEPTH:
-            raise bounds.too_deep(place)
+            raise bounds.build_json_depth_error(place)
         if not depth:
             return at
-    raise bounds.malformed(place, gettext_lazy("it ends too early"))
+    raise bounds.build_invalid_json_error(place, gettext_lazy("it ends too early"))
 
 
-def is_list(value: object) -> bool:
+def is_json_list(value: object) -> bool:
     """Return True if a value is a JSON list."""
     return isinstance(value, list | LazyList)
 
 
-def items(value: object) -> Sequence[Any]:
+def get_list_items(value: object) -> Sequence[Any]:
     """Return the values of a list; empty for any other value."""
     return value if isinstance(value, list | LazyList) else ()
 
 
-def shown(value: object) -> str | Promise:
+def describe_object_names(value: object) -> str | Promise:
     """Return the names in an object, for messages that describe a file."""
     if not isinstance(value, Mapping):
-        return gettext_lazy("a list") if is_list(value) else gettext_lazy("no object")
+        return gettext_lazy("a list") if is_json_list(value) else gettext_lazy("no object")
     names = [json.dumps(name[:40], ensure_ascii=True) for name in list(value)[:8]]
     return ", ".join(names) or gettext_lazy("an empty object")

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from chats.exchange import bounds
 from chats.exchange.drafts import Node
 from chats.models import Message, MessageImage
-from chats.record.images import Bytes, media_type_of
+from chats.record.images import Bytes, detect_media_type
 from contextpolicy.engine.messages import FilePart
 
 FOLDER = "images/"
@@ -19,12 +19,12 @@ ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/w
 ENTRY = re.compile(rf"{FOLDER}([0-9a-f]{{64}})\.({'|'.join(ENDINGS.values())})")
 
 
-def name_of(image: MessageImage) -> str:
+def build_image_filename(image: MessageImage) -> str:
     """Return the name of an image's file."""
     return f"{FOLDER}{image.sha256}.{ENDINGS.get(image.media_type, 'png')}"
 
 
-def of_messages(rows: QuerySet[Message]) -> Iterator[MessageImage]:
+def iterate_unique_images(rows: QuerySet[Message]) -> Iterator[MessageImage]:
     """Yield the images of messages by hash, without duplicates, one in memory at a time."""
     found = MessageImage.objects.filter(message__in=rows.order_by().values("pk"))
     before = ""
@@ -35,13 +35,13 @@ def of_messages(rows: QuerySet[Message]) -> Iterator[MessageImage]:
             yield image
 
 
-def wanted_by(nodes: Sequence[Node]) -> set[str]:
+def collect_image_hashes(nodes: Sequence[Node]) -> set[str]:
     """Return the hashes of the images in a draft's messages."""
     parts = (part for node in nodes for part in node.parts if isinstance(part, FilePart))
     return {part.image.sha256 for part in parts if part.image and part.image.sha256}
 
 
-def entries_of(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+def index_archive_images(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Return the images of an archive by the hashes in their names."""
     named = ((ENTRY.fullmatch(entry.filename), entry) for entry in archive.infolist())
     return {name[1]: entry for name, entry in named if name is not None}
@@ -71,16 +71,19 @@ def read_image(archive: zipfile.ZipFile, name: str) -> bytes:
     return bounds.read_entry(archive, name, most=settings.GATEWAY_IMAGE_BYTES)
 
 
-def in_archive(
+def read_bundle_images(
     archive: zipfile.ZipFile, *, wanted: Collection[str]
 ) -> tuple[Mapping[str, Bytes], list[str]]:
     """Return the images of a bundle by hash, and the losses, including images in no message."""
-    entries = entries_of(archive)
-    found, losses = read(archive, entries, wanted=wanted)
-    return found, [*losses, *(dropped(sha256) for sha256 in entries if sha256 not in wanted)]
+    entries = index_archive_images(archive)
+    found, losses = read_wanted_images(archive, entries, wanted=wanted)
+    return found, [
+        *losses,
+        *(build_image_loss(sha256) for sha256 in entries if sha256 not in wanted),
+    ]
 
 
-def read(
+def read_wanted_images(
     archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], *, wanted: Collection[str]
 ) -> tuple[Mapping[str, Bytes], list[str]]:
     """Return the images in messages by hash, and the losses.
@@ -93,17 +96,17 @@ def read(
     for sha256 in sorted(entries.keys() & set(wanted)):
         entry = entries[sha256]
         if entry.file_size > settings.GATEWAY_IMAGE_BYTES:
-            losses.append(dropped(sha256))
+            losses.append(build_image_loss(sha256))
             continue
         data = read_image(archive, entry.filename)
-        media_type = media_type_of(data)
+        media_type = detect_media_type(data)
         if not media_type or hashlib.sha256(data).hexdigest() != sha256:
-            losses.append(dropped(sha256))
+            losses.append(build_image_loss(sha256))
             continue
         found[sha256] = (entry.filename, media_type)
     return Images(archive, found), losses
 
 
-def dropped(sha256: str) -> str:
+def build_image_loss(sha256: str) -> str:
     """Return the loss of an image."""
     return f"image_dropped:{sha256[:12]}"

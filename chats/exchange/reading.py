@@ -14,11 +14,11 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from chats.exchange import bounds, jsonstream, pictures
 from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
 from chats.exchange.shelf import IN_MEMORY, Shelf, ShelvedMetadata
-from chats.exchange.thoughts import with_reasoning
+from chats.exchange.thoughts import extract_reasoning_parts
 from chats.ground.sentences import Sentence
 from contextpolicy.engine import names
 from contextpolicy.engine.messages import TextPart
-from contextpolicy.engine.uimessages import MalformedUIMessage, UIMessage, ui_message
+from contextpolicy.engine.uimessages import MalformedUIMessage, UIMessage, parse_ui_message
 
 ARCHIVED = re.compile(r"archive/\d{1,15}-\d{1,10}-\d{1,10}\.json")
 HISTORY = "history.jsonl"
@@ -42,13 +42,13 @@ class LineReader:
     def read(self, value: object, *, place: Promise) -> UIMessage:
         """Read a message. Raises `ImportRefused`."""
         try:
-            message, losses = ui_message(value)
+            message, losses = parse_ui_message(value)
         except MalformedUIMessage as error:
             problem = Sentence(
                 gettext_noop("In {place}: {problem}"), place=place, problem=str(error)
             )
             raise ImportRefused("import_malformed", problem) from error
-        if len(message.id) > LONGEST_ID or not names.is_sound(message.id):
+        if len(message.id) > LONGEST_ID or not names.is_allowed_name(message.id):
             sentence = gettext_lazy(
                 "The id of the message in {place} is too long, or has control characters."
             )
@@ -81,9 +81,9 @@ class LineReader:
 def read_lines(file: IO[bytes]) -> ChatDraft:
     """Read a file of UI messages, one per line. Raises `ImportRefused`."""
     reader = LineReader()
-    for number, value in bounds.lines_in(file):
-        reader.add(value, place=bounds.line_at(number))
-    return listed_draft(reader, {})
+    for number, value in bounds.read_json_lines(file):
+        reader.add(value, place=bounds.describe_line(number))
+    return build_chat_draft(reader, {})
 
 
 def read_values(values: Iterable[Any], *, chat_id: object = None) -> ChatDraft:
@@ -99,18 +99,18 @@ def read_values(values: Iterable[Any], *, chat_id: object = None) -> ChatDraft:
             lost += 1
             continue
         reader.add(value, place=Sentence(bounds.MESSAGE, number=place))
-    draft = listed_draft(reader, {"chatId": chat_id} if isinstance(chat_id, str) else {})
+    draft = build_chat_draft(reader, {"chatId": chat_id} if isinstance(chat_id, str) else {})
     nodes = tuple(
-        replace(node, parts=with_reasoning(node.parts)) if node.role != "user" else node
+        replace(node, parts=extract_reasoning_parts(node.parts)) if node.role != "user" else node
         for node in draft.nodes
     )
     return replace(draft, nodes=nodes, counted=draft.counted + lost, lost=lost)
 
 
-def listed_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
+def build_chat_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
     """Return the draft of the messages that were read."""
-    nodes, active = linked(reader.messages)
-    source = named(reader.messages, meta)
+    nodes, active = link_messages(reader.messages)
+    source = derive_source_id(reader.messages, meta)
     return ChatDraft(
         source=source,
         nodes=nodes,
@@ -121,7 +121,7 @@ def listed_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
     )
 
 
-def linked(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]:
+def link_messages(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]:
     """Return messages as nodes with their parents, and the end of the active path.
 
     A line without `parentId` follows the previous line. Raises `ImportRefused`.
@@ -142,13 +142,15 @@ def linked(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]:
             raise ImportRefused("import_malformed", problem)
         if message.metadata.get("active") is True:
             active = message.id
-        nodes.append(node_of(message, parent=parent if isinstance(parent, str) else None))
+        nodes.append(
+            build_message_node(message, parent=parent if isinstance(parent, str) else None)
+        )
         known.add(message.id)
         before = message.id
     return tuple(nodes), active
 
 
-def node_of(message: UIMessage, *, parent: str | None) -> Node:
+def build_message_node(message: UIMessage, *, parent: str | None) -> Node:
     """Return a message as a node."""
     known = message.metadata
     metadata: Mapping[str, object] = {
@@ -165,13 +167,13 @@ def node_of(message: UIMessage, *, parent: str | None) -> Node:
     )
 
 
-def named(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> str:
+def derive_source_id(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> str:
     """Return the id of the chat at its origin, or a name derived from its message ids."""
     listed = list(messages)
     given = meta.get("chatId") or next(
         (m.metadata["chatId"] for m in listed if m.metadata.get("chatId")), ""
     )
-    if isinstance(given, str) and names.is_sound(given) and len(given) <= LONGEST_ID:
+    if isinstance(given, str) and names.is_allowed_name(given) and len(given) <= LONGEST_ID:
         return given
     ids = "\n".join(message.id for message in listed)
     return OF_IDS + hashlib.sha256(ids.encode("utf-8", "surrogatepass")).hexdigest()
@@ -191,46 +193,50 @@ def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
         known = name in (HISTORY, "meta.json") or pictures.ENTRY.fullmatch(name)
         if not known and not ARCHIVED.fullmatch(name):
             problem = gettext_lazy("A bundle has no entry {name}.")
-            raise bounds.bad_archive(Sentence(problem, name=repr(name[:80])))
-    meta = meta_of(archive)
+            raise bounds.build_archive_error(Sentence(problem, name=repr(name[:80])))
+    meta = read_bundle_metadata(archive)
     now_read, then_read = LineReader(), LineReader()
     with archive.open(HISTORY) as file:
-        for number, value in bounded_lines(file):
-            now_read.add(value, place=bounds.line_at(number, name=HISTORY))
+        for number, value in read_bounded_lines(file):
+            now_read.add(value, place=bounds.describe_line(number, name=HISTORY))
     for name in sorted(n for n in archive.namelist() if ARCHIVED.fullmatch(n)):
         data = bounds.read_entry(archive, name, most=settings.IMPORT_CHAT_BYTES)
-        listed = jsonstream.lazy(data, place=name)
-        if not jsonstream.is_list(listed):
+        listed = jsonstream.parse_lazy_json(data, place=name)
+        if not jsonstream.is_json_list(listed):
             missing = Sentence(gettext_noop("There is no list in {name}."), name=name)
             raise ImportRefused("import_malformed", missing)
         for place, value in enumerate(listed, start=1):
-            then_read.add(value, place=bounds.message_at(place, name=name))
-    draft = merged(now_read, then_read, meta=meta)
-    images, losses = pictures.in_archive(archive, wanted=pictures.wanted_by(draft.nodes))
+            then_read.add(value, place=bounds.describe_message_position(place, name=name))
+    draft = merge_bundle_messages(now_read, then_read, meta=meta)
+    images, losses = pictures.read_bundle_images(
+        archive, wanted=pictures.collect_image_hashes(draft.nodes)
+    )
     return replace(draft, images=images, losses=(*draft.losses, *losses))
 
 
-def bounded_lines(file: IO[bytes]) -> Iterable[tuple[int, Any]]:
+def read_bounded_lines(file: IO[bytes]) -> Iterable[tuple[int, Any]]:
     """Yield the lines of an entry. Raises `ImportRefused`, also for a damaged one."""
     try:
-        yield from bounds.lines_in(file, name=HISTORY)
+        yield from bounds.read_json_lines(file, name=HISTORY)
     except bounds.UNREADABLE as error:
-        raise bounds.damaged_entry(HISTORY) from error
+        raise bounds.build_damaged_entry_error(HISTORY) from error
 
 
-def meta_of(archive: zipfile.ZipFile) -> dict[str, Any]:
+def read_bundle_metadata(archive: zipfile.ZipFile) -> dict[str, Any]:
     """Return the metadata of a bundle. Raises `ImportRefused`."""
     if "meta.json" not in archive.namelist():
-        raise bounds.bad_archive(gettext_lazy("It contains no meta.json."))
+        raise bounds.build_archive_error(gettext_lazy("It contains no meta.json."))
     data = bounds.read_entry(archive, "meta.json", most=META_BYTES)
-    meta = bounds.loaded(data, place="meta.json")
+    meta = bounds.parse_bounded_json(data, place="meta.json")
     if not isinstance(meta, dict) or meta.get("version") != 1:
         problem = gettext_lazy("The meta.json is of another version than 1.")
         raise ImportRefused("import_malformed", problem)
     return meta
 
 
-def merged(now_read: LineReader, then_read: LineReader, *, meta: Mapping[str, Any]) -> ChatDraft:
+def merge_bundle_messages(
+    now_read: LineReader, then_read: LineReader, *, meta: Mapping[str, Any]
+) -> ChatDraft:
     """Combine summarised and current messages. Raises `ImportRefused`.
 
     A message in both was not a source of the summary.
@@ -240,8 +246,10 @@ def merged(now_read: LineReader, then_read: LineReader, *, meta: Mapping[str, An
         if then_read.messages:
             problem = gettext_lazy("There is an archive, but no summary of it.")
             raise ImportRefused("import_malformed", problem)
-        nodes, active = linked(now_read.messages)
-        return draft_of(nodes, active=active, meta=meta, losses=now_read.losses, messages=nodes)
+        nodes, active = link_messages(now_read.messages)
+        return build_bundle_draft(
+            nodes, active=active, meta=meta, losses=now_read.losses, messages=nodes
+        )
     said = now_read.messages[at]
     head = now_read.messages[:at]
     kept = [m for m in now_read.messages[at + 1 :] if m.id not in then_read.ids]
@@ -249,7 +257,7 @@ def merged(now_read: LineReader, then_read: LineReader, *, meta: Mapping[str, An
     if len({message.id for message in messages}) < len(messages):
         problem = gettext_lazy("The bundle contains a duplicate id.")
         raise ImportRefused("import_malformed", problem)
-    nodes, active = linked(messages)
+    nodes, active = link_messages(messages)
     text = "\n\n".join(part.text for part in said.parts if isinstance(part, TextPart))
     summary = DraftSummary(
         id=said.id,
@@ -260,10 +268,12 @@ def merged(now_read: LineReader, then_read: LineReader, *, meta: Mapping[str, An
         metadata=said.metadata,
     )
     losses = [*now_read.losses, *then_read.losses]
-    return draft_of(nodes, active=active, meta=meta, losses=losses, messages=nodes, summary=summary)
+    return build_bundle_draft(
+        nodes, active=active, meta=meta, losses=losses, messages=nodes, summary=summary
+    )
 
 
-def draft_of(
+def build_bundle_draft(
     nodes: tuple[Node, ...],
     *,
     active: str,
@@ -277,7 +287,7 @@ def draft_of(
     revision, moment = meta.get("revision"), meta.get("lastCompactionAt")
     shown = [UIMessage(node.id, node.role, node.parts, node.metadata) for node in messages]
     return ChatDraft(
-        source=named(shown, meta),
+        source=derive_source_id(shown, meta),
         nodes=nodes,
         active=active,
         title=title if isinstance(title, str) else "",

@@ -19,14 +19,14 @@ from chats.exchange.building import (
     Builder,
     Role,
     Unreadable,
-    json_of,
-    short,
-    text_in,
-    texts_of,
+    encode_as_json,
+    extract_result_text,
+    select_texts,
+    shorten_id,
 )
 from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused
-from chats.exchange.jsonstream import items
-from contextpolicy.engine.chatmessages import MalformedChatMessage, from_chat_messages
+from chats.exchange.jsonstream import get_list_items
+from contextpolicy.engine.chatmessages import MalformedChatMessage, parse_chat_messages
 from contextpolicy.engine.messages import (
     FilePart,
     Part,
@@ -72,7 +72,7 @@ class _ClaudeCode:
         if isinstance(message, Mapping) and is_said and line.get("isCompactSummary"):
             if self.compact is not None:
                 self.builder.losses.append("summary_replaced")
-            self.compact = (own, text_in(message.get("content")))
+            self.compact = (own, extract_result_text(message.get("content")))
             self.compact_parent = parent or ""
         elif isinstance(message, Mapping) and is_said and not line.get("isMeta"):
             self.add(own, message, line, parent=parent)
@@ -89,7 +89,7 @@ class _ClaudeCode:
         self, own: str, message: Mapping[str, Any], line: Mapping[str, Any], *, parent: str | None
     ) -> None:
         """Add a message that contains text."""
-        content = results_in(message.get("content"), self.builder, own=own, parent=parent)
+        content = attach_tool_results(message.get("content"), self.builder, own=own, parent=parent)
         parts = self.builder.blocks(content)
         if parts:
             made = self.builder.add(
@@ -103,7 +103,7 @@ class _ClaudeCode:
             self.last = self.last if line.get("isSidechain") else made
 
 
-def claude_code(lines: Lines) -> Found:
+def parse_claude_code_session(lines: Lines) -> Found:
     """Read a session of Claude Code: a tree by `parentUuid`, with side chains as branches.
 
     After `/compact`, a new tree begins: `logicalParentUuid` names the entry that it continues, and
@@ -112,23 +112,27 @@ def claude_code(lines: Lines) -> Found:
     session = _ClaudeCode()
     for line in lines:
         session.read(line)
-    source = session.source or ids_of(session.builder)
+    source = session.source or derive_chat_session_id(session.builder)
     before = session.before_compaction()
     found = session.builder.draft(source=source, title=session.title, active=session.last)
     if session.compact is None or isinstance(found, Unreadable):
         return found
-    return summarised(found, session.compact, before=before)
+    return add_draft_summary(found, session.compact, before=before)
 
 
-def summarised(found: ChatDraft, compact: tuple[str, str], *, before: str) -> ChatDraft:
+def add_draft_summary(found: ChatDraft, compact: tuple[str, str], *, before: str) -> ChatDraft:
     """Return a draft with a summary of the messages up to one."""
     own, text = compact
     parents = {node.id: node.parent for node in found.nodes}
-    path = path_to(short(before), parents)
-    if not text.strip() or not path or path[-1] not in path_to(found.active, parents)[:-1]:
+    path = find_message_path(shorten_id(before), parents)
+    if (
+        not text.strip()
+        or not path
+        or path[-1] not in find_message_path(found.active, parents)[:-1]
+    ):
         return replace(found, losses=(*found.losses, "summary_left_out:not_on_path"))
     summary = DraftSummary(
-        id=short(own),
+        id=shorten_id(own),
         text=text,
         first=path[0],
         last=path[-1],
@@ -138,7 +142,7 @@ def summarised(found: ChatDraft, compact: tuple[str, str], *, before: str) -> Ch
     return replace(found, summary=summary)
 
 
-def path_to(end: str, parents: Mapping[str, str | None]) -> list[str]:
+def find_message_path(end: str, parents: Mapping[str, str | None]) -> list[str]:
     """Return the ids from the first message to an end."""
     path: list[str] = []
     at: str | None = end
@@ -148,7 +152,9 @@ def path_to(end: str, parents: Mapping[str, str | None]) -> list[str]:
     return path[::-1]
 
 
-def results_in(content: object, builder: Builder, *, own: str, parent: str | None) -> object:
+def attach_tool_results(
+    content: object, builder: Builder, *, own: str, parent: str | None
+) -> object:
     """Add the tool results in content to their calls; return the rest."""
     if not isinstance(content, list):
         return content
@@ -162,7 +168,7 @@ def results_in(content: object, builder: Builder, *, own: str, parent: str | Non
     return rest
 
 
-def pi(lines: Lines) -> Found:
+def parse_pi_session(lines: Lines) -> Found:
     """Read a session of pi: messages in order; newer ones also name their parents."""
     builder = Builder(is_chain=True)
     source = ""
@@ -194,10 +200,10 @@ def pi(lines: Lines) -> Found:
             builder.losses.append(f"entry_dropped:{str(message.get('role'))[:40]}")
             builder.skip(own, parent=parent)
         before = own
-    return builder.draft(source=source or ids_of(builder), title="")
+    return builder.draft(source=source or derive_chat_session_id(builder), title="")
 
 
-def codex(lines: Lines) -> Found:
+def parse_codex_session(lines: Lines) -> Found:
     """Read a session of Codex: items in order."""
     builder = Builder(is_chain=True)
     source, before = "", None
@@ -209,12 +215,14 @@ def codex(lines: Lines) -> Found:
             source = str(item.get("id") or "")
         elif line.get("type") == "response_item":
             own = f"line-{place}"
-            codex_item(item, own=own, before=before, ts=line.get("timestamp"), builder=builder)
+            parse_codex_item(
+                item, own=own, before=before, ts=line.get("timestamp"), builder=builder
+            )
             before = own
-    return builder.draft(source=source or ids_of(builder), title="")
+    return builder.draft(source=source or derive_chat_session_id(builder), title="")
 
 
-def codex_item(
+def parse_codex_item(
     item: Mapping[str, Any], *, own: str, before: str | None, ts: object, builder: Builder
 ) -> None:
     """Read one item of Codex."""
@@ -230,29 +238,31 @@ def codex_item(
         told = str(item.get("arguments") or item.get("input") or "{}")
         parts = [ToolCallPart(str(item.get("call_id")), str(item.get("name")), told)]
     elif kind == "reasoning":
-        listed = [s.get("text") for s in items(item.get("summary")) if isinstance(s, Mapping)]
-        parts = [ReasoningPart(text) for text in texts_of(listed)]
+        listed = [
+            s.get("text") for s in get_list_items(item.get("summary")) if isinstance(s, Mapping)
+        ]
+        parts = [ReasoningPart(text) for text in select_texts(listed)]
     elif kind != "message":
         builder.losses.append(f"entry_dropped:{str(kind)[:40]}")
     role: Role = "user" if item.get("role") == "user" else "assistant"
     builder.add(own, parent=before, role=role, parts=parts, ts=ts)
 
 
-def opencode(chat: Mapping[str, Any]) -> Found:
+def parse_opencode_session(chat: Mapping[str, Any]) -> Found:
     """Read a session of opencode: messages in order, with parts."""
     about = chat["info"]
     if not isinstance(about, Mapping):
         return Unreadable("", gettext_noop("Its `info` is not an object."))
     builder = Builder(is_chain=True)
     before: str | None = None
-    for place, item in enumerate(items(chat.get("messages")), start=1):
+    for place, item in enumerate(get_list_items(chat.get("messages")), start=1):
         info = item.get("info") if isinstance(item, Mapping) else None
         if not isinstance(info, Mapping) or info.get("role") not in ROLES:
             builder.drop(f"message_dropped:{place}")
             continue
         own = str(info.get("id") or f"message-{place}")
         time = info.get("time")
-        parts, results = opencode_parts(items(item.get("parts")), builder)
+        parts, results = parse_opencode_parts(get_list_items(item.get("parts")), builder)
         made = builder.add(
             own,
             parent=before,
@@ -268,7 +278,7 @@ def opencode(chat: Mapping[str, Any]) -> Found:
     return builder.draft(source=str(about.get("id") or ""), title=about.get("title"))
 
 
-def opencode_parts(
+def parse_opencode_parts(
     listed: Iterable[Any], builder: Builder
 ) -> tuple[list[Part], list[tuple[str, object]]]:
     """Return the parts of a message, and the results of its tools by the ids of their calls."""
@@ -278,9 +288,9 @@ def opencode_parts(
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind in ("text", "reasoning") and not part.get("synthetic"):
             made = TextPart if kind == "text" else ReasoningPart
-            parts += [made(text) for text in texts_of([part.get("text")])]
+            parts += [made(text) for text in select_texts([part.get("text")])]
         elif kind == "tool":
-            call, output = opencode_call(part, number=len(parts))
+            call, output = parse_opencode_call(part, number=len(parts))
             parts.append(call)
             results += [(call.call_id, output)] if output is not None else []
         elif kind == "file":
@@ -298,64 +308,64 @@ OPENCODE_OTHERS = frozenset(
 )
 
 
-def opencode_call(part: Mapping[str, Any], *, number: int) -> tuple[ToolCallPart, object]:
+def parse_opencode_call(part: Mapping[str, Any], *, number: int) -> tuple[ToolCallPart, object]:
     """Return a tool call, and its result if there is one."""
     state = part.get("state")
     state = state if isinstance(state, Mapping) else {}
     call_id = str(part.get("callID") or part.get("id") or f"call-{number}")
-    called = json_of(state.get("input") or {})
+    called = encode_as_json(state.get("input") or {})
     output = state.get("output", state.get("error"))
     return ToolCallPart(call_id, str(part.get("tool") or "tool"), called), output
 
 
-def llama_app(lines: Lines) -> Iterator[Found]:
+def parse_llama_chats(lines: Lines) -> Iterator[Found]:
     """Read conversations of the llama.cpp web page: each has a header and a tree of messages."""
     head: Mapping[str, Any] | None = None
     builder = Builder()
     for line in lines:
         if line.get("type") == "session":
             if head is not None:
-                yield llama_draft(head, builder)
+                yield build_llama_draft(head, builder)
             head, builder = line, Builder()
         elif isinstance(message := line.get("message"), Mapping):
-            llama_message(message, builder)
+            parse_llama_message(message, builder)
         else:
             builder.losses.append(f"entry_dropped:{str(line.get('type'))[:40]}")
     if head is not None:
-        yield llama_draft(head, builder)
+        yield build_llama_draft(head, builder)
 
 
-def llama_conversation(chat: Mapping[str, Any]) -> Found:
+def parse_llama_conversation(chat: Mapping[str, Any]) -> Found:
     """Read a conversation of an older llama.cpp web page: `conv` and `messages`."""
     builder = Builder()
-    for message in items(chat.get("messages")):
+    for message in get_list_items(chat.get("messages")):
         if isinstance(message, Mapping):
-            llama_message(message, builder)
+            parse_llama_message(message, builder)
         else:
             builder.drop("message_dropped")
     head = chat["conv"]
-    return llama_draft(head if isinstance(head, Mapping) else {}, builder)
+    return build_llama_draft(head if isinstance(head, Mapping) else {}, builder)
 
 
-def llama_draft(head: Mapping[str, Any], builder: Builder) -> Found:
+def build_llama_draft(head: Mapping[str, Any], builder: Builder) -> Found:
     """Return the draft of a conversation with this header."""
     end = head.get("currNode")
     return builder.draft(
-        source=str(head.get("id") or ids_of(builder)),
+        source=str(head.get("id") or derive_chat_session_id(builder)),
         title=head.get("name"),
         active=str(end) if end is not None else None,
     )
 
 
-def llama_message(message: Mapping[str, Any], builder: Builder) -> None:
+def parse_llama_message(message: Mapping[str, Any], builder: Builder) -> None:
     """Read one message of the llama.cpp web page."""
     own = str(message.get("id", f"message-{len(builder.entries)}"))
     parent = message.get("parent")
     parent = str(parent) if parent is not None and str(parent) != "-1" else None
-    builder.names_children(own, [str(child) for child in items(message.get("children"))])
+    builder.names_children(own, [str(child) for child in get_list_items(message.get("children"))])
     role, content = message.get("role"), message.get("content")
     if message.get("type") == "root" or role not in (*ROLES, "tool"):
-        if message.get("type") != "root" and texts_of([content]):
+        if message.get("type") != "root" and select_texts([content]):
             builder.losses.append(f"system_left_out:{str(role)[:40]}")
         builder.skip(own, parent=parent)
         return
@@ -367,42 +377,42 @@ def llama_message(message: Mapping[str, Any], builder: Builder) -> None:
         own,
         parent=parent,
         role="user" if role == "user" else "assistant",
-        parts=llama_parts(message, builder, own=own),
+        parts=parse_llama_parts(message, builder, own=own),
         ts=message.get("timestamp"),
         model=message.get("model"),
     )
 
 
-def llama_parts(message: Mapping[str, Any], builder: Builder, *, own: str) -> list[Part]:
+def parse_llama_parts(message: Mapping[str, Any], builder: Builder, *, own: str) -> list[Part]:
     """Return the parts of a message of the llama.cpp web page."""
-    thoughts = texts_of([message.get("reasoningContent"), message.get("thinking")])
+    thoughts = select_texts([message.get("reasoningContent"), message.get("thinking")])
     parts: list[Part] = [ReasoningPart(text) for text in thoughts]
     parts += builder.blocks(message.get("content"))
-    for extra in items(message.get("extra")):
+    for extra in get_list_items(message.get("extra")):
         name = str(extra.get("name") or "")[:200] if isinstance(extra, Mapping) else ""
-        text = texts_of([extra.get("content")]) if isinstance(extra, Mapping) else []
+        text = select_texts([extra.get("content")]) if isinstance(extra, Mapping) else []
         if text and extra.get("type") in ("TEXT", "textFile", "context"):
             parts.append(TextPart(f"{name}\n\n{text[0]}"))
         else:
             builder.losses.append("file_by_name_only")
             parts.append(FilePart("file/*", name, ""))
-    for call in items(message.get("toolCalls")):
+    for call in get_list_items(message.get("toolCalls")):
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
-            called = json_of(function.get("arguments") or "{}")
+            called = encode_as_json(function.get("arguments") or "{}")
             call_id = str(call.get("id") or f"{own}-call")
             parts.append(ToolCallPart(call_id, str(function.get("name") or "tool"), called))
     return parts
 
 
-def plain(lines: Lines) -> Found:
+def parse_plain_messages(lines: Lines) -> Found:
     """Read messages with role and content, one per line. System texts are not imported.
 
     Raises `ImportRefused`.
     """
     listed = list(lines)
     try:
-        read = from_chat_messages(listed)
+        read = parse_chat_messages(listed)
     except MalformedChatMessage as error:
         raise ImportRefused("import_malformed", str(error)) from error
     builder = Builder(losses=list(read.losses))
@@ -419,7 +429,7 @@ def plain(lines: Lines) -> Found:
     return draft if isinstance(draft, Unreadable) else replace(draft, has_id=False)
 
 
-def ids_of(builder: Builder) -> str:
+def derive_chat_session_id(builder: Builder) -> str:
     """Return a name for a session without an id, derived from the ids in it."""
     said = (own_id for own_id, entry in builder.entries.items() if entry.parts)
     return "ids:" + hashlib.sha256("\n".join(said).encode("utf-8", "surrogatepass")).hexdigest()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import IO, Any, cast, overload
 
 from chats.exchange.drafts import Node
-from contextpolicy.engine.messages import Part, parts_from_json, parts_to_json
+from contextpolicy.engine.messages import Part, parse_parts, serialize_parts
 
 # Number of messages of a chat that stay in memory.
 IN_MEMORY = 2_000
@@ -54,14 +54,14 @@ class Shelf:
 
     def parts(self, parts: Sequence[Part]) -> Sequence[Part]:
         """Write the parts of a message; return a sequence that reads them on access."""
-        return ShelvedParts(self, self.put(parts_to_json(parts)), len(parts)) if parts else ()
+        return ShelvedParts(self, self.put(serialize_parts(parts)), len(parts)) if parts else ()
 
     def metadata(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
         """Write the metadata of a message; return a mapping that reads it on access."""
         return ShelvedMetadata(self, self.put(dict(metadata)))
 
 
-def on_shelf(node: Node, shelf: Shelf) -> Node:
+def shelve_node(node: Node, shelf: Shelf) -> Node:
     """Return a message whose parts and metadata are on a shelf."""
     parts = node.parts if isinstance(node.parts, ShelvedParts) else shelf.parts(node.parts)
     return replace(node, parts=parts, metadata=shelf.metadata(node.metadata))
@@ -92,7 +92,7 @@ class ShelvedParts(Sequence[Part]):
 
     def read(self) -> tuple[Part, ...]:
         """Return the parts themselves."""
-        return parts_from_json(self.shelf.value(self.place))
+        return parse_parts(self.shelf.value(self.place))
 
 
 class ShelvedMetadata(Mapping[str, object]):

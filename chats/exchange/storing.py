@@ -22,22 +22,22 @@ from chats.actions import branching, lifecycle, organising, system_texts
 from chats.actions.branching import BRANCHES_PER_CHAT, TooManyBranches
 from chats.compaction import coverage
 from chats.compaction.people import revise, rights
-from chats.compaction.provenance import checked
-from chats.compaction.sections import sections_of
+from chats.compaction.provenance import validate_sections
+from chats.compaction.sections import parse_sections
 from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
 from chats.ground.computing import alone
 from chats.ground.refusals import Refusal
-from chats.ground.seals import commitment, new_salt
+from chats.ground.seals import compute_commitment, new_salt
 from chats.ground.sentences import Sentence
-from chats.ground.texts import UNSTORABLE, storable
+from chats.ground.texts import UNSTORABLE, sanitise_text
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message, Turn
 from chats.record import images as image_store
 from chats.record import messages
-from chats.record.locking import locked_chat
-from chats.turns.start import ChatFull, first_words, title_from
+from chats.record.locking import lock_chat
+from chats.turns.start import ChatFull, derive_title, find_first_text
 from contextpolicy import ledger
 from contextpolicy.engine import names
-from contextpolicy.engine.messages import TextPart, parts_to_json
+from contextpolicy.engine.messages import TextPart, serialize_parts
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.uimessages import METADATA
 
@@ -56,8 +56,8 @@ class Imported:
     """The result for one chat of a file.
 
     `added`: number of new messages. `was_here`: the chat was imported before. `here`: how many of
-    the `counted` messages of the file are in the chat now. `losses`: contents that could not be
-    imported.
+    the `counted` messages of the file are in the chat now. `losses`: contents that
+    could not be imported.
     """
 
     chat: Chat
@@ -107,7 +107,7 @@ class Places:
         return branch, seq + 1, self.accepted
 
 
-def store(
+def store_draft(
     draft: ChatDraft,
     *,
     owner: AbstractBaseUser,
@@ -124,20 +124,22 @@ def store(
     `lifecycle.create_chat`, and those of the two callbacks.
     """
     while True:
-        known = imported_before(draft, owner=owner, form=form)
-        missing = draft.nodes if known is None else missing_in(known, draft)
-        counts = counted(missing, counter=counter, now=now, between=between)
+        known = find_imported_chat(draft, owner=owner, form=form)
+        missing = draft.nodes if known is None else list_missing_messages(known, draft)
+        counts = count_draft_messages(missing, counter=counter, now=now, between=between)
         with alone, transaction.atomic():
             # Of two parallel imports of one chat, the second then finds the first.
             User.objects.select_for_update(no_key=True).get(pk=owner.pk)
-            found = imported_before(draft, owner=owner, form=form)
+            found = find_imported_chat(draft, owner=owner, form=form)
             if (found and found.pk) != (known and known.pk):
                 # The chat was created or erased between the two queries.
                 continue
             if found is None:
-                made = stored(draft, counts, owner=owner, form=form, now=now)
+                made = create_imported_chat(draft, counts, owner=owner, form=form, now=now)
             else:
-                grown_chat = grown(found, draft, counts, owner=owner, form=form, now=now)
+                grown_chat = extend_imported_chat(
+                    found, draft, counts, owner=owner, form=form, now=now
+                )
                 if grown_chat is None:
                     continue
                 made = grown_chat
@@ -145,7 +147,7 @@ def store(
             return made
 
 
-def counted(
+def count_draft_messages(
     nodes: Sequence[Node], *, counter: TokenCounter, now: datetime, between: Callable[[], None]
 ) -> dict[str, MessageTotals]:
     """Count the messages of a draft, by id. Raises `ChatFull` and `ImportRefused`."""
@@ -156,7 +158,7 @@ def counted(
     for node in nodes:
         between()
         with alone:
-            row = row_of(node, now=now, is_checked=True)
+            row = build_draft_message(node, now=now, is_checked=True)
             messages.set_token_count(row, counter=counter)
             one = MessageTotals(row.token_count, row.counter_version)
             # Share equal objects, because most are equal.
@@ -164,7 +166,7 @@ def counted(
     return counts
 
 
-def imported_before(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) -> Chat | None:
+def find_imported_chat(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) -> Chat | None:
     """Return the chat that was imported or exported with this one's id, even if deleted."""
     if draft.here:
         itself = Chat.objects.filter(pk=draft.here, owner=owner.pk).first()
@@ -174,27 +176,27 @@ def imported_before(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) -> 
     row = rows.filter(source_id=draft.source).first()
     if row is None and not draft.has_id:
         # Without an id: a longer file contains all messages of the chat, word for word.
-        some = rows.filter(details__beginning=beginning_of(draft)).order_by("-created_at")
+        some = rows.filter(details__beginning=digest_first_message(draft)).order_by("-created_at")
         row = next((one for one in some[:MOST_ALIKE] if is_longer(draft, one.chat)), None)
     return row.chat if row else None
 
 
-def beginning_of(draft: ChatDraft) -> str:
+def digest_first_message(draft: ChatDraft) -> str:
     """Return a keyed digest of the first message of a draft."""
-    first = json.dumps([draft.nodes[0].id, parts_to_json(draft.nodes[0].parts)])
+    first = json.dumps([draft.nodes[0].id, serialize_parts(draft.nodes[0].parts)])
     return salted_hmac("chats.exchange.beginning", first, algorithm="sha256").hexdigest()
 
 
 def is_longer(draft: ChatDraft, chat: Chat) -> bool:
     """Return True if a draft contains all messages of an imported chat unchanged, and more."""
-    known = known_ids(chat, draft)
+    known = find_known_messages(chat, draft)
     if known is None or known[1]:
         return False
     brought = Message.objects.filter(branch__chat=chat, metadata__source__id__isnull=False)
     return brought.count() <= len(known[0]) < len(draft.nodes)
 
 
-def known_ids(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | None:
+def find_known_messages(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | None:
     """Return which messages of a draft a chat has, and how many of them differ in text.
 
     An erased message is recognised by a keyed digest of its id. None: the chat cannot be extended,
@@ -211,7 +213,7 @@ def known_ids(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | None:
         own = str((metadata.get("source") or {}).get("id") or "")
         if own in parts:
             found.add(own)
-            changed += parts_to_json(parts[own]) != listed
+            changed += serialize_parts(parts[own]) != listed
         elif erased_at is not None and messages.ERASED_ID not in metadata:
             return None
         else:
@@ -222,13 +224,13 @@ def known_ids(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | None:
     return found, changed
 
 
-def missing_in(chat: Chat, draft: ChatDraft) -> tuple[Node, ...]:
+def list_missing_messages(chat: Chat, draft: ChatDraft) -> tuple[Node, ...]:
     """Return the messages of a draft that an imported chat lacks."""
-    known = known_ids(chat, draft)
+    known = find_known_messages(chat, draft)
     return tuple(n for n in draft.nodes if n.id not in known[0]) if known is not None else ()
 
 
-def stored(
+def create_imported_chat(
     draft: ChatDraft,
     counts: Mapping[str, MessageTotals],
     *,
@@ -238,25 +240,29 @@ def stored(
 ) -> Imported:
     """Store a draft with counted messages, in the caller's transaction."""
     actor = f"user:{owner.pk}"
-    chat = lifecycle.create_chat(owner=owner, now=now, title=title_of(draft))
+    chat = lifecycle.create_chat(owner=owner, now=now, title=derive_draft_title(draft))
     # Reload with the related rows that later code needs.
     chat = Chat.objects.select_related("owner", "model", "active_branch").get(pk=chat.pk)
     root = chat.active_branch
     if root is None:
         raise ValueError(f"chat {chat.pk} has no branch")
     places = Places({}, [root], {root.pk}, 0)
-    first, last = write(draft.nodes, counts, places, images=draft, chat=chat, now=now)
+    first, last = write_draft_messages(
+        draft.nodes, counts, places, images=draft, chat=chat, now=now
+    )
     chat.active_branch = places.known[draft.active][0]
     chat.accepted_count = places.accepted
     chat.created_at, chat.updated_at = first, last
     chat.save(update_fields=["active_branch", "accepted_count", "created_at", "updated_at"])
     losses = list(draft.losses)
-    details = summarised(draft, places, chat=chat, owner=owner, losses=losses, now=now)
+    details = restore_imported_summary(
+        draft, places, chat=chat, owner=owner, losses=losses, now=now
+    )
     if draft.system_text:
-        losses += own_text(chat, draft.system_text, actor=actor, now=now)
-    losses += filed(draft, chat=chat, owner=owner)
+        losses += set_imported_text(chat, draft.system_text, actor=actor, now=now)
+    losses += file_imported_chat(draft, chat=chat, owner=owner)
     if not draft.has_id:
-        details["beginning"] = beginning_of(draft)
+        details["beginning"] = digest_first_message(draft)
     ImportedChat.objects.create(
         chat=chat,
         owner_id=owner.pk,
@@ -266,7 +272,7 @@ def stored(
         created_at=now,
     )
     data = {"form": form, "messages": len(draft.nodes), "branches": len(places.branches)}
-    ledger.record("chat.imported", actor=actor, now=now, chat_id=chat.pk, data=data)
+    ledger.record_event("chat.imported", actor=actor, now=now, chat_id=chat.pk, data=data)
     return Imported(
         chat=chat,
         added=len(draft.nodes),
@@ -277,7 +283,7 @@ def stored(
     )
 
 
-def grown(
+def extend_imported_chat(
     chat: Chat,
     draft: ChatDraft,
     counts: Mapping[str, MessageTotals],
@@ -291,8 +297,8 @@ def grown(
     They continue the chat, or start a branch if the chat was continued here. Runs in the caller's
     transaction. Returns None if the chat changed since the messages were counted.
     """
-    chat = locked_chat(chat.pk)
-    known = known_ids(chat, draft)
+    chat = lock_chat(chat.pk)
+    known = find_known_messages(chat, draft)
     here = draft.counted - draft.lost
     losses: list[str] = []
     nodes: list[Node] = []
@@ -303,20 +309,24 @@ def grown(
     if any(node.id not in counts for node in nodes):
         return None
     if nodes:
-        places, is_untouched = places_in(chat, draft)
-        branches = extend(chat, nodes, draft, counts, places, is_untouched=is_untouched, now=now)
+        places, is_untouched = load_message_positions(chat, draft)
+        branches = append_draft_messages(
+            chat, nodes, draft, counts, places, is_untouched=is_untouched, now=now
+        )
         row = ImportedChat.objects.get(chat=chat)
         if is_untouched and draft.active in places.known:
             # Reload: the summary belongs to the branch that is now active.
             chat = Chat.objects.select_related("owner", "model", "active_branch").get(pk=chat.pk)
-            row.details |= summarised(draft, places, chat=chat, owner=owner, losses=losses, now=now)
+            row.details |= restore_imported_summary(
+                draft, places, chat=chat, owner=owner, losses=losses, now=now
+            )
         elif draft.summary is not None:
             losses.append("summary_left_out:grown")
         row.source_id = draft.source
         row.save(update_fields=["details", "source_id"])
         data = {"form": form, "messages": len(nodes), "branches": branches}
         actor = f"user:{owner.pk}"
-        ledger.record("chat.imported", actor=actor, now=now, chat_id=chat.pk, data=data)
+        ledger.record_event("chat.imported", actor=actor, now=now, chat_id=chat.pk, data=data)
     return Imported(
         chat=chat,
         added=len(nodes),
@@ -327,7 +337,7 @@ def grown(
     )
 
 
-def extend(
+def append_draft_messages(
     chat: Chat,
     nodes: Sequence[Node],
     draft: ChatDraft,
@@ -345,7 +355,7 @@ def extend(
     if size > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
     before = {branch.pk for branch in places.branches}
-    _, last = write(nodes, counts, places, images=draft, chat=chat, now=now)
+    _, last = write_draft_messages(nodes, counts, places, images=draft, chat=chat, now=now)
     for branch in places.branches:
         if branch.pk not in before and branch.parent is not None and branch.fork_seq:
             branching.inherit_compaction(branch, nearest=[branch.parent])
@@ -357,7 +367,7 @@ def extend(
     return len(places.branches)
 
 
-def places_in(chat: Chat, draft: ChatDraft) -> tuple[Places, bool]:
+def load_message_positions(chat: Chat, draft: ChatDraft) -> tuple[Places, bool]:
     """Return the positions of a locked chat's messages, and whether it was not continued here.
 
     Only such a chat is extended at the end of a branch.
@@ -381,7 +391,7 @@ def places_in(chat: Chat, draft: ChatDraft) -> tuple[Places, bool]:
     return Places(known, branches, ends, max(accepted, chat.accepted_count)), is_untouched
 
 
-def write(
+def write_draft_messages(
     nodes: Iterable[Node],
     counts: Mapping[str, MessageTotals],
     places: Places,
@@ -395,22 +405,22 @@ def write(
     rows: list[Message] = []
     first = last = None
     for node in nodes:
-        row = row_of(node, now=now)
+        row = build_draft_message(node, now=now)
         row.branch, row.seq, row.accepted = places.put(node, chat=chat, now=now)
         row.token_count, row.counter_version = counts[node.id].tokens, counts[node.id].version
         first = min(first or row.created_at, row.created_at)
         last = max(last or row.created_at, row.created_at)
         rows.append(row)
         if len(rows) >= PAGE:
-            flush(rows, places, before, images=images)
-    flush(rows, places, before, images=images)
+            flush_message_rows(rows, places, before, images=images)
+    flush_message_rows(rows, places, before, images=images)
     for branch in places.branches:
         if before.get(branch.pk) != branch.last_seq:
             Branch.objects.filter(pk=branch.pk).update(last_seq=branch.last_seq)
     return first or now, last or now
 
 
-def flush(
+def flush_message_rows(
     rows: list[Message], places: Places, before: dict[Any, int], *, images: ChatDraft
 ) -> None:
     """Write the buffered messages, after their branches."""
@@ -418,67 +428,73 @@ def flush(
     Branch.objects.bulk_create(new, batch_size=PAGE)
     before |= {branch.pk: branch.last_seq for branch in new}
     Message.objects.bulk_create(rows, batch_size=PAGE)
-    image_store.store(rows, found=images.images)
+    image_store.store_message_images(rows, found=images.images)
     rows.clear()
 
 
-def row_of(node: Node, *, now: datetime, is_checked: bool = False) -> Message:
+def build_draft_message(node: Node, *, now: datetime, is_checked: bool = False) -> Message:
     """Return the row of a message without its position.
 
     Raises `ImportRefused`, unless `is_checked`.
     """
-    parts = parts_to_json(node.parts)
+    parts = serialize_parts(node.parts)
     kept = dict(node.metadata)
     if is_checked:
         check_storable(node.id, parts, kept)
     role = Message.Role.USER if node.role == "user" else Message.Role.ASSISTANT
     usual = Message.Finish.STOP if role == Message.Role.ASSISTANT else ""
-    erased = taken(kept, "erased", lambda said: said is True and not parts)
+    erased = pop_valid_metadata(kept, "erased", lambda said: said is True and not parts)
     return Message(
         role=role,
         parts=parts,
-        speaker=taken(kept, "speaker", is_speaker),
-        addressees=taken(kept, "addressees", is_names) or [],
-        model_name=taken(kept, "model", lambda said: is_name(said, most=200)) or "",
-        finish=taken(kept, "finish", lambda said: is_finish(said, role=role)) or usual,
-        pinned_at=now if taken(kept, "pinned", lambda said: said is True) else None,
-        excluded=bool(taken(kept, "excluded", lambda said: said is True)),
+        speaker=pop_valid_metadata(kept, "speaker", is_valid_speaker),
+        addressees=pop_valid_metadata(kept, "addressees", is_valid_addressees) or [],
+        model_name=pop_valid_metadata(kept, "model", lambda said: is_bounded_name(said, most=200))
+        or "",
+        finish=pop_valid_metadata(kept, "finish", lambda said: is_valid_finish(said, role=role))
+        or usual,
+        pinned_at=now if pop_valid_metadata(kept, "pinned", lambda said: said is True) else None,
+        excluded=bool(pop_valid_metadata(kept, "excluded", lambda said: said is True)),
         erased_at=now if erased else None,
         metadata={"source": {"id": node.id, "metadata": kept}},
-        created_at=moment_of(kept.get("ts"), now=now),
+        created_at=parse_message_time(kept.get("ts"), now=now),
     )
 
 
-def taken(kept: dict[str, object], name: str, is_sound: Any) -> Any:
+def pop_valid_metadata(kept: dict[str, object], name: str, is_sound: Any) -> Any:
     """Pop a value from the metadata for its column; an invalid value stays in the metadata."""
     if name in kept and is_sound(kept[name]):
         return kept.pop(name)
     return None
 
 
-def is_name(said: object, *, most: int = 100) -> bool:
+def is_bounded_name(said: object, *, most: int = 100) -> bool:
     """Return True if a value is a valid name."""
-    return isinstance(said, str) and len(said) <= most and names.is_sound(said)
+    return isinstance(said, str) and len(said) <= most and names.is_allowed_name(said)
 
 
-def is_names(said: object) -> bool:
+def is_valid_addressees(said: object) -> bool:
     """Return True if a value is a valid list of addressees."""
-    return isinstance(said, list) and 0 < len(said) <= 50 and all(map(is_name, said))
+    return isinstance(said, list) and 0 < len(said) <= 50 and all(map(is_bounded_name, said))
 
 
-def is_speaker(said: object) -> bool:
+def is_valid_speaker(said: object) -> bool:
     """Return True if a value is a valid speaker."""
     if not isinstance(said, Mapping) or set(said) != {"roleId", "roleName", "type"}:
         return False
-    return is_name(said["roleId"]) and is_name(said["roleName"]) and said["type"] in ("human", "ai")
+    return (
+        is_bounded_name(said["roleId"])
+        and is_bounded_name(said["roleName"])
+        and said["type"] in ("human", "ai")
+    )
 
 
-def is_finish(said: object, *, role: str) -> bool:
+def is_valid_finish(said: object, *, role: str) -> bool:
     """Return True if a value is a valid finish reason for the role."""
     return role == Message.Role.ASSISTANT and said in Message.Finish.values
 
 
-def moment_of(ts: object, *, now: datetime) -> datetime:
+def parse_message_time(ts: object, *, now: datetime) -> datetime:
     """Return the time of a message; `now` if it is missing or in the future."""
     if isinstance(ts, bool) or not isinstance(ts, int | float):
         return now
@@ -507,10 +523,12 @@ def check_storable(own_id: str, parts: object, kept: object) -> None:
             raise ImportRefused("import_malformed", problem)
 
 
-def title_of(draft: ChatDraft) -> str:
+def derive_draft_title(draft: ChatDraft) -> str:
     """Return the title of a draft, or the beginning of the first user message."""
-    title = names.normal(names.made_sound(draft.title))[: lifecycle.TITLE_LENGTH].strip()
-    if names.is_sound(title):
+    title = names.normalise_name(names.replace_forbidden_characters(draft.title))[
+        : lifecycle.TITLE_LENGTH
+    ].strip()
+    if names.is_allowed_name(title):
         return title
     texts = (
         part.text
@@ -519,35 +537,37 @@ def title_of(draft: ChatDraft) -> str:
         for part in node.parts
         if isinstance(part, TextPart)
     )
-    first = first_words(texts)
-    return title_from(first) if first.strip() else ""
+    first = find_first_text(texts)
+    return derive_title(first) if first.strip() else ""
 
 
-def own_text(chat: Chat, text: str, *, actor: str, now: datetime) -> list[str]:
+def set_imported_text(chat: Chat, text: str, *, actor: str, now: datetime) -> list[str]:
     """Set the chat's system text; return a loss if the policy forbids it."""
     try:
         with transaction.atomic():
-            system_texts.write(chat=chat, text=text, actor=actor, now=now)
+            system_texts.set_system_text(chat=chat, text=text, actor=actor, now=now)
     except Refusal as refusal:
         return [f"system_text_left_out:{refusal.code}"]
     return []
 
 
-def filed(draft: ChatDraft, *, chat: Chat, owner: AbstractBaseUser) -> list[str]:
+def file_imported_chat(draft: ChatDraft, *, chat: Chat, owner: AbstractBaseUser) -> list[str]:
     """Pin, archive and file the chat as before; return a loss if its folder is not possible."""
     if draft.pinned or draft.archived:
-        organising.organise(chat=chat, user=owner, pinned=draft.pinned, archived=draft.archived)
+        organising.organise_chat(
+            chat=chat, user=owner, pinned=draft.pinned, archived=draft.archived
+        )
     if not draft.folder:
         return []
     try:
         with transaction.atomic():
-            organising.file_in_new_folder(chat=chat, user=owner, name=draft.folder)
+            organising.move_to_named_folder(chat=chat, user=owner, name=draft.folder)
     except Refusal as refusal:
         return [f"folder_left_out:{refusal.code}"]
     return []
 
 
-def summarised(
+def restore_imported_summary(
     draft: ChatDraft,
     places: Places,
     *,
@@ -564,7 +584,9 @@ def summarised(
         return {}
     try:
         with transaction.atomic():
-            row = in_force(draft, draft.summary, places, chat=chat, owner=owner, now=now)
+            row = create_imported_compaction(
+                draft, draft.summary, places, chat=chat, owner=owner, now=now
+            )
     except Refusal as refusal:
         losses.append(f"summary_left_out:{refusal.code}")
         return {}
@@ -574,7 +596,7 @@ def summarised(
     return {"compaction": str(row.pk), "id": draft.summary.id, "metadata": kept}
 
 
-def in_force(
+def create_imported_compaction(
     draft: ChatDraft,
     said: DraftSummary,
     places: Places,
@@ -587,13 +609,13 @@ def in_force(
 
     Raises `NotAllowedByPolicy`, `SummaryEmpty`, `SummaryTooLong`, `InvalidCharacter`.
     """
-    choice = rights.check(user=owner, chat=chat, action="edit")
+    choice = rights.check_summary_permission(user=owner, chat=chat, action="edit")
     tokens = revise.check_summary(said.text, limit=choice.values.summary_max_tokens)
-    branch = coverage.active_branch(chat)
+    branch = coverage.load_locked_active_branch(chat)
     first, last = places.known[said.first][1], places.known[said.last][1]
     exceptions = sorted(places.known[own][1] for own in said.exceptions)
-    sections = checked(
-        sections_of(said.text),
+    sections = validate_sections(
+        parse_sections(said.text),
         first=first,
         last=last,
         exceptions=tuple(exceptions),
@@ -611,7 +633,7 @@ def in_force(
         source_count=last - first + 1 - len(exceptions),
         text=said.text,
         salt=salt,
-        text_commitment=commitment(said.text, salt=salt),
+        text_commitment=compute_commitment(said.text, salt=salt),
         sections=sections,
         trigger="import",
         asked_by=by,
@@ -621,28 +643,28 @@ def in_force(
         summary_tokens=tokens,
         created_at=now,
         finished_at=now,
-        published_at=moment_of(draft.compacted_at, now=now),
+        published_at=parse_message_time(draft.compacted_at, now=now),
     )
-    coverage.swap(branch, to=row)
+    coverage.activate_compaction(branch, to=row)
     # Restore the exported revision. Nothing has been planned here yet, so the change is safe.
     branch.context_revision = draft.revision
     branch.save(update_fields=["context_revision"])
-    coverage.record("compaction.published", row=row, now=now, actor=by)
+    coverage.record_compaction_event("compaction.published", row=row, now=now, actor=by)
     return row
 
 
-def without_unstorable(draft: ChatDraft) -> ChatDraft:
+def clean_draft(draft: ChatDraft) -> ChatDraft:
     """Return a draft of another product with unstorable characters replaced."""
-    return replace(draft, nodes=tuple(map(cleaned_node, draft.nodes)))
+    return replace(draft, nodes=tuple(map(clean_node, draft.nodes)))
 
 
-def cleaned_node(node: Node) -> Node:
+def clean_node(node: Node) -> Node:
     """Return a message whose texts can be stored; usually the same object."""
     parts = tuple(node.parts)
-    sound = tuple(map(cleaned, parts))
+    sound = tuple(map(clean_part, parts))
     return node if sound == parts else replace(node, parts=sound)
 
 
-def cleaned(part: Any) -> Any:
+def clean_part(part: Any) -> Any:
     """Return a part whose texts can be stored."""
-    return type(part)(**{name: storable(getattr(part, name)) for name in part.__slots__})
+    return type(part)(**{name: sanitise_text(getattr(part, name)) for name in part.__slots__})

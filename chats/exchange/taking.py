@@ -32,7 +32,7 @@ from chats.ground.computing import give_way
 from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
 from chats.ground.sentences import Sentence
-from chats.ground.texts import storable
+from chats.ground.texts import sanitise_text
 from chats.memory import archive as index
 from chats.models import FileImport, ImportOutcome
 from chats.record import imports
@@ -76,12 +76,12 @@ class PacedRenewal:
     def __call__(self) -> None:
         """Renew the lease if due. Raises `LeaseLost`."""
         if time.monotonic() - self.at > settings.HEARTBEAT_EVERY:
-            book(self.lease)
+            save_import_progress(self.lease)
             self.at = time.monotonic()
 
 
 @contextmanager
-def renewed(lease: ImportLease, *, messages: int) -> Iterator[None]:
+def renewed_import_lease(lease: ImportLease, *, messages: int) -> Iterator[None]:
     """Renew the lease from a thread while a transaction stores a large chat.
 
     SQLite needs no thread: it has one writer at a time, so no worker can claim the import during
@@ -91,7 +91,7 @@ def renewed(lease: ImportLease, *, messages: int) -> Iterator[None]:
         yield
         return
     ended = threading.Event()
-    thread = threading.Thread(target=renew_until, args=(lease, ended), daemon=True)
+    thread = threading.Thread(target=renew_lease_until, args=(lease, ended), daemon=True)
     thread.start()
     try:
         yield
@@ -100,7 +100,7 @@ def renewed(lease: ImportLease, *, messages: int) -> Iterator[None]:
         thread.join()
 
 
-def renew_until(lease: ImportLease, ended: threading.Event) -> None:
+def renew_lease_until(lease: ImportLease, ended: threading.Event) -> None:
     """Renew the lease on this thread's own connection until the event is set, or it is lost.
 
     The thread ends with its process, so the lease of a killed worker expires as usual.
@@ -109,7 +109,7 @@ def renew_until(lease: ImportLease, ended: threading.Event) -> None:
     try:
         while not ended.wait(settings.HEARTBEAT_EVERY) and time.monotonic() < until:
             try:
-                book(lease)
+                save_import_progress(lease)
             except DatabaseError as error:
                 logger.warning("lease of import not renewed: %s", type(error).__name__)
             except LeaseLost:
@@ -142,7 +142,7 @@ class ImportWork:
     is_closing: Callable[[], bool]
 
 
-def go_on(
+def continue_import(
     *,
     import_id: uuid.UUID,
     counter: TokenCounter,
@@ -150,98 +150,102 @@ def go_on(
     is_closing: Callable[[], bool],
 ) -> None:
     """Import chats of a file for some seconds, and enqueue the next task if any are left."""
-    lease = claim(import_id, now=clock())
+    lease = claim_import(import_id, now=clock())
     if lease is None:
         return
     row = FileImport.objects.select_related("owner").get(pk=import_id)
     worker = ImportWork(row=row, lease=lease, counter=counter, clock=clock, is_closing=is_closing)
     with suppress(LeaseLost):
         try:
-            work(worker)
+            import_remaining_chats(worker)
         except LeaseLost:
             raise
         except Refusal as refusal:
-            finish(worker, code=refusal.code, reason=refusal.full)
+            finish_import(worker, code=refusal.code, reason=refusal.full)
         except Exception as error:
-            if databases.may_pass(error):
+            if databases.is_retryable_error(error):
                 # Database error, not this file's fault: let a later task retry.
                 raise
-            told(error, what=f"import {import_id}")
-            finish(worker, code="import_fault", reason=FAULT)
+            log_import_error(error, what=f"import {import_id}")
+            finish_import(worker, code="import_fault", reason=FAULT)
 
 
-def claim(import_id: uuid.UUID, *, now: datetime) -> ImportLease | None:
+def claim_import(import_id: uuid.UUID, *, now: datetime) -> ImportLease | None:
     """Lease a running import; None if it has ended or another worker has it.
 
     An import whose workers die repeatedly fails.
     """
     lease = ImportLease(import_id, uuid.uuid4())
-    rows = FileImport.objects.filter(imports.free(), pk=import_id, state__in=imports.OPEN)
+    rows = FileImport.objects.filter(
+        imports.match_free_imports(), pk=import_id, state__in=imports.OPEN
+    )
     taken = rows.update(
         state=FileImport.State.RUNNING,
         lease_token=lease.token,
-        lease_until=leases.until(),
+        lease_until=leases.compute_lease_end(),
         tries=F("tries") + 1,
     )
     if not taken:
         return None
     with transaction.atomic():
-        row = mine(lease).select_for_update().first()
+        row = select_leased_import(lease).select_for_update().first()
         if row is not None and row.tries > settings.MAX_ATTEMPTS:
             reason = Sentence(LOST, times=settings.MAX_ATTEMPTS)
             failed = FileImport.State.FAILED
-            imports.end(
+            imports.end_import(
                 row, state=failed, actor="system", now=now, code="worker_lost", reason=reason
             )
             return None
     return lease
 
 
-def mine(lease: ImportLease) -> QuerySet[FileImport]:
+def select_leased_import(lease: ImportLease) -> QuerySet[FileImport]:
     """Return the row of the import, if the lease is still valid."""
     return FileImport.objects.filter(
         pk=lease.import_id, lease_token=lease.token, state=FileImport.State.RUNNING
     )
 
 
-def book(lease: ImportLease, **changes: Any) -> None:
+def save_import_progress(lease: ImportLease, **changes: Any) -> None:
     """Store the progress of an import and renew its lease. Raises `LeaseLost`."""
-    if not mine(lease).update(**changes, lease_until=leases.until()):
+    if not select_leased_import(lease).update(**changes, lease_until=leases.compute_lease_end()):
         raise LeaseLost(lease.import_id)
 
 
-def work(worker: ImportWork) -> None:
+def import_remaining_chats(worker: ImportWork) -> None:
     """Read the file and import the chats after the stored position.
 
     Raises `LeaseLost` and `Refusal`.
     """
     row, lease = worker.row, worker.lease
-    with file_of(row) as file, ExitStack() as kept:
+    with assemble_import_file(row) as file, ExitStack() as kept:
         if file.seek(0, 2) != row.size:
             raise ImportRefused("import_incomplete", gettext_lazy(INCOMPLETE))
         file.seek(0)
         outline = dict(row.outline or {})
-        source = importing.read(file, kept=kept, tick=Pace(lease), outline=outline)
+        source = importing.read_import_file(file, kept=kept, tick=Pace(lease), outline=outline)
         row.form, row.found = source.form, source.total
-        book(lease, form=row.form, found=row.found, outline=outline)
+        save_import_progress(lease, form=row.form, found=row.found, outline=outline)
         until = time.monotonic() + SECONDS
         mark = (row.mark_part, row.mark_offset)
         for place, read in enumerate(source.behind(row.place, mark), start=row.place + 1):
             if place > MOST_CHATS:
-                keep_out(worker, importing.too_many(), place=place, mark=read.mark)
+                record_skipped_chat(
+                    worker, importing.build_chat_limit_error(), place=place, mark=read.mark
+                )
                 break
-            take(worker, read, place=place, kept_as=source.kept_as)
+            import_draft(worker, read, place=place, kept_as=source.kept_as)
             give_way(REST)
             is_late = time.monotonic() > until and place < source.total
             if is_late or worker.is_closing():
-                book(lease, tries=0)
-                mine(lease).update(lease_until=None, lease_token=None)
+                save_import_progress(lease, tries=0)
+                select_leased_import(lease).update(lease_until=None, lease_token=None)
                 queue.enqueue(queue.IMPORT_FILE, import_id=row.pk)
                 return
-    finish(worker)
+    finish_import(worker)
 
 
-def file_of(row: FileImport) -> IO[bytes]:
+def assemble_import_file(row: FileImport) -> IO[bytes]:
     """Return the file of an import, assembled and rewound; the reader closes it."""
     file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  # the reader closes it
     # One query per piece, because a server-side cursor is not available behind PgBouncer.
@@ -251,22 +255,22 @@ def file_of(row: FileImport) -> IO[bytes]:
     return cast(IO[bytes], file)
 
 
-def take(worker: ImportWork, read: importing.FileRead, *, place: int, kept_as: str) -> None:
+def import_draft(worker: ImportWork, read: importing.FileRead, *, place: int, kept_as: str) -> None:
     """Import one chat, or record why not. Raises `LeaseLost`, and the errors of one chat."""
     draft, mark = read.draft, read.mark
     if isinstance(draft, NotTaken):
-        keep_out(worker, draft, place=place, mark=mark)
+        record_skipped_chat(worker, draft, place=place, mark=mark)
         return
     try:
-        with renewed(worker.lease, messages=len(draft.nodes)):
-            made = storing.store(
+        with renewed_import_lease(worker.lease, messages=len(draft.nodes)):
+            made = storing.store_draft(
                 draft,
                 owner=worker.row.owner,
                 form=kept_as,
                 counter=worker.counter,
                 now=worker.clock(),
                 between=PacedRenewal(worker.lease),
-                book=lambda made: keep(worker, made, place=place, mark=mark),
+                book=lambda made: record_imported_chat(worker, made, place=place, mark=mark),
             )
     except LeaseLost:
         raise
@@ -274,20 +278,22 @@ def take(worker: ImportWork, read: importing.FileRead, *, place: int, kept_as: s
         if worker.row.form in importing.OF_ONE_CHAT:
             raise
         missed = NotTaken(draft.title, refusal.code, refusal.full)
-        keep_out(worker, missed, place=place, mark=mark, in_file=draft.counted)
+        record_skipped_chat(worker, missed, place=place, mark=mark, in_file=draft.counted)
     except Exception as error:  # noqa: BLE001  # one chat holds up no other
         databases.raise_if_passing(error)
-        told(error, what=f"chat {place} of import {worker.row.pk}")
+        log_import_error(error, what=f"chat {place} of import {worker.row.pk}")
         missed = NotTaken(draft.title, "import_fault", FAULT)
-        keep_out(worker, missed, place=place, mark=mark, in_file=draft.counted)
+        record_skipped_chat(worker, missed, place=place, mark=mark, in_file=draft.counted)
     else:
         branch = made.chat.active_branch
         if worker.row.found == 1 and made.added and branch is not None:
             # A single chat is indexed at once; the sweep indexes many in steps.
-            index.catch_up(branch)
+            index.request_indexing(branch)
 
 
-def keep(worker: ImportWork, made: Imported, *, place: int, mark: tuple[int, int]) -> None:
+def record_imported_chat(
+    worker: ImportWork, made: Imported, *, place: int, mark: tuple[int, int]
+) -> None:
     """Record an imported chat, in its transaction. Raises `LeaseLost`."""
     ImportOutcome.objects.create(
         file=worker.row,
@@ -297,9 +303,9 @@ def keep(worker: ImportWork, made: Imported, *, place: int, mark: tuple[int, int
         was_here=made.was_here,
         in_file=made.counted,
         here=made.here,
-        losses=[storable(loss) for loss in made.losses],
+        losses=[sanitise_text(loss) for loss in made.losses],
     )
-    book(
+    save_import_progress(
         worker.lease,
         place=place,
         tries=0,
@@ -314,7 +320,7 @@ def keep(worker: ImportWork, made: Imported, *, place: int, mark: tuple[int, int
     )
 
 
-def keep_out(
+def record_skipped_chat(
     worker: ImportWork, missed: NotTaken, *, place: int, mark: tuple[int, int], in_file: int = 0
 ) -> None:
     """Record a chat that could not be imported. Raises `LeaseLost`."""
@@ -322,12 +328,12 @@ def keep_out(
         ImportOutcome.objects.create(
             file=worker.row,
             place=place,
-            title=storable(missed.title)[:200],
+            title=sanitise_text(missed.title)[:200],
             code=missed.code,
-            **imports.reason_fields(missed.reason),
+            **imports.build_reason_columns(missed.reason),
             in_file=in_file,
         )
-        book(
+        save_import_progress(
             worker.lease,
             place=place,
             tries=0,
@@ -338,16 +344,16 @@ def keep_out(
         )
 
 
-def finish(worker: ImportWork, *, code: str = "", reason: str | Promise = "") -> None:
+def finish_import(worker: ImportWork, *, code: str = "", reason: str | Promise = "") -> None:
     """End the import; with a code it failed. Raises `LeaseLost`."""
     with transaction.atomic():
-        book(worker.lease)
+        save_import_progress(worker.lease)
         row = FileImport.objects.get(pk=worker.row.pk)
         state = FileImport.State.FAILED if code else FileImport.State.DONE
         now = worker.clock()
-        imports.end(row, state=state, actor="system", now=now, code=code, reason=reason)
+        imports.end_import(row, state=state, actor="system", now=now, code=code, reason=reason)
 
 
-def told(error: Exception, *, what: str) -> None:
+def log_import_error(error: Exception, *, what: str) -> None:
     """Log an error without its text, because a database includes the row's values."""
     logger.error("%s was not taken: %s", what, type(error).__name__)

@@ -18,7 +18,7 @@ _DETAILS = re.compile(
 _QUOTED = re.compile(r"^(?:>|&gt;) ?", re.MULTILINE)
 
 
-def with_reasoning(parts: Sequence[Part]) -> Sequence[Part]:
+def extract_reasoning_parts(parts: Sequence[Part]) -> Sequence[Part]:
     """Return the parts of a reply with reasoning parts; the same object if it has none."""
     found: list[Part] = []
     has_text = has_thoughts = False
@@ -26,7 +26,7 @@ def with_reasoning(parts: Sequence[Part]) -> Sequence[Part]:
         if not isinstance(part, TextPart):
             found.append(part)
             continue
-        thoughts, answer = split(part.text, is_first=not has_text)
+        thoughts, answer = split_leading_reasoning(part.text, is_first=not has_text)
         has_text, has_thoughts = True, has_thoughts or answer != part.text
         found += [ReasoningPart(text) for text in thoughts]
         if answer or not thoughts:
@@ -34,13 +34,13 @@ def with_reasoning(parts: Sequence[Part]) -> Sequence[Part]:
     return tuple(found) if has_thoughts else parts
 
 
-def split(text: str, *, is_first: bool) -> tuple[list[str], str]:
+def split_leading_reasoning(text: str, *, is_first: bool) -> tuple[list[str], str]:
     """Return the reasoning at the beginning of a text, and the rest.
 
     `is_first`: the text begins the reply, so the opening tag may be missing.
     """
     thoughts: list[str] = []
-    while found := block_at(text) or tagged_at(text):
+    while found := match_reasoning_block(text) or match_reasoning_tags(text):
         thoughts.append(found[0])
         text = found[1]
     if not thoughts and is_first and (unopened := split_unopened(text)) is not None:
@@ -48,7 +48,7 @@ def split(text: str, *, is_first: bool) -> tuple[list[str], str]:
     return [one for one in thoughts if one.strip()], text
 
 
-def block_at(text: str) -> tuple[str, str] | None:
+def match_reasoning_block(text: str) -> tuple[str, str] | None:
     """Return the reasoning in an Open WebUI block at the beginning, and the rest; or None."""
     block = _DETAILS.match(text)
     if block is None:
@@ -56,7 +56,7 @@ def block_at(text: str) -> tuple[str, str] | None:
     return _QUOTED.sub("", block.group(1).strip("\n")), text[block.end() :]
 
 
-def tagged_at(text: str) -> tuple[str, str] | None:
+def match_reasoning_tags(text: str) -> tuple[str, str] | None:
     """Return the reasoning between tags at the beginning, and the rest; or None."""
     tags = ThinkTags()
     pieces = [*tags.push(text), *tags.flush()]

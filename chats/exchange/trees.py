@@ -11,10 +11,16 @@ from typing import Any
 
 from django.utils.translation import gettext_noop
 
-from chats.exchange.building import Builder, Unreadable, json_of, text_in, texts_of
-from chats.exchange.citations import without_marks
+from chats.exchange.building import (
+    Builder,
+    Unreadable,
+    encode_as_json,
+    extract_result_text,
+    select_texts,
+)
+from chats.exchange.citations import replace_citation_marks
 from chats.exchange.drafts import ChatDraft
-from chats.exchange.jsonstream import is_list, items, release
+from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy_value
 from contextpolicy.engine.messages import (
     FilePart,
     Part,
@@ -31,7 +37,7 @@ NO_PARENT = frozenset(
 )
 
 
-def chatgpt(chat: Mapping[str, Any]) -> Found:
+def parse_chatgpt_chat(chat: Mapping[str, Any]) -> Found:
     """Read a conversation of ChatGPT: a tree of nodes."""
     mapping = chat["mapping"]
     title = chat.get("title")
@@ -42,18 +48,18 @@ def chatgpt(chat: Mapping[str, Any]) -> Found:
         if not isinstance(node, Mapping):
             builder.drop(f"message_dropped:{own[:80]}")
             continue
-        chatgpt_node(own, node, builder=builder)
+        parse_chatgpt_node(own, node, builder=builder)
         builder.names_children(own, node.get("children"))
     source = str(chat.get("conversation_id") or chat.get("id") or "")
     source = source or f"{next(iter(mapping), '')}:{chat.get('create_time')}"
     current = chat.get("current_node")
-    release(mapping)
+    release_lazy_value(mapping)
     return builder.draft(
         source=source, title=title, active=current if isinstance(current, str) else None
     )
 
 
-def chatgpt_node(own: str, node: Mapping[str, Any], *, builder: Builder) -> None:
+def parse_chatgpt_node(own: str, node: Mapping[str, Any], *, builder: Builder) -> None:
     """Read one node of ChatGPT."""
     parent = node.get("parent")
     parent = parent if isinstance(parent, str) else None
@@ -68,7 +74,9 @@ def chatgpt_node(own: str, node: Mapping[str, Any], *, builder: Builder) -> None
     if hidden:
         return builder.skip(own, parent=parent)
     references = about.get("content_references") if isinstance(about, Mapping) else None
-    parts = [without_citations(part, references) for part in chatgpt_parts(content, builder)]
+    parts = [
+        link_part_citations(part, references) for part in parse_chatgpt_parts(content, builder)
+    ]
     texts = [part.text for part in parts if isinstance(part, TextPart)]
     if role == "tool":
         return builder.result("", "\n\n".join(texts), own_id=own, parent=parent)
@@ -91,31 +99,33 @@ def chatgpt_node(own: str, node: Mapping[str, Any], *, builder: Builder) -> None
     return None
 
 
-def without_citations(part: Part, references: object) -> Part:
+def link_part_citations(part: Part, references: object) -> Part:
     """Return a part with links in place of its citation marks."""
     if not isinstance(part, TextPart):
         return part
-    return TextPart(without_marks(part.text, items(references)))
+    return TextPart(replace_citation_marks(part.text, get_list_items(references)))
 
 
-def chatgpt_parts(content: Mapping[str, Any], builder: Builder) -> list[Part]:
+def parse_chatgpt_parts(content: Mapping[str, Any], builder: Builder) -> list[Part]:
     """Read the content of a message of ChatGPT."""
     kind = content.get("content_type")
     listed = content.get("parts")
-    if kind in ("text", "multimodal_text") and is_list(listed):
-        return [part for item in items(listed) for part in chatgpt_part(item, builder)]
+    if kind in ("text", "multimodal_text") and is_json_list(listed):
+        return [
+            part for item in get_list_items(listed) for part in parse_chatgpt_part(item, builder)
+        ]
     if kind in ("code", "execution_output", "tether_quote", "system_error"):
-        return [TextPart(text) for text in texts_of([content.get("text")])]
+        return [TextPart(text) for text in select_texts([content.get("text")])]
     if kind == "thoughts":
         thoughts = content.get("thoughts")
-        told = [t.get("content") for t in items(thoughts) if isinstance(t, Mapping)]
-        return [ReasoningPart(text) for text in texts_of(told)]
+        told = [t.get("content") for t in get_list_items(thoughts) if isinstance(t, Mapping)]
+        return [ReasoningPart(text) for text in select_texts(told)]
     if kind not in ("reasoning_recap", "user_editable_context", "model_editable_context"):
         builder.losses.append(f"content_dropped:{str(kind)[:40]}")
     return []
 
 
-def chatgpt_part(item: object, builder: Builder) -> list[Part]:
+def parse_chatgpt_part(item: object, builder: Builder) -> list[Part]:
     """Read one part of a message of ChatGPT."""
     if isinstance(item, str):
         return [TextPart(item)] if item.strip() else []
@@ -124,13 +134,13 @@ def chatgpt_part(item: object, builder: Builder) -> list[Part]:
     if isinstance(item.get("asset_pointer"), str):
         builder.losses.append("file_by_name_only")
         return [FilePart("image/*", "", str(item["asset_pointer"])[:500])]
-    return [TextPart(text) for text in texts_of([item.get("text")])]
+    return [TextPart(text) for text in select_texts([item.get("text")])]
 
 
-def claude(chat: Mapping[str, Any]) -> Found:
+def parse_claude_chat(chat: Mapping[str, Any]) -> Found:
     """Read a conversation of Claude; newer ones name each message's parent."""
     title, listed = chat.get("name"), chat["chat_messages"]
-    if not is_list(listed):
+    if not is_json_list(listed):
         return Unreadable(str(title or ""), gettext_noop("Its `chat_messages` is not a list."))
     builder = Builder(is_chain=True)
     before: str | None = None
@@ -142,9 +152,9 @@ def claude(chat: Mapping[str, Any]) -> Found:
         parent = item.get("parent_message_uuid", before)
         if not isinstance(parent, str) or parent in NO_PARENT:
             parent = None
-        before = claude_message(item, own=own, parent=parent, builder=builder)
+        before = parse_claude_message(item, own=own, parent=parent, builder=builder)
     end, source = chat.get("current_leaf_message_uuid"), str(chat.get("uuid") or "")
-    release(listed)
+    release_lazy_value(listed)
     return builder.draft(
         source=source,
         title=title,
@@ -152,14 +162,14 @@ def claude(chat: Mapping[str, Any]) -> Found:
     )
 
 
-def claude_message(
+def parse_claude_message(
     item: Mapping[str, Any], *, own: str, parent: str | None, builder: Builder
 ) -> str:
     """Read one message of Claude with attached texts and files; return its id here."""
     role: Any = "user" if item.get("sender") == "human" else "assistant"
     content = item.get("content")
-    listed = content if is_list(content) and content else item.get("text")
-    blocks = items(listed) if is_list(listed) else [listed]
+    listed = content if is_json_list(content) and content else item.get("text")
+    blocks = get_list_items(listed) if is_json_list(listed) else [listed]
     parts: list[Part] = []
     open_calls: list[ToolCallPart] = []
     for block in blocks:
@@ -168,7 +178,7 @@ def claude_message(
             named = [call for call in open_calls if call.call_id == block.get("tool_use_id")]
             for call in (named or open_calls)[:1]:
                 open_calls.remove(call)
-                text = text_in(block.get("content"))
+                text = extract_result_text(block.get("content"))
                 parts.append(ToolResultPart(call.call_id, call.name, text))
                 break
             else:
@@ -177,20 +187,21 @@ def claude_message(
             read = builder.blocks([block])
             parts += read
             open_calls += [part for part in read if isinstance(part, ToolCallPart)]
-    for attached in items(item.get("attachments")):
+    for attached in get_list_items(item.get("attachments")):
         if isinstance(attached, Mapping):
             name = str(attached.get("file_name") or "")
             parts += [
-                TextPart(f"{name}\n\n{t}") for t in texts_of([attached.get("extracted_content")])
+                TextPart(f"{name}\n\n{t}")
+                for t in select_texts([attached.get("extracted_content")])
             ]
-    for file in items(item.get("files")):
+    for file in get_list_items(item.get("files")):
         if isinstance(file, Mapping):
             builder.losses.append("file_by_name_only")
             parts.append(FilePart("file/*", str(file.get("file_name") or "")[:200], ""))
     return builder.add(own, parent=parent, role=role, parts=parts, ts=item.get("created_at"))
 
 
-def open_webui(chat: Mapping[str, Any]) -> Found:
+def parse_openwebui_chat(chat: Mapping[str, Any]) -> Found:
     """Read a chat of Open WebUI: a tree by `parentId`."""
     inner = chat["chat"]
     title = chat.get("title") or inner.get("title")
@@ -208,12 +219,12 @@ def open_webui(chat: Mapping[str, Any]) -> Found:
         parent = parent if isinstance(parent, str) and parent else None
         role = node.get("role")
         if role not in ("user", "assistant"):
-            if texts_of([node.get("content")]):
+            if select_texts([node.get("content")]):
                 builder.losses.append(f"system_left_out:{str(role)[:40]}")
             builder.skip(own, parent=parent)
             continue
         parts = builder.blocks(node.get("content"))
-        for file in items(node.get("files")):
+        for file in get_list_items(node.get("files")):
             if isinstance(file, Mapping):
                 builder.losses.append("file_by_name_only")
                 parts.append(FilePart("file/*", str(file.get("name") or "")[:200], ""))
@@ -227,7 +238,7 @@ def open_webui(chat: Mapping[str, Any]) -> Found:
         )
     current = history.get("currentId") if isinstance(history, Mapping) else None
     source = str(chat.get("id") or inner.get("id") or "")
-    release(messages)
+    release_lazy_value(messages)
     return builder.draft(
         source=source,
         title=title,
@@ -235,11 +246,11 @@ def open_webui(chat: Mapping[str, Any]) -> Found:
     )
 
 
-def librechat(chat: Mapping[str, Any]) -> Found:
+def parse_librechat_chat(chat: Mapping[str, Any]) -> Found:
     """Read a conversation of LibreChat: a list with parents, or a tree of `children`."""
     title, listed = chat.get("title"), chat["messages"]
     builder = Builder()
-    waiting = list(reversed(items(listed)))
+    waiting = list(reversed(get_list_items(listed)))
     while waiting:
         item = waiting.pop()
         if not isinstance(item, Mapping):
@@ -253,20 +264,20 @@ def librechat(chat: Mapping[str, Any]) -> Found:
             own,
             parent=parent if isinstance(parent, str) and parent not in NO_PARENT else None,
             role="user" if is_user else "assistant",
-            parts=builder.blocks(librechat_blocks(content)),
+            parts=builder.blocks(flatten_librechat_blocks(content)),
             ts=item.get("createdAt"),
             model=item.get("model"),
         )
-        waiting += reversed(items(item.get("children")))
+        waiting += reversed(get_list_items(item.get("children")))
     return builder.draft(source=str(chat.get("conversationId") or ""), title=title)
 
 
-def librechat_blocks(content: object) -> object:
+def flatten_librechat_blocks(content: object) -> object:
     """Return content with LibreChat's nested texts flattened."""
-    if not is_list(content):
+    if not is_json_list(content):
         return content
     plain: list[object] = []
-    for block in items(content):
+    for block in get_list_items(content):
         if not isinstance(block, Mapping):
             continue
         text = block.get("text")
@@ -276,7 +287,7 @@ def librechat_blocks(content: object) -> object:
             plain.append({"type": "thinking", "thinking": block.get("think")})
         elif block.get("type") == "tool_call" and isinstance(block.get("tool_call"), Mapping):
             call = block["tool_call"]
-            named = f"{call.get('name')}({json_of(call.get('args'))})"
+            named = f"{call.get('name')}({encode_as_json(call.get('args'))})"
             plain.append({"type": "text", "text": f"{named}\n{call.get('output') or ''}"})
         else:
             plain.append(block)

@@ -19,13 +19,13 @@ from contextpolicy import ledger
 IN_MEMORY = 4 * 1024 * 1024
 
 
-def archive_of(user: User, *, form: str, now: datetime) -> IO[bytes]:
+def build_account_archive(user: User, *, form: str, now: datetime) -> IO[bytes]:
     """Return an archive with all data of a person, rewound; the reader closes it.
 
     `form`: `ui`, which can be imported, or one of `documents.FORMS`.
     """
     with transaction.atomic():
-        ledger.record(
+        ledger.record_event(
             "chat.exported",
             actor=f"user:{user.pk}",
             now=now,
@@ -39,13 +39,13 @@ def archive_of(user: User, *, form: str, now: datetime) -> IO[bytes]:
     images: set[str] = set()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
         for chat in chats.order_by("created_at", "pk").iterator(chunk_size=100):
-            name = f"chats/{documents.file_name(chat, form=form)}"
+            name = f"chats/{documents.build_export_filename(chat, form=form)}"
             with archive.open(name, "w", force_zip64=True) as entry:
                 write_chat(chat, form=form, entry=entry)
-            listed.append(about(chat, name=name))
+            listed.append(build_chat_metadata(chat, name=name))
             if form != "html":
                 write_images(chat, archive=archive, written=images)
-        told = {**about_person(user), "exported_at": now.isoformat(), "chats": listed}
+        told = {**build_person_data(user), "exported_at": now.isoformat(), "chats": listed}
         archive.writestr("account.json", json.dumps(told, ensure_ascii=False, indent=1))
     held.seek(0)
     return cast(IO[bytes], held)
@@ -57,20 +57,20 @@ def write_chat(chat: Chat, *, form: str, entry: IO[bytes]) -> None:
         for part in Writer(chat, scope="all").lines():
             entry.write(part)
     else:
-        documents.write(chat, form=form, into=entry, beside="../")
+        documents.write_document(chat, form=form, into=entry, beside="../")
 
 
 def write_images(chat: Chat, *, archive: zipfile.ZipFile, written: set[str]) -> None:
     """Write the new images of a chat; HTML pages contain theirs."""
-    for image in pictures.of_messages(Message.objects.filter(branch__chat=chat)):
-        name = pictures.name_of(image)
+    for image in pictures.iterate_unique_images(Message.objects.filter(branch__chat=chat)):
+        name = pictures.build_image_filename(image)
         if name not in written:
             written.add(name)
             # Images are already compressed.
             archive.writestr(name, bytes(image.data), zipfile.ZIP_STORED)
 
 
-def about(chat: Chat, *, name: str) -> Mapping[str, Any]:
+def build_chat_metadata(chat: Chat, *, name: str) -> Mapping[str, Any]:
     """Return the metadata of a chat."""
     return {
         "id": str(chat.pk),
@@ -87,7 +87,7 @@ def about(chat: Chat, *, name: str) -> Mapping[str, Any]:
     }
 
 
-def about_person(user: User) -> Mapping[str, Any]:
+def build_person_data(user: User) -> Mapping[str, Any]:
     """Return the data of a person except chats, without secrets."""
     keys = ApiKey.objects.filter(owner=user).order_by("created_at")
     teams = Team.objects.filter(owner=user, deleted_at=None, current__isnull=False)
@@ -99,11 +99,11 @@ def about_person(user: User) -> Mapping[str, Any]:
         "api_keys": [
             {"name": key.name, "prefix": key.prefix, "scopes": key.scopes} for key in keys
         ],
-        "teams": [about_team(team) for team in teams.select_related("current")],
+        "teams": [build_team_data(team) for team in teams.select_related("current")],
     }
 
 
-def about_team(team: Team) -> Mapping[str, Any]:
+def build_team_data(team: Team) -> Mapping[str, Any]:
     """Return a person's team with its agents."""
     version = team.current
     agents = Agent.objects.filter(version=version).order_by("place")

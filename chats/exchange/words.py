@@ -48,7 +48,7 @@ WORDS: Mapping[str, str] = {
 }
 
 
-def loss_words(loss: str) -> str:
+def describe_loss(loss: str) -> str:
     """Return the sentence for a loss in the reader's language; unknown ones unchanged."""
     kind = loss.partition(":")[0]
     return gettext(WORDS[kind]) if kind in WORDS else loss

@@ -14,13 +14,13 @@ from typing import IO, Any, Literal, cast
 from django.db import transaction
 from django.db.models import QuerySet
 
-from chats.compaction.coverage import covers, summary_of
+from chats.compaction.coverage import get_active_summary, is_seq_covered
 from chats.exchange import pictures
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message
 from chats.record import history
 from contextpolicy import ledger
-from contextpolicy.engine.messages import TextPart, parts_from_json
-from contextpolicy.engine.uimessages import METADATA, UIMessage, to_ui
+from contextpolicy.engine.messages import TextPart, parse_parts
+from contextpolicy.engine.uimessages import METADATA, UIMessage, serialize_ui_message
 
 Scope = Literal["active", "full", "all"]
 PAGE = 500
@@ -41,7 +41,7 @@ OF_COLUMNS = (
 )
 
 
-def branch_of(chat: Chat) -> Branch:
+def get_export_branch(chat: Chat) -> Branch:
     """Return the active branch with its active compaction loaded."""
     rows = Branch.objects.select_related("active_compaction__base", "parent")
     branch = rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
@@ -49,10 +49,10 @@ def branch_of(chat: Chat) -> Branch:
     return branch
 
 
-def told(chat: Chat, *, scope: Scope, form: str, actor: str, now: datetime) -> None:
+def record_export(chat: Chat, *, scope: Scope, form: str, actor: str, now: datetime) -> None:
     """Record an export in the ledger, before its first byte is sent."""
     with transaction.atomic():
-        ledger.record(
+        ledger.record_event(
             "chat.exported",
             actor=actor,
             now=now,
@@ -67,10 +67,12 @@ class Writer:
     def __init__(self, chat: Chat, *, scope: Scope) -> None:
         self.chat = chat
         self.scope = scope
-        self.branch = branch_of(chat)
+        self.branch = get_export_branch(chat)
         self.imported = ImportedChat.objects.filter(chat=chat).first()
-        self.summary = summary_of(self.branch.active_compaction) if scope == "active" else None
-        self.parts = {part.branch_id: part for part in history.segments(self.branch)}
+        self.summary = (
+            get_active_summary(self.branch.active_compaction) if scope == "active" else None
+        )
+        self.parts = {part.branch_id: part for part in history.list_path_segments(self.branch)}
         rows = Branch.objects.filter(chat=chat).values_list("pk", "parent", "fork_seq")
         self.forks = {pk: (parent, fork_seq) for pk, parent, fork_seq in rows}
 
@@ -84,7 +86,9 @@ class Writer:
         if self.scope == "all":
             found = Message.objects.filter(branch__chat=self.chat, seq__isnull=False)
         else:
-            found = history.on_path(self.branch, after=0, before=self.branch.last_seq + 1)
+            found = history.select_path_messages(
+                self.branch, after=0, before=self.branch.last_seq + 1
+            )
         return found.order_by("seq", "accepted")
 
     def part(self, after: tuple[int, int]) -> tuple[bytes, tuple[int, int] | None]:
@@ -100,11 +104,11 @@ class Writer:
         for row in found:
             if self.summary is not None and row.seq == self.summary.from_seq:
                 lines.append(self.summary_line(self.summary))
-            if self.summary is None or not covers(self.summary, row.seq or 0):
+            if self.summary is None or not is_seq_covered(self.summary, row.seq or 0):
                 lines.append(self.line(row, parents=parents))
         last = found[-1] if len(found) == PAGE else None
         place = (last.seq or 0, last.accepted) if last is not None else None
-        return b"".join(line_of(line) for line in lines), place
+        return b"".join(encode_json_line(line) for line in lines), place
 
     def lines(self) -> Iterator[bytes]:
         """Yield all lines, part by part."""
@@ -132,8 +136,8 @@ class Writer:
         role = "user" if row.role == Message.Role.USER else "assistant"
         own_id = str(source.get("id") or row.pk)
         # Readers of UI messages require a part, so an erased message has an empty text.
-        parts = parts_from_json(row.parts) or (TextPart(""),)
-        return to_ui(UIMessage(own_id, role, parts, ordered(metadata)))  # type: ignore[arg-type]  # one of two roles
+        parts = parse_parts(row.parts) or (TextPart(""),)
+        return serialize_ui_message(UIMessage(own_id, role, parts, order_metadata(metadata)))  # type: ignore[arg-type]  # one of two roles
 
     def known(self, row: Message) -> dict[str, object]:
         """Return the metadata of a message that was written here."""
@@ -144,7 +148,7 @@ class Writer:
         elif row.speaker:
             who = {"userId": row.speaker["roleId"], "username": row.speaker["roleName"]}
         return {
-            "ts": milliseconds(row.created_at),
+            "ts": to_milliseconds(row.created_at),
             "chatKey": f"palimpsest-chat-{self.chat.pk}",
             "channel": "palimpsest",
             "chatId": self.chat_id,
@@ -188,7 +192,9 @@ class Writer:
         kept: Mapping[str, Any] = {}
         if self.imported and self.imported.details.get("compaction") == str(row.pk):
             kept = self.imported.details
-        path = history.on_path(self.branch, after=row.from_seq - 1, before=row.to_seq + 1)
+        path = history.select_path_messages(
+            self.branch, after=row.from_seq - 1, before=row.to_seq + 1
+        )
         ends = path.filter(seq__in=[row.from_seq, row.to_seq]).order_by("seq")
         ids = [str((end.metadata.get("source") or {}).get("id") or end.pk) for end in ends]
         covered = {
@@ -197,22 +203,24 @@ class Writer:
             "count": row.to_seq - row.from_seq + 1,
         }
         known: dict[str, object] = {
-            "ts": milliseconds(row.published_at or row.created_at),
+            "ts": to_milliseconds(row.published_at or row.created_at),
             "chatId": self.chat_id,
             "kind": "summary",
             "sourceRange": covered,
         }
-        metadata = ordered({**known, **dict(kept.get("metadata") or {}), "sourceRange": covered})
+        metadata = order_metadata(
+            {**known, **dict(kept.get("metadata") or {}), "sourceRange": covered}
+        )
         own_id = str(kept.get("id") or row.pk)
-        return to_ui(UIMessage(own_id, "assistant", (TextPart(row.text),), metadata))
+        return serialize_ui_message(UIMessage(own_id, "assistant", (TextPart(row.text),), metadata))
 
 
-def milliseconds(moment: datetime) -> int:
+def to_milliseconds(moment: datetime) -> int:
     """Return a time in milliseconds, as in JavaScript."""
     return int(moment.timestamp() * 1000)
 
 
-def ordered(metadata: Mapping[str, object]) -> dict[str, object]:
+def order_metadata(metadata: Mapping[str, object]) -> dict[str, object]:
     """Return metadata in a fixed order: common keys, then ours, then the rest.
 
     Databases do not preserve the order of keys.
@@ -220,22 +228,22 @@ def ordered(metadata: Mapping[str, object]) -> dict[str, object]:
     names = [*METADATA, *OF_COLUMNS]
     known = [name for name in names if name in metadata]
     rest = sorted(set(metadata) - set(names))
-    return {name: sorted_within(metadata[name]) for name in (*known, *rest)}
+    return {name: sort_nested_keys(metadata[name]) for name in (*known, *rest)}
 
 
-def sorted_within(value: object) -> object:
+def sort_nested_keys(value: object) -> object:
     """Return a value with sorted object keys, and source ranges in their usual order."""
     if isinstance(value, Mapping):
         names: list[str] = sorted(value)
         if set(names) == {"fromId", "toId", "count"}:
             names = ["fromId", "toId", "count"]
-        return {name: sorted_within(value[name]) for name in names}
+        return {name: sort_nested_keys(value[name]) for name in names}
     if isinstance(value, list):
-        return [sorted_within(item) for item in value]
+        return [sort_nested_keys(item) for item in value]
     return value
 
 
-def line_of(value: object) -> bytes:
+def encode_json_line(value: object) -> bytes:
     """Return a value as one line of JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
@@ -255,31 +263,35 @@ def write_bundle(chat: Chat, *, into: IO[bytes]) -> None:
     }
     files: list[tuple[str, bytes]] = [("history.jsonl", b"".join(writer.lines()))]
     if row is not None:
-        moment = milliseconds(row.published_at or row.created_at)
-        covered = list(covered_lines(writer, row))
+        moment = to_milliseconds(row.published_at or row.created_at)
+        covered = list(build_covered_lines(writer, row))
         meta["cursor"] = {"toId": covered[-1]["id"], "count": row.to_seq}
         meta["lastCompactionAt"] = moment
         name = f"archive/{moment}-{row.from_seq}-{row.to_seq}.json"
-        files.append((name, b"[" + b",".join(line_of(line)[:-1] for line in covered) + b"]\n"))
-    files.insert(1, ("meta.json", line_of(meta)))
+        files.append(
+            (name, b"[" + b",".join(encode_json_line(line)[:-1] for line in covered) + b"]\n")
+        )
+    files.insert(1, ("meta.json", encode_json_line(meta)))
     with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files:
-            archive.writestr(entry_of(name), data, zipfile.ZIP_DEFLATED)
-        for image in pictures.of_messages(writer.rows()):
+            archive.writestr(build_zip_entry(name), data, zipfile.ZIP_DEFLATED)
+        for image in pictures.iterate_unique_images(writer.rows()):
             # Images are already compressed.
-            name = pictures.name_of(image)
-            archive.writestr(entry_of(name), bytes(image.data), zipfile.ZIP_STORED)
+            name = pictures.build_image_filename(image)
+            archive.writestr(build_zip_entry(name), bytes(image.data), zipfile.ZIP_STORED)
 
 
-def entry_of(name: str) -> zipfile.ZipInfo:
+def build_zip_entry(name: str) -> zipfile.ZipInfo:
     """Return the header of an entry, which is always the same."""
     entry = zipfile.ZipInfo(name, date_time=FIXED_TIME)
     entry.external_attr = 0o644 << 16
     return entry
 
 
-def covered_lines(writer: Writer, row: Compaction) -> Iterator[dict[str, object]]:
+def build_covered_lines(writer: Writer, row: Compaction) -> Iterator[dict[str, object]]:
     """Yield every message in the range of a summary, including those that it does not cover."""
-    path = history.on_path(writer.branch, after=row.from_seq - 1, before=row.to_seq + 1)
+    path = history.select_path_messages(
+        writer.branch, after=row.from_seq - 1, before=row.to_seq + 1
+    )
     for message in path.order_by("seq").iterator(chunk_size=PAGE):
         yield writer.line(message, parents={})

@@ -9,7 +9,7 @@ from django.conf import settings
 
 from chats.gateway import parameters
 from chats.gateway.refused import BodyTooLarge, InvalidRequest
-from chats.ground.texts import UNSTORABLE, storable, storable_value
+from chats.ground.texts import UNSTORABLE, sanitise_text, sanitise_value
 
 DEPTH = 64
 MOST_TOOLS = 512
@@ -80,11 +80,11 @@ class RequestFields:
     dropped: tuple[str, ...] = ()
     # Types of tools that are offered but not supported.
     left_out: tuple[str, ...] = ()
-    # Item form of the calls of tools that are not plain functions (`offered.written`).
+    # Item form of the calls of tools that are not plain functions (`offered.build_call_item`).
     forms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-def read(stream: IO[bytes]) -> dict[str, Any]:
+def parse_gateway_body(stream: IO[bytes]) -> dict[str, Any]:
     """Parse the body as a JSON object. Characters that cannot be stored become U+FFFD.
 
     Raises `BodyTooLarge` and `InvalidRequest`.
@@ -94,23 +94,25 @@ def read(stream: IO[bytes]) -> dict[str, Any]:
     if len(data) > limit:
         raise BodyTooLarge(limit=limit)
     try:
-        body = json.loads(data, object_pairs_hook=unique, parse_constant=no_constant)
+        body = json.loads(
+            data, object_pairs_hook=refuse_repeated_keys, parse_constant=refuse_body_constant
+        )
     except RecursionError:
-        raise too_deep() from None
+        raise build_depth_error() from None
     except ValueError as error:
         raise InvalidRequest(
             f"The body is not valid JSON: {error}.", param=None, code="invalid_json"
         ) from None
     if not isinstance(body, dict):
         raise InvalidRequest("The body must be an object.", param=None, code="invalid_json")
-    if any(UNSTORABLE.search(text) for text in strings(body, depth=DEPTH)):
+    if any(UNSTORABLE.search(text) for text in iter_body_strings(body, depth=DEPTH)):
         # Agents read binary files and cut texts within a character, then resend that with every
         # later request. A refusal would end their session.
-        return {storable(name): storable_value(said) for name, said in body.items()}
+        return {sanitise_text(name): sanitise_value(said) for name, said in body.items()}
     return body
 
 
-def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an object. Refuses duplicate keys, which parsers treat differently."""
     made = dict(pairs)
     if len(made) < len(pairs):
@@ -118,62 +120,64 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def no_constant(name: str) -> NoReturn:
+def refuse_body_constant(name: str) -> NoReturn:
     """Refuse NaN and infinity, which JSON does not allow."""
     raise ValueError(f"{name} is not a JSON number")
 
 
-def strings(value: Any, *, depth: int) -> Iterator[str]:
+def iter_body_strings(value: Any, *, depth: int) -> Iterator[str]:
     """Yield every text of a value, including keys. Raises `InvalidRequest` if it is too deep."""
     if depth < 0:
-        raise too_deep()
+        raise build_depth_error()
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for key, inner in value.items():
             yield key
-            yield from strings(inner, depth=depth - 1)
+            yield from iter_body_strings(inner, depth=depth - 1)
     elif isinstance(value, list):
         for inner in value:
-            yield from strings(inner, depth=depth - 1)
+            yield from iter_body_strings(inner, depth=depth - 1)
 
 
-def too_deep() -> InvalidRequest:
+def build_depth_error() -> InvalidRequest:
     """Return the refusal of a body with too many levels."""
     return InvalidRequest(
         f"The body has more than {DEPTH} levels.", param=None, code="invalid_json"
     )
 
 
-def sorted_out(body: Mapping[str, Any]) -> RequestFields:
+def validate_chat_fields(body: Mapping[str, Any]) -> RequestFields:
     """Validate the fields other than the messages. Raises `InvalidRequest`, naming the field."""
-    refuse_unsupported(body)
-    model = model_in(body)
-    stream = flag(body, "stream")
-    tools = tools_of(body)
-    passed = parameters.passed({n: said for n, said in body.items() if n not in OWN})
+    refuse_unsupported_fields(body)
+    model = parse_model_name(body)
+    stream = parse_bool_field(body, "stream")
+    tools = parse_tools(body)
+    passed = parameters.select_provider_fields(
+        {n: said for n, said in body.items() if n not in OWN}
+    )
     if not tools:
         # Providers refuse these without tools.
         passed = {n: said for n, said in passed.items() if n not in parameters.OF_TOOLS}
     return RequestFields(
         model=model,
         stream=stream,
-        include_usage=stream and wants_usage(body),
+        include_usage=stream and should_include_usage(body),
         max_output=min(
             (
                 size
                 for name in ("max_tokens", "max_completion_tokens")
-                if (size := count(body, name)) is not None
+                if (size := parse_token_limit(body, name)) is not None
             ),
             default=None,
         ),
         tools=tools,
         parameters=passed,
-        dropped=parameters.left_out(name for name in body if name not in OWN),
+        dropped=parameters.list_dropped_fields(name for name in body if name not in OWN),
     )
 
 
-def model_in(body: Mapping[str, Any]) -> str:
+def parse_model_name(body: Mapping[str, Any]) -> str:
     """Return the model name. Raises `InvalidRequest`."""
     model = body.get("model")
     if not isinstance(model, str) or not model or len(model) > 200:
@@ -181,7 +185,7 @@ def model_in(body: Mapping[str, Any]) -> str:
     return model
 
 
-def refuse_unsupported(
+def refuse_unsupported_fields(
     body: Mapping[str, Any], *, known: frozenset[str] = OWN | parameters.CHAT
 ) -> None:
     """Raise `InvalidRequest` for fields that select a provider, or that would be ignored.
@@ -204,7 +208,7 @@ def refuse_unsupported(
         )
 
 
-def flag(body: Mapping[str, Any], name: str) -> bool:
+def parse_bool_field(body: Mapping[str, Any], name: str) -> bool:
     """Return a boolean field; absent counts as false. Raises `InvalidRequest`."""
     said = body.get(name)
     if said is not None and not isinstance(said, bool):
@@ -212,15 +216,15 @@ def flag(body: Mapping[str, Any], name: str) -> bool:
     return bool(said)
 
 
-def wants_usage(body: Mapping[str, Any]) -> bool:
+def should_include_usage(body: Mapping[str, Any]) -> bool:
     """Return True if the stream should end with the token usage. Raises `InvalidRequest`."""
     options = body.get("stream_options")
     if options is not None and not isinstance(options, dict):
         raise InvalidRequest("stream_options must be an object.", param="stream_options")
-    return flag(options or {}, "include_usage")
+    return parse_bool_field(options or {}, "include_usage")
 
 
-def count(body: Mapping[str, Any], name: str) -> int | None:
+def parse_token_limit(body: Mapping[str, Any], name: str) -> int | None:
     """Return a field that is a number of tokens, or None. Raises `InvalidRequest`."""
     said = body.get(name)
     if said is None:
@@ -230,14 +234,15 @@ def count(body: Mapping[str, Any], name: str) -> int | None:
     return said
 
 
-def tools_of(body: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+def parse_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     """Return the client's tools, in order. Raises `InvalidRequest`."""
     return tuple(
-        tool(item, param=f"tools[{place}]") for place, item in enumerate(listed_tools(body))
+        validate_tool(item, param=f"tools[{place}]")
+        for place, item in enumerate(parse_tool_entries(body))
     )
 
 
-def listed_tools(body: Mapping[str, Any]) -> list[Any]:
+def parse_tool_entries(body: Mapping[str, Any]) -> list[Any]:
     """Return the entries of `tools`. Raises `InvalidRequest`."""
     said = body.get("tools")
     if said is None:
@@ -247,7 +252,7 @@ def listed_tools(body: Mapping[str, Any]) -> list[Any]:
     return said
 
 
-def tool(item: Any, *, param: str) -> dict[str, Any]:
+def validate_tool(item: Any, *, param: str) -> dict[str, Any]:
     """Validate one tool. Raises `InvalidRequest`."""
     function = item.get("function") if isinstance(item, dict) else None
     if not isinstance(function, dict) or item.get("type") != "function":

@@ -21,7 +21,7 @@ from chats.models import Chat, ProviderAccount
 from chats.prompt import model_choice
 from chats.record import access
 from contextpolicy import resolution
-from contextpolicy.engine.budget import prompt_limit
+from contextpolicy.engine.budget import compute_prompt_limit
 from contextpolicy.models import ContextPolicy, ModelSpec
 
 POLICY, CHAT = "policy:", "chat:"
@@ -47,19 +47,19 @@ class ListedModel:
     owner: str
 
 
-def wanted(name: str, *, user: User) -> NamedModel:
+def resolve_model_name(name: str, *, user: User) -> NamedModel:
     """Resolve a name for a user. Raises `ModelNotFound` and `TeamInChat`."""
     if name.startswith(CHAT):
-        return NamedModel(chat=chat_named(name, user=user))
+        return NamedModel(chat=find_named_chat(name, user=user))
     if name.startswith(POLICY):
-        policy = policies_for(user).filter(slug=name.removeprefix(POLICY)).first()
+        policy = select_nameable_policies(user).filter(slug=name.removeprefix(POLICY)).first()
         if policy is None:
             raise ModelNotFound(model=name)
-        model = model_under(policy, user=user)
+        model = choose_policy_model(policy, user=user)
         if model is None:
             raise ModelNotFound(model=name)
         return NamedModel(policy=policy, model=model)
-    known = {spec.slug: spec for spec in usable_models()}
+    known = {spec.slug: spec for spec in list_usable_models()}
     named = [spec for spec in known.values() if spec.name == name]
     spec = known.get(name) or (named[0] if len(named) == 1 else None)
     if spec is None:
@@ -67,7 +67,7 @@ def wanted(name: str, *, user: User) -> NamedModel:
     return NamedModel(model=spec)
 
 
-def embedding_model(name: str, *, user: User) -> ModelSpec:
+def find_embedding_model(name: str, *, user: User) -> ModelSpec:
     """Return the embedding model with this name.
 
     Raises `ModelNotFound`, `MakesNoEmbeddings`, `PolicyRefused` and `ModelNotAllowed`.
@@ -79,20 +79,20 @@ def embedding_model(name: str, *, user: User) -> ModelSpec:
     spec = next((spec for spec in specs if spec.slug == name), None)
     spec = spec or (named[0] if len(named) == 1 else None)
     if spec is None:
-        if any(name in (other.slug, other.name) for other in usable_models()):
+        if any(name in (other.slug, other.name) for other in list_usable_models()):
             raise MakesNoEmbeddings(model=name)
         raise ModelNotFound(model=name)
-    effective = model_choice.effective_policy(chat=Chat(owner_id=user.pk), model=None)
-    allowed = resolution.values_of(effective).allowed_models
+    effective = model_choice.resolve_effective_policy(chat=Chat(owner_id=user.pk), model=None)
+    allowed = resolution.load_policy_values(effective).allowed_models
     if allowed is not None and spec.slug not in allowed:
         raise model_choice.ModelNotAllowed(policy=effective.label, model=str(spec))
     return spec
 
 
-def chat_named(name: str, *, user: User) -> Chat:
+def find_named_chat(name: str, *, user: User) -> Chat:
     """Return the user's chat with this name. Raises `ModelNotFound` and `TeamInChat`."""
     try:
-        chat = access.chat_for(user=user, chat_id=uuid.UUID(name.removeprefix(CHAT)))
+        chat = access.get_chat(user=user, chat_id=uuid.UUID(name.removeprefix(CHAT)))
     except (ValueError, NotFound):
         raise ModelNotFound(model=name) from None
     if chat.team_id is not None:
@@ -100,7 +100,7 @@ def chat_named(name: str, *, user: User) -> Chat:
     return chat
 
 
-def policies_for(user: User) -> QuerySet[ContextPolicy]:
+def select_nameable_policies(user: User) -> QuerySet[ContextPolicy]:
     """Return the policies that a user may name.
 
     Users who can edit policies may name all of them. Others may name those assigned to them, to
@@ -118,16 +118,16 @@ def policies_for(user: User) -> QuerySet[ContextPolicy]:
     )
 
 
-def model_under(policy: ContextPolicy, *, user: User) -> ModelSpec | None:
+def choose_policy_model(policy: ContextPolicy, *, user: User) -> ModelSpec | None:
     """Return the model for a policy: the default model, or the first one that it allows."""
     probe = Chat(owner_id=user.pk, policy=policy)
-    specs = sorted(usable_models(), key=lambda spec: not spec.is_default)
-    return next((spec for spec in specs if window_of(probe, spec) is not None), None)
+    specs = sorted(list_usable_models(), key=lambda spec: not spec.is_default)
+    return next((spec for spec in specs if resolve_model_window(probe, spec) is not None), None)
 
 
-def usable_models() -> list[ModelSpec]:
+def list_usable_models() -> list[ModelSpec]:
     """Return the enabled models of enabled providers."""
-    return [spec for spec in lifecycle.enabled_models() if spec.provider_name]
+    return [spec for spec in lifecycle.load_enabled_models() if spec.provider_name]
 
 
 def check_tools(model: ModelSpec, tools: Any) -> None:
@@ -140,7 +140,7 @@ def check_tools(model: ModelSpec, tools: Any) -> None:
         )
 
 
-def listed(*, user: User, policy: ContextPolicy | None = None) -> list[ListedModel]:
+def list_gateway_models(*, user: User, policy: ContextPolicy | None = None) -> list[ListedModel]:
     """List the models and policies that a user may name, and the embedding models.
 
     `policy` is the policy of the API key, which applies unless a request names another one.
@@ -149,63 +149,65 @@ def listed(*, user: User, policy: ContextPolicy | None = None) -> list[ListedMod
     probe = Chat(owner_id=user.pk, policy=policy)
     entries = [
         ListedModel(spec.slug, window if spec.window or window < UNBOUNDED else None, spec.provider)
-        for spec in usable_models()
-        if (window := window_of(probe, spec)) is not None
+        for spec in list_usable_models()
+        if (window := resolve_model_window(probe, spec)) is not None
     ]
-    for each in policies_for(user):
-        model = model_under(each, user=user)
+    for each in select_nameable_policies(user):
+        model = choose_policy_model(each, user=user)
         under = Chat(owner_id=user.pk, policy=each)
-        window = window_of(under, model) if model else None
+        window = resolve_model_window(under, model) if model else None
         if window is not None:
             entries.append(ListedModel(POLICY + each.slug, window, "policy"))
     # A model that supports both is listed once.
     known = {entry.name for entry in entries}
-    return entries + [each for each in embedding_models(user=user) if each.name not in known]
+    return entries + [
+        each for each in list_nameable_embedding_models(user=user) if each.name not in known
+    ]
 
 
-def entry_of(name: str, *, user: User, policy: ContextPolicy | None) -> ListedModel:
+def find_model_entry(name: str, *, user: User, policy: ContextPolicy | None) -> ListedModel:
     """Return the list entry for a name, under that name.
 
     Raises `ModelNotFound` and `TeamInChat`.
     """
-    entries = {entry.name: entry for entry in listed(user=user, policy=policy)}
+    entries = {entry.name: entry for entry in list_gateway_models(user=user, policy=policy)}
     if name in entries:
         return entries[name]
     with suppress(ModelNotFound):
-        meant = wanted(name, user=user)
+        meant = resolve_model_name(name, user=user)
         if meant.chat is not None:
-            model = meant.chat.model or next(iter(usable_models()), None)
-            window = window_of(meant.chat, model) if model else None
+            model = meant.chat.model or next(iter(list_usable_models()), None)
+            window = resolve_model_window(meant.chat, model) if model else None
             return ListedModel(name, window, "chat")
         if meant.model is not None and meant.model.slug in entries:
             return replace(entries[meant.model.slug], name=name)
     try:
-        spec = embedding_model(name, user=user)
+        spec = find_embedding_model(name, user=user)
     except (MakesNoEmbeddings, model_choice.PolicyRefused, model_choice.ModelNotAllowed):
         raise ModelNotFound(model=name) from None
     return ListedModel(name, spec.window, spec.provider)
 
 
-def embedding_models(*, user: User) -> list[ListedModel]:
+def list_nameable_embedding_models(*, user: User) -> list[ListedModel]:
     """Return the embedding models that a user may name, by slug."""
     entries = []
     for slug in ModelSpec.objects.filter(embeds=True).values_list("slug", flat=True):
         with suppress(ModelNotFound, model_choice.PolicyRefused, model_choice.ModelNotAllowed):
-            spec = embedding_model(slug, user=user)
+            spec = find_embedding_model(slug, user=user)
             entries.append(ListedModel(spec.slug, spec.window, spec.provider))
     return entries
 
 
-def window_of(probe: Chat, model: ModelSpec) -> int | None:
+def resolve_model_window(probe: Chat, model: ModelSpec) -> int | None:
     """Return the maximum prompt tokens of a model under the policy.
 
     None: the policy does not allow the model, or cannot work with it.
     """
     try:
-        effective = model_choice.effective_policy(chat=probe, model=model)
+        effective = model_choice.resolve_effective_policy(chat=probe, model=model)
     except model_choice.PolicyRefused:
         return None
-    values = resolution.values_of(effective)
+    values = resolution.load_policy_values(effective)
     if values.allowed_models is not None and model.slug not in values.allowed_models:
         return None
-    return prompt_limit(values, model_window=model.window)
+    return compute_prompt_limit(values, model_window=model.window)

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from chats.gateway.images import from_chat_part
+from chats.gateway.images import parse_image_part
 from chats.gateway.refused import InvalidRequest
 from chats.record.images import Bytes
 from contextpolicy.engine.extras import (
     THOUGHTS,
     CallExtras,
     read_extras,
-    unknown_of_call,
-    unknown_of_message,
+    select_unknown_call_fields,
+    select_unknown_message_fields,
 )
 from contextpolicy.engine.messages import (
     FilePart,
@@ -62,7 +62,7 @@ class Conversation:
     images: Mapping[str, Bytes] = field(default_factory=dict)
 
 
-def read(messages: Any) -> Conversation:
+def parse_messages(messages: Any) -> Conversation:
     """Parse the messages of a request. Raises `InvalidRequest`, naming the field."""
     if not isinstance(messages, list) or not messages:
         raise InvalidRequest(
@@ -76,10 +76,10 @@ def read(messages: Any) -> Conversation:
     for place, message in enumerate(messages):
         reader.take(message, param=f"messages[{place}]")
     reader.end_calls(param=f"messages[{len(messages)}]")
-    return checked(reader.conversation, field="messages")
+    return check_conversation(reader.conversation, field="messages")
 
 
-def checked(said: Conversation, *, field: str) -> Conversation:
+def check_conversation(said: Conversation, *, field: str) -> Conversation:
     """Return the conversation if a reply can follow it. Raises `InvalidRequest`."""
     items = said.items
     if not any(item.role == "user" for item in items):
@@ -116,7 +116,9 @@ class RequestReader:
             self.take_result(message, param=param)
             return
         if role in SYSTEM:
-            self.system += [part.text for part in contents(message, param=param) if part.text]
+            self.system += [
+                part.text for part in parse_text_parts(message, param=param) if part.text
+            ]
             return
         self.end_calls(param=param)
         if role == "user":
@@ -133,20 +135,20 @@ class RequestReader:
         """Return the texts and images of a user message. Raises `InvalidRequest`."""
         said = message.get("content")
         if not isinstance(said, list):
-            return contents(message, param=param)
+            return parse_text_parts(message, param=param)
         return tuple(
-            from_chat_part(part, param=f"{param}.content[{n}]", found=self.images)
+            parse_image_part(part, param=f"{param}.content[{n}]", found=self.images)
             if isinstance(part, dict) and part.get("type") == "image_url"
-            else TextPart(text_of(part, param=f"{param}.content[{n}]"))
+            else TextPart(parse_part_text(part, param=f"{param}.content[{n}]"))
             for n, part in enumerate(said)
         )
 
     def take_reply(self, message: Mapping[str, Any], *, param: str) -> None:
         """Parse a reply with its calls. Raises `InvalidRequest`."""
         said = message.get("content")
-        texts = contents(message, param=param) if said is not None else ()
-        calls = calls_of(message, param=param)
-        thoughts = thoughts_of(message) if calls else ""
+        texts = parse_text_parts(message, param=param) if said is not None else ()
+        calls = parse_tool_calls(message, param=param)
+        thoughts = extract_reasoning(message) if calls else ""
         self.add_reply(texts, calls, param=f"{param}.tool_calls", thoughts=thoughts)
 
     def add_reply(
@@ -167,7 +169,7 @@ class RequestReader:
 
     def take_result(self, message: Mapping[str, Any], *, param: str) -> None:
         """Add a tool result to its call. Raises `InvalidRequest`."""
-        content = "".join(part.text for part in contents(message, param=param))
+        content = "".join(part.text for part in parse_text_parts(message, param=param))
         self.add_result(message.get("tool_call_id"), content, param=f"{param}.tool_call_id")
 
     def add_result(self, call_id: Any, content: str, *, param: str) -> None:
@@ -186,24 +188,24 @@ class RequestReader:
             raise InvalidRequest(problem, param=param)
 
 
-def thoughts_of(message: Mapping[str, Any]) -> str:
+def extract_reasoning(message: Mapping[str, Any]) -> str:
     """Return the reasoning that a client sends back with a reply's calls."""
     texts = (message.get(name) for name in THOUGHTS)
     return next((text for text in texts if isinstance(text, str) and text), "")
 
 
-def contents(message: Mapping[str, Any], *, param: str) -> tuple[TextPart, ...]:
+def parse_text_parts(message: Mapping[str, Any], *, param: str) -> tuple[TextPart, ...]:
     """Return the texts of a message, one per part. Raises `InvalidRequest`."""
     said = message.get("content")
     if isinstance(said, str):
         return (TextPart(said),)
     if not isinstance(said, list):
         raise InvalidRequest(f"{param}.content must be a text or a list.", param=f"{param}.content")
-    found = [text_of(part, param=f"{param}.content[{n}]") for n, part in enumerate(said)]
+    found = [parse_part_text(part, param=f"{param}.content[{n}]") for n, part in enumerate(said)]
     return tuple(TextPart(text) for text in found)
 
 
-def text_of(part: Any, *, param: str) -> str:
+def parse_part_text(part: Any, *, param: str) -> str:
     """Return the text of a part. Raises `InvalidRequest` for other parts."""
     kind = part.get("type") if isinstance(part, dict) else None
     text = part.get(kind) if kind in ("text", "refusal") else None
@@ -214,28 +216,30 @@ def text_of(part: Any, *, param: str) -> str:
     return text
 
 
-def calls_of(message: Mapping[str, Any], *, param: str) -> list[ToolCallPart]:
+def parse_tool_calls(message: Mapping[str, Any], *, param: str) -> list[ToolCallPart]:
     """Return the calls of a reply. Raises `InvalidRequest`."""
     said = message.get("tool_calls")
     if said is None:
         return []
     if not isinstance(said, list):
         raise InvalidRequest(f"{param}.tool_calls must be a list.", param=f"{param}.tool_calls")
-    found = [call_of(item, param=f"{param}.tool_calls[{n}]") for n, item in enumerate(said)]
-    return with_fields(found, message)
+    found = [parse_tool_call(item, param=f"{param}.tool_calls[{n}]") for n, item in enumerate(said)]
+    return attach_provider_fields(found, message)
 
 
-def with_fields(calls: list[ToolCallPart], message: Mapping[str, Any]) -> list[ToolCallPart]:
+def attach_provider_fields(
+    calls: list[ToolCallPart], message: Mapping[str, Any]
+) -> list[ToolCallPart]:
     """Attach to the first call the fields that the provider expects back with the message."""
     if not calls:
         return []
     thoughts = next((name for name in THOUGHTS if isinstance(message.get(name), str)), "")
     extras = read_extras(calls[0].extra)
-    extras = replace(extras, message=unknown_of_message(message), thoughts=thoughts)
+    extras = replace(extras, message=select_unknown_message_fields(message), thoughts=thoughts)
     return [replace(calls[0], extra=extras.written()), *calls[1:]]
 
 
-def call_of(item: Any, *, param: str) -> ToolCallPart:
+def parse_tool_call(item: Any, *, param: str) -> ToolCallPart:
     """Parse one call. Raises `InvalidRequest`."""
     fields = item if isinstance(item, dict) else {}
     function = fields.get("function")
@@ -245,5 +249,5 @@ def call_of(item: Any, *, param: str) -> ToolCallPart:
         raise InvalidRequest(
             f"{param} needs an id, and a function with a name and arguments.", param=param
         )
-    extras = CallExtras(call=unknown_of_call(fields))
+    extras = CallExtras(call=select_unknown_call_fields(fields))
     return ToolCallPart(call_id, name, arguments, extras.written())

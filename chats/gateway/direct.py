@@ -15,7 +15,7 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.http import HttpRequest
 from django.utils import timezone
 
-from chats.gateway.relay import HeldResponse, WaitingHead, held_response, in_database
+from chats.gateway.relay import HeldResponse, WaitingHead, build_held_response, call_database
 from chats.gateway.wire import TurnFailed
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey, PassedOn
@@ -50,7 +50,7 @@ class DirectCall:
             self.is_over = True
             ended = Ended(outcome, self.usage, error_code)
             try:
-                await in_database(partial(store_end, self, ended))
+                await call_database(partial(store_end, self, ended))
             except (OperationalError, InterfaceError) as error:
                 logger.warning("the end of a call was not stored: %s", type(error).__name__)
 
@@ -68,14 +68,14 @@ class DirectCall:
 Texts = Callable[[DirectCall, WaitingHead], AsyncGenerator[str, None]]
 
 
-def begin(*, key: ApiKey, model: ModelSpec, kind: str, why: str) -> DirectCall:
+def begin_direct_call(*, key: ApiKey, model: ModelSpec, kind: str, why: str) -> DirectCall:
     """Store the start of a pass-through call.
 
     Raises `ModelUnavailable`, `SecretUnreadable` and `TooManyPassedOn`.
     """
     to_embed = kind == PassedOn.Kind.EMBEDDINGS
-    account = model_choice.account_for(model, to_embed=to_embed)
-    row = passed_on.begin(key=key, model=model, kind=kind, why=why, now=timezone.now())
+    account = model_choice.get_model_account(model, to_embed=to_embed)
+    row = passed_on.start_passthrough(key=key, model=model, kind=kind, why=why, now=timezone.now())
     return DirectCall(row, model, account)
 
 
@@ -83,11 +83,11 @@ def store_end(call: DirectCall, ended: Ended) -> None:
     """Store the end of a call. A rejected API key pauses the provider account."""
     now = timezone.now()
     with transaction.atomic():
-        passed_on.end(call.row, ended, now=now)
-        breaker.trip(model=call.model, code=ended.error_code, now=now)
+        passed_on.finish_passthrough(call.row, ended, now=now)
+        breaker.trip_breaker(model=call.model, code=ended.error_code, now=now)
 
 
-def response(
+def build_direct_response(
     request: HttpRequest,
     call: DirectCall,
     texts: Texts,
@@ -96,12 +96,14 @@ def response(
     headers: Mapping[str, str],
 ) -> HeldResponse:
     """Return a response with the body from `texts`, which ends the call unless closed early."""
-    return held_response(
-        request, partial(bytes_of, call, texts), is_stream=is_stream, headers=headers
+    return build_held_response(
+        request, partial(stream_direct_call, call, texts), is_stream=is_stream, headers=headers
     )
 
 
-async def bytes_of(call: DirectCall, texts: Texts, held: WaitingHead) -> AsyncIterator[bytes]:
+async def stream_direct_call(
+    call: DirectCall, texts: Texts, held: WaitingHead
+) -> AsyncIterator[bytes]:
     """Yield the body. If the client disconnects early, the call is stored as stopped."""
     try:
         # Closing it early also ends the provider call.
@@ -112,6 +114,6 @@ async def bytes_of(call: DirectCall, texts: Texts, held: WaitingHead) -> AsyncIt
         await call.end("stopped")
 
 
-def timeouts() -> Timeouts:
+def build_provider_timeouts() -> Timeouts:
     """Return the timeouts of provider calls."""
     return Timeouts(**settings.PROVIDER_TIMEOUTS)

@@ -25,20 +25,25 @@ from contextpolicy.engine.tokens import TokenCounter
 OBJECT = "context.dry_run"
 
 
-def report(
+def build_dry_run_report(
     sent: Sent, *, asked: RequestFields, way: RequestRoute, counter: TokenCounter, now: datetime
 ) -> dict[str, Any]:
     """Return the dry-run report of a request.
 
-    Raises what `placing.place` raises, and `PromptRefused`.
+    Raises what `placing.place_request` raises, and `PromptRefused`.
     """
     told = {"object": OBJECT, "model": way.choice.model.slug, "policy": way.choice.effective.label}
     if way.why:
-        return {**told, "decision": "off", "off": way.why, **as_it_came(sent, asked, way, counter)}
+        return {
+            **told,
+            "decision": "off",
+            "off": way.why,
+            **measure_passthrough_request(sent, asked, way, counter),
+        }
     with transaction.atomic():
         known = sent.chat.pk if sent.chat else None
-        placed = placing.place(sent, counter=counter, now=now)
-        found = placed_report(placed, counter=counter)
+        placed = placing.place_request(sent, counter=counter, now=now)
+        found = build_placement_report(placed, counter=counter)
         if placed.decision != "new":
             known = placed.turn.branch.chat_id
         transaction.set_rollback(True)
@@ -51,23 +56,23 @@ def report(
     }
 
 
-def as_it_came(
+def measure_passthrough_request(
     sent: Sent, asked: RequestFields, way: RequestRoute, counter: TokenCounter
 ) -> dict[str, Any]:
     """Return the size of a pass-through request, by the local tokenizer."""
-    request = passing.request_for(sent, asked=asked, model=way.choice.model)
+    request = passing.build_passthrough_request(sent, asked=asked, model=way.choice.model)
     tokens = sum(counter.count(wire.content) for wire in request.messages)
     return {"prompt_tokens": tokens, "sent": [], "left_out": []}
 
 
-def placed_report(placed: Placed, *, counter: TokenCounter) -> dict[str, Any]:
+def build_placement_report(placed: Placed, *, counter: TokenCounter) -> dict[str, Any]:
     """Return the prompt of a placed request. A repeated request has none: its reply is replayed."""
     if placed.decision == "repeat":
         return {"prompt_tokens": None, "sent": [], "left_out": []}
     turn = Turn.objects.select_related("branch__chat", "branch__parent", "trigger", "model").get(
         pk=placed.turn.pk
     )
-    prompt = composed(turn, counter=counter)
+    prompt = compose_dry_run_prompt(turn, counter=counter)
     fields = prompt.receipt_fields
     return {
         "prompt_tokens": prompt.prompt_tokens,
@@ -77,47 +82,47 @@ def placed_report(placed: Placed, *, counter: TokenCounter) -> dict[str, Any]:
             for origin, _, seq, tokens, cut_to, *_ in fields["segments"]
         ],
         "left_out": [
-            {**tokens_in(turn.branch, first=first, last=last), "reason": reason}
+            {**count_range_tokens(turn.branch, first=first, last=last), "reason": reason}
             for first, last, reason in fields["left_out"]
         ],
         "notes": fields["notes"],
         "compaction": fields["compaction_need"]["action"],
-        "not_looked_up": not_looked_up(prompt),
+        "not_looked_up": list_deferred_context(prompt),
     }
 
 
-def composed(turn: Turn, *, counter: TokenCounter) -> Prompt:
+def compose_dry_run_prompt(turn: Turn, *, counter: TokenCounter) -> Prompt:
     """Compose the prompt of a turn that will not run. Window moves are not stored.
 
     Raises `PromptRefused`.
     """
     choice = model_choice.choose_again(chat=turn.branch.chat, turn=turn)
-    branch = composition.governed(composition.read_branch(turn))
-    asked = composition.asked_by(turn, branch=branch, choice=choice, counter=counter)
+    branch = composition.with_active_compaction(composition.read_branch(turn))
+    asked = composition.load_turn_question(turn, branch=branch, choice=choice, counter=counter)
     while True:
-        given = composition.gather(
+        given = composition.load_prompt_facts(
             branch=branch,
             choice=choice,
             asked=asked,
             counter=counter,
-            after=client.begins_after(turn.client),
+            after=client.get_client_start(turn.client),
         )
-        given = client.as_asked(given, client=turn.client)
+        given = client.apply_client_input(given, client=turn.client)
         made = composition.ask_engine(given)
         if not isinstance(made, WindowNeeded):
-            made = client.labelled(made, client=turn.client)
-            return composition.prompt_of(made, given=given, choice=choice, branch=branch)
-        branch = outlook.moved(branch, to_seq=made.to_seq)
+            made = client.label_client_tools(made, client=turn.client)
+            return composition.build_prompt(made, given=given, choice=choice, branch=branch)
+        branch = outlook.simulate_window_move(branch, to_seq=made.to_seq)
 
 
-def tokens_in(branch: Branch, *, first: int, last: int) -> dict[str, Any]:
+def count_range_tokens(branch: Branch, *, first: int, last: int) -> dict[str, Any]:
     """Return a range of messages with their tokens."""
-    rows = history.on_path(branch, after=first - 1, before=last + 1)
+    rows = history.select_path_messages(branch, after=first - 1, before=last + 1)
     tokens = rows.aggregate(tokens=Sum("token_count"))["tokens"]
     return {"from_seq": first, "to_seq": last, "tokens": tokens or 0}
 
 
-def not_looked_up(prompt: Prompt) -> Sequence[str]:
+def list_deferred_context(prompt: Prompt) -> Sequence[str]:
     """Return the kinds of retrieved context that are known only when the turn runs."""
     return [
         name

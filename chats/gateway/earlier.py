@@ -14,21 +14,21 @@ from django.contrib.auth.models import User
 
 from chats.gateway.choice import NamedModel
 from chats.gateway.conversation import Conversation, Item
-from chats.gateway.hashes import room_of
+from chats.gateway.hashes import build_room_key
 from chats.gateway.identity import INVALID, Identity
 from chats.gateway.refused import ForeignCompaction, PreviousResponseNotFound
 from chats.ground import secrets
 from chats.models import Branch, Chat, GatewayChat, Turn
 from chats.record import access, history
-from chats.record.images import from_data_url
+from chats.record.images import parse_data_url
 from contextpolicy.engine.messages import (
     FilePart,
     Part,
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    parts_from_json,
-    parts_to_json,
+    parse_parts,
+    serialize_parts,
 )
 
 ID = re.compile(r"resp_([0-9a-f]{32})")
@@ -48,12 +48,14 @@ class Earlier:
     items: tuple[Item, ...]
 
 
-def id_of(turn_id: uuid.UUID, *, stored: bool) -> str:
+def format_response_id(turn_id: uuid.UUID, *, stored: bool) -> str:
     """Return the id of a reply. Only a `stored` one can be used as `previous_response_id`."""
     return f"resp_{turn_id.hex}" + ("" if stored else UNSTORED)
 
 
-def find(said: Any, *, user: User, wanted: NamedModel, identity: Identity) -> Earlier | None:
+def find_previous_response(
+    said: Any, *, user: User, wanted: NamedModel, identity: Identity
+) -> Earlier | None:
     """Return the conversation of `previous_response_id`, or None without one.
 
     Raises `PreviousResponseNotFound`.
@@ -61,22 +63,25 @@ def find(said: Any, *, user: User, wanted: NamedModel, identity: Identity) -> Ea
     if said is None:
         return None
     known = ID.fullmatch(said) if isinstance(said, str) else None
-    turn = turn_of(uuid.UUID(known[1]), user=user) if known else None
+    turn = find_replied_turn(uuid.UUID(known[1]), user=user) if known else None
     if turn is None or turn.reply is None or not is_of(turn.branch.chat, user, wanted, identity):
         raise PreviousResponseNotFound(id=str(said)[:80])
     # The reply was the last message of its turn. Later messages are left out.
-    rows = history.on_path(turn.branch, after=0, before=(turn.reply.seq or 0) + 1)
-    items = [Item(history.engine_role(row), said_in(row.parts)) for row in rows.order_by("seq")]
+    rows = history.select_path_messages(turn.branch, after=0, before=(turn.reply.seq or 0) + 1)
+    items = [
+        Item(history.get_engine_role(row), select_client_parts(row.parts))
+        for row in rows.order_by("seq")
+    ]
     return Earlier(turn.branch, tuple(item for item in items if item.parts))
 
 
-def turn_of(turn_id: uuid.UUID, *, user: User) -> Turn | None:
+def find_replied_turn(turn_id: uuid.UUID, *, user: User) -> Turn | None:
     """Return a finished turn with its reply, if it is in the user's chats without a team."""
     rows = Turn.objects.filter(
         pk=turn_id,
         status=Turn.Status.COMPLETED,
         deleted_response=None,
-        branch__chat__in=access.chats_visible_to(user=user).filter(team=None),
+        branch__chat__in=access.get_visible_chats(user=user).filter(team=None),
     )
     return rows.select_related("branch__chat", "branch__parent", "reply").first()
 
@@ -91,31 +96,31 @@ def is_of(chat: Chat, user: User, wanted: NamedModel, identity: Identity) -> boo
     row = GatewayChat.objects.filter(chat=chat).first()
     source = "" if identity.source.startswith(INVALID) else identity.source
     rooms = {
-        room_of(owner_id=user.pk, end_user=identity.end_user, source=name, value=value)
+        build_room_key(owner_id=user.pk, end_user=identity.end_user, source=name, value=value)
         for name, value in ((source, identity.value), ("", ""))
     }
     return row is None or row.room in rooms
 
 
-def said_in(parts: Any) -> tuple[Part, ...]:
+def select_client_parts(parts: Any) -> tuple[Part, ...]:
     """Return the parts of a message that its client knows."""
     return tuple(
         part
-        for part in parts_from_json(parts)
+        for part in parse_parts(parts)
         if isinstance(part, TextPart | ToolCallPart | ToolResultPart)
         or (isinstance(part, FilePart) and part.image is not None)
     )
 
 
-def seal(said: Conversation, *, user: User) -> str:
+def encrypt_conversation(said: Conversation, *, user: User) -> str:
     """Encrypt a conversation. Only this instance can read it, for the same owner."""
-    items: Sequence[Any] = [[item.role, parts_to_json(item.parts)] for item in said.items]
+    items: Sequence[Any] = [[item.role, serialize_parts(item.parts)] for item in said.items]
     images = {sha256: image.data_url for sha256, image in said.images.items()}
     told = {"kind": KIND, "owner": user.pk, "system": said.system, "items": items, "images": images}
     return SEAL + secrets.encrypt(json.dumps(told))
 
 
-def unseal(sealed: str, *, user: User) -> Conversation:
+def decrypt_conversation(sealed: str, *, user: User) -> Conversation:
     """Decrypt a conversation. Raises `ForeignCompaction`."""
     try:
         told = json.loads(secrets.decrypt(sealed.removeprefix(SEAL)))
@@ -124,6 +129,6 @@ def unseal(sealed: str, *, user: User) -> Conversation:
     is_ours = sealed.startswith(SEAL) and isinstance(told, dict) and told.get("kind") == KIND
     if not is_ours or told["owner"] != user.pk:
         raise ForeignCompaction
-    items = [Item(role, parts_from_json(parts)) for role, parts in told["items"]]
-    images = {sha256: from_data_url(url) for sha256, url in told.get("images", {}).items()}
+    items = [Item(role, parse_parts(parts)) for role, parts in told["items"]]
+    images = {sha256: parse_data_url(url) for sha256, url in told.get("images", {}).items()}
     return Conversation(tuple(told["system"]), tuple(items), images)

@@ -14,7 +14,7 @@ from chats.gateway.relay import WaitingHead
 from chats.gateway.views import gateway
 from chats.models import ApiKey, PassedOn
 from chats.providers.base import ProviderError
-from chats.providers.embeddings import embed
+from chats.providers.embeddings import request_embeddings
 
 # Limits of OpenAI's API.
 MOST_INPUTS = 2048
@@ -29,24 +29,37 @@ def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     Raises what parsing the body and choosing the model raise, `InvalidRequest`, `ModelUnavailable`
     and `TooManyPassedOn`.
     """
-    sent = body.read(cast(IO[bytes], request))
-    name = body.model_in(sent)
-    check(sent)
-    model = choice.embedding_model(name, user=key.owner)
-    call = direct.begin(key=key, model=model, kind=PassedOn.Kind.EMBEDDINGS, why=PassedOn.Why.KIND)
-    asked = {**parameters.passed(sent, allowed=parameters.EMBEDDINGS), "model": model.name}
-    headers = parameters.header_of(parameters.left_out(sent, allowed=parameters.EMBEDDINGS))
-    return direct.response(
-        request, call, partial(embedded, asked, name), is_stream=False, headers=headers
+    sent = body.parse_gateway_body(cast(IO[bytes], request))
+    name = body.parse_model_name(sent)
+    check_embedding_request(sent)
+    model = choice.find_embedding_model(name, user=key.owner)
+    call = direct.begin_direct_call(
+        key=key, model=model, kind=PassedOn.Kind.EMBEDDINGS, why=PassedOn.Why.KIND
+    )
+    asked = {
+        **parameters.select_provider_fields(sent, allowed=parameters.EMBEDDINGS),
+        "model": model.name,
+    }
+    headers = parameters.build_dropped_header(
+        parameters.list_dropped_fields(sent, allowed=parameters.EMBEDDINGS)
+    )
+    return direct.build_direct_response(
+        request,
+        call,
+        partial(stream_embeddings_body, asked, name),
+        is_stream=False,
+        headers=headers,
     )
 
 
-async def embedded(
+async def stream_embeddings_body(
     asked: Mapping[str, Any], name: str, call: DirectCall, held: WaitingHead
 ) -> AsyncGenerator[str, None]:
     """Yield the response body, or the error."""
     try:
-        found = await embed(call.account, asked, timeouts=direct.timeouts())
+        found = await request_embeddings(
+            call.account, asked, timeouts=direct.build_provider_timeouts()
+        )
     except ProviderError as error:
         yield held.fail(await call.fail(error))
         return
@@ -58,9 +71,9 @@ async def embedded(
     yield json.dumps({"object": "list", "data": found.data, "model": name, "usage": usage})
 
 
-def check(sent: Mapping[str, Any]) -> None:
+def check_embedding_request(sent: Mapping[str, Any]) -> None:
     """Raise `InvalidRequest` for invalid input, or for fields that select a provider."""
-    body.refuse_unsupported(sent, known=parameters.EMBEDDINGS)
+    body.refuse_unsupported_fields(sent, known=parameters.EMBEDDINGS)
     said = sent.get("input")
     if said in (None, "", []):
         raise InvalidRequest("Send the input.", param="input", code="missing_field")
@@ -72,7 +85,7 @@ def check(sent: Mapping[str, Any]) -> None:
     if isinstance(said, list) and not isinstance(said[0], int) and len(said) > MOST_INPUTS:
         problem = f"input has {len(said):,} entries. The maximum is {MOST_INPUTS:,}."
         raise InvalidRequest(problem, param="input")
-    dimensions = body.count(sent, "dimensions")
+    dimensions = body.parse_token_limit(sent, "dimensions")
     if dimensions is not None and dimensions > MOST_DIMENSIONS:
         raise InvalidRequest(f"dimensions must be at most {MOST_DIMENSIONS:,}.", param="dimensions")
     if sent.get("encoding_format") not in FORMATS:

@@ -35,86 +35,94 @@ class Hashes(NamedTuple):
     loose: str = ""
 
 
-def room_of(*, owner_id: int, end_user: str, source: str, value: str) -> str:
+def build_room_key(*, owner_id: int, end_user: str, source: str, value: str) -> str:
     """Return the room of a request: chats are matched only within one room."""
     return _keyed("room", [owner_id, end_user, source, value])
 
 
-def hashes_of(items: Sequence[Item], *, room: str) -> list[Hashes]:
+def hash_messages(items: Sequence[Item], *, room: str) -> list[Hashes]:
     """Return the hashes of each message of a request."""
     made = []
     chain, loose = room, _keyed("loose", room)
     for item in items:
-        whole = item_hash(item.parts, room=room)
-        own = written_by_program(item)
+        whole = hash_item(item.parts, room=room)
+        own = extract_client_part(item)
         if own is None:
             made.append(Hashes("", whole))
             continue
         chain = _keyed(chain, own)
-        loose = _keyed(loose, beginning_of(item) if item.role == "user" else own)
+        loose = _keyed(loose, extract_first_line(item) if item.role == "user" else own)
         made.append(Hashes(chain, whole, loose))
     return made
 
 
-def beginning_of(item: Item) -> str:
+def extract_first_line(item: Item) -> str:
     """Return the first line of a message. Reminders that clients append do not change it."""
-    return next(iter(plain(item.text).strip().splitlines()), "")[:LONGEST_BEGINNING]
+    return next(iter(normalise_hash_text(item.text).strip().splitlines()), "")[:LONGEST_BEGINNING]
 
 
-def item_hash(parts: Sequence[Part], *, room: str) -> str:
+def hash_item(parts: Sequence[Part], *, room: str) -> str:
     """Return the hash of one complete message."""
-    return _keyed(room, ["item", strict_form(parts)])
+    return _keyed(room, ["item", normalise_message_parts(parts)])
 
 
-def written_by_program(item: Item) -> Any:  # JSON
+def extract_client_part(item: Item) -> Any:  # JSON
     """Return the part of a message that the client wrote. None for a plain reply of a model."""
     if item.role == "user":
-        return ["user", [own for part in item.parts if (own := own_form(part)) is not None]]
+        return [
+            "user",
+            [own for part in item.parts if (own := normalise_user_part(part)) is not None],
+        ]
     if item.results:
-        return ["results", [form for form in strict_form(item.parts) if form[0] == "result"]]
+        return [
+            "results",
+            [form for form in normalise_message_parts(item.parts) if form[0] == "result"],
+        ]
     return None
 
 
-def own_form(part: Part) -> Any:  # JSON
+def normalise_user_part(part: Part) -> Any:  # JSON
     """Return the comparable form of a part of a user message: its text, or its image."""
     if isinstance(part, TextPart):
-        return plain(part.text)
+        return normalise_hash_text(part.text)
     image = part.image if isinstance(part, FilePart) else None
     # Signed URLs of the same image differ in the query string.
     return image and ["image", image.sha256 or image.url.partition("?")[0]]
 
 
-def strict_form(parts: Sequence[Part]) -> list[list[Any]]:
+def normalise_message_parts(parts: Sequence[Part]) -> list[list[Any]]:
     """Return the normalised form of a message, without reasoning."""
     forms: list[list[Any]] = []
     places: dict[str, int] = {}
     for part in parts:
         if isinstance(part, TextPart):
-            forms.append(["text", plain(part.text)])
+            forms.append(["text", normalise_hash_text(part.text)])
         elif isinstance(part, ToolCallPart):
             places[part.call_id] = len(places)
-            forms.append(["call", part.name, arguments_of(part)])
+            forms.append(["call", part.name, parse_call_arguments(part)])
         elif isinstance(part, ToolResultPart):
-            forms.append(["result", places.get(part.call_id, -1), plain(part.content)])
-        elif isinstance(part, FilePart) and (own := own_form(part)) is not None:
+            forms.append(
+                ["result", places.get(part.call_id, -1), normalise_hash_text(part.content)]
+            )
+        elif isinstance(part, FilePart) and (own := normalise_user_part(part)) is not None:
             forms.append(own)
     return [form for form in forms if form != ["text", ""]]
 
 
-def reply_form(parts: Sequence[Part]) -> list[Any]:
+def normalise_reply(parts: Sequence[Part]) -> list[Any]:
     """Return a reply in the form used for matching: without reasoning, spaces and results."""
     text = "".join(part.text for part in parts if isinstance(part, TextPart))
     spoken = " ".join(_THOUGHTS.sub(" ", unicodedata.normalize("NFC", text)).split())
-    calls = [form for form in strict_form(parts) if form[0] == "call"]
+    calls = [form for form in normalise_message_parts(parts) if form[0] == "call"]
     return [spoken, *calls]
 
 
-def plain(text: str) -> str:
+def normalise_hash_text(text: str) -> str:
     """Return a text with normalised line ends and characters, without trailing whitespace."""
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n")).rstrip()
 
 
-def arguments_of(call: ToolCallPart) -> Any:  # JSON, or the text if it is invalid
+def parse_call_arguments(call: ToolCallPart) -> Any:  # JSON, or the text if it is invalid
     """Return the parsed arguments of a call, so that spaces and key order do not matter."""
     try:
         return ["json", json.loads(call.arguments)]

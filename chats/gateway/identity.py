@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from contextpolicy.engine.names import is_sound
+from contextpolicy.engine.names import is_allowed_name
 
 LONGEST = 255
 # Prefix of the source of an invalid id.
@@ -45,7 +45,7 @@ class Identity(NamedTuple):
     end_user: str
 
 
-def identity_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity:
+def parse_identity(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity:
     """Return the first conversation id of a request.
 
     If it is too long or is not a valid name (`names`), the request has no id. The next header may
@@ -57,13 +57,15 @@ def identity_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity
     end_user = SEPARATOR.join(names)
     if any(SEPARATOR in name for name in names):
         end_user = json.dumps(names)
-    source, value = next(ids(headers, body), ("", ""))
-    if value and not (isinstance(value, str) and is_sound(value) and len(value) <= LONGEST):
+    source, value = next(iter_conversation_ids(headers, body), ("", ""))
+    if value and not (isinstance(value, str) and is_allowed_name(value) and len(value) <= LONGEST):
         return Identity(f"{INVALID}{source}", "", end_user)
     return Identity(source, value, end_user)
 
 
-def ids(headers: Mapping[str, str], body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def iter_conversation_ids(
+    headers: Mapping[str, str], body: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
     """Yield the conversation ids of a request with their sources."""
     for name in HEADERS:
         if said := headers.get(name):

@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 
 from chats.gateway.refused import InvalidRequest
-from chats.record.images import Bytes, media_type_of
+from chats.record.images import Bytes, detect_media_type
 from contextpolicy.engine.images import Image
 from contextpolicy.engine.messages import FilePart
 
@@ -23,49 +23,49 @@ DETAILS = ("", "auto", "low", "high")
 ELSEWHERE = "image/*"
 
 
-def read(said: Any, *, detail: Any, param: str, found: dict[str, Bytes]) -> FilePart:
+def parse_image(said: Any, *, detail: Any, param: str, found: dict[str, Bytes]) -> FilePart:
     """Parse one image. Data goes into `found`, by SHA-256. Raises `InvalidRequest`."""
     if detail is not None and detail not in DETAILS:
-        raise refused(f"{param}: detail must be auto, low or high.", param=param)
+        raise build_image_error(f"{param}: detail must be auto, low or high.", param=param)
     tokens = settings.GATEWAY_IMAGE_TOKENS
     if isinstance(said, str) and _ADDRESS.fullmatch(said):
         return FilePart(ELSEWHERE, "", Image(tokens, detail or "", url=said).reference)
     given = _DATA.fullmatch(said) if isinstance(said, str) else None
     if given is None:
         problem = f"{param} must be a base64 data URL, or an https URL of an image."
-        raise refused(problem, param=param)
-    data = decoded(given[2], param=param)
-    media_type = media_type_of(data)
+        raise build_image_error(problem, param=param)
+    data = decode_image_data(given[2], param=param)
+    media_type = detect_media_type(data)
     if not media_type:
         problem = f"{param} is not a PNG, JPEG, GIF or WebP image, regardless of its declared type."
-        raise refused(problem, param=param)
+        raise build_image_error(problem, param=param)
     sha256 = hashlib.sha256(data).hexdigest()
     found[sha256] = Bytes(media_type, data)
     image = Image(tokens, detail or "", sha256=sha256, size=len(data))
     return FilePart(media_type, "", image.reference)
 
 
-def decoded(text: str, *, param: str) -> bytes:
+def decode_image_data(text: str, *, param: str) -> bytes:
     """Decode the base64 of a data URL. Raises `InvalidRequest`."""
     limit = settings.GATEWAY_IMAGE_BYTES
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise refused(f"{param} has invalid base64.", param=param) from None
+        raise build_image_error(f"{param} has invalid base64.", param=param) from None
     if len(data) > limit:
         problem = f"{param} has {len(data):,} bytes. The maximum is {limit:,}."
-        raise refused(problem, param=param, code="image_too_large")
+        raise build_image_error(problem, param=param, code="image_too_large")
     return data
 
 
-def refused(problem: str, *, param: str, code: str = "invalid_image") -> InvalidRequest:
+def build_image_error(problem: str, *, param: str, code: str = "invalid_image") -> InvalidRequest:
     """Return the refusal of an image."""
     return InvalidRequest(problem, param=param, code=code)
 
 
-def from_chat_part(part: Mapping[str, Any], *, param: str, found: dict[str, Bytes]) -> FilePart:
+def parse_image_part(part: Mapping[str, Any], *, param: str, found: dict[str, Bytes]) -> FilePart:
     """Parse an image part of chat completions. Raises `InvalidRequest`."""
     told = part.get("image_url")
     fields = told if isinstance(told, dict) else {"url": told}
     at = f"{param}.image_url"
-    return read(fields.get("url"), detail=fields.get("detail"), param=at, found=found)
+    return parse_image(fields.get("url"), detail=fields.get("detail"), param=at, found=found)

@@ -14,12 +14,12 @@ from chats.gateway.conversation import (
     Conversation,
     Item,
     RequestReader,
-    contents,
-    thoughts_of,
-    with_fields,
+    attach_provider_fields,
+    extract_reasoning,
+    parse_text_parts,
 )
 from chats.gateway.refused import InvalidRequest, ItemNotFound
-from chats.gateway.response_form import fields_in
+from chats.gateway.response_form import decode_provider_fields
 from contextpolicy.engine.extras import CallExtras
 from contextpolicy.engine.messages import TextPart, ToolCallPart
 
@@ -38,7 +38,7 @@ Unseal = Callable[[str], Conversation]
 Known = Mapping[str, Mapping[str, Any]]
 
 
-def read(
+def parse_input_items(
     said: Any, *, earlier: tuple[Item, ...] = (), known: Known | None = None, unseal: Unseal
 ) -> Conversation:
     """Parse `input`, which follows the messages of a previous response, if any.
@@ -86,8 +86,8 @@ class _Items:
         """Add the parsed reply with its calls. Raises `InvalidRequest`."""
         if self.reply_at:
             self.messages.end_calls(param=self.reply_at)
-            calls = with_fields(self.calls, self.own)
-            thoughts = thoughts_of(self.own) if calls else ""
+            calls = attach_provider_fields(self.calls, self.own)
+            thoughts = extract_reasoning(self.own) if calls else ""
             self.messages.add_reply(self.texts, calls, param=self.reply_at, thoughts=thoughts)
             self.own = {}
         self.texts, self.calls, self.reply_at = (), [], ""
@@ -97,23 +97,23 @@ class _Items:
         item = self.resolved(item, param=param)
         kind = item.get("type") or ("message" if "role" in item else None)
         if kind == "reasoning":
-            self.own = fields_in(item.get("encrypted_content")) or self.own
+            self.own = decode_provider_fields(item.get("encrypted_content")) or self.own
             return
         if kind in ("function_call", "custom_tool_call"):
             self.reply_at = self.reply_at or param
-            self.calls.append(call_of(item, param=param))
+            self.calls.append(parse_call_item(item, param=param))
             return
         self.end_reply()
         if kind == "message":
             self.take_message(item, param=param)
         elif kind in ("function_call_output", "custom_tool_call_output"):
-            said = texts_of(item, "output", param=param)
+            said = parse_text_field(item, "output", param=param)
             content = "".join(part.text for part in said)
             self.messages.add_result(item.get("call_id"), content, param=f"{param}.call_id")
         elif kind == "compaction":
             self.take_compacted(item, param=param)
         else:
-            raise unknown(kind, param=param)
+            raise build_item_error(kind, param=param)
 
     def resolved(self, item: Any, *, param: str) -> Mapping[str, Any]:
         """Return an item, or the stored item that a reference names.
@@ -134,10 +134,10 @@ class _Items:
         """Parse a message. Raises `InvalidRequest`."""
         role = item.get("role")
         if role == "assistant":
-            self.texts, self.reply_at = texts_of(item, "content", param=param), param
+            self.texts, self.reply_at = parse_text_field(item, "content", param=param), param
         elif role == "user" or role in SYSTEM:
             said = item.get("content")
-            parts = [as_part(part) for part in said] if isinstance(said, list) else said
+            parts = [convert_item_part(part) for part in said] if isinstance(said, list) else said
             self.messages.take({"role": role, "content": parts}, param=param)
         else:
             problem = f"{param}.role must be system, developer, user or assistant."
@@ -159,7 +159,7 @@ class _Items:
         self.follow(said.items)
 
 
-def unknown(kind: Any, *, param: str) -> InvalidRequest:
+def build_item_error(kind: Any, *, param: str) -> InvalidRequest:
     """Return the refusal of an unsupported item."""
     at = f"{param}.type"
     if kind == TRIGGER:
@@ -170,18 +170,18 @@ def unknown(kind: Any, *, param: str) -> InvalidRequest:
     return InvalidRequest(problem, param=at, code="unsupported_content")
 
 
-def texts_of(item: Mapping[str, Any], name: str, *, param: str) -> tuple[TextPart, ...]:
+def parse_text_field(item: Mapping[str, Any], name: str, *, param: str) -> tuple[TextPart, ...]:
     """Return the texts of a field, one per part. Raises `InvalidRequest`."""
     said = item.get(name)
     if not isinstance(said, (str, list)):
         at = f"{param}.{name}"
         raise InvalidRequest(f"{at} must be a text or a list.", param=at)
     if isinstance(said, list):
-        said = [as_part(part) for part in said]
-    return contents({"content": said}, param=param)
+        said = [convert_item_part(part) for part in said]
+    return parse_text_parts({"content": said}, param=param)
 
 
-def as_part(part: Any) -> Any:
+def convert_item_part(part: Any) -> Any:
     """Convert a text or image part to the form of chat completions."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in TEXTS:
@@ -192,12 +192,15 @@ def as_part(part: Any) -> Any:
     return part
 
 
-def call_of(item: Mapping[str, Any], *, param: str) -> ToolCallPart:
+def parse_call_item(item: Mapping[str, Any], *, param: str) -> ToolCallPart:
     """Parse one call. Raises `InvalidRequest`."""
-    call_id, name = item.get("call_id"), offered.joined(item.get("namespace"), item.get("name"))
+    call_id, name = (
+        item.get("call_id"),
+        offered.join_function_name(item.get("namespace"), item.get("name")),
+    )
     arguments = item.get("arguments")
     if item.get("type") == "custom_tool_call":
-        arguments = offered.arguments(item.get("input"))
+        arguments = offered.build_custom_arguments(item.get("input"))
     if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
         raise InvalidRequest(f"{param} needs a call_id, a name and arguments.", param=param)
     own = {field: value for field, value in item.items() if field not in OWN and value}

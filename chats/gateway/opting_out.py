@@ -25,14 +25,14 @@ class RequestRoute:
     why: str = ""
 
 
-def way_of(headers: Mapping[str, str], *, sent: Sent) -> RequestRoute:
+def route_request(headers: Mapping[str, str], *, sent: Sent) -> RequestRoute:
     """Return the route of a request.
 
-    Raises what `model_choice.choose` raises, `InvalidRequest`, `OptOutNotAllowed` and
+    Raises what `model_choice.choose_chat_model` raises, `InvalidRequest`, `OptOutNotAllowed` and
     `ChatKeepsItsMessages`.
     """
     by_header = is_off(headers)
-    choice = model_choice.choose(chat=probe_for(sent))
+    choice = model_choice.choose_chat_model(chat=build_probe_chat(sent))
     allowed = choice.values.unmanaged
     if allowed == "all":
         why = PassedOn.Why.POLICY
@@ -51,7 +51,7 @@ def way_of(headers: Mapping[str, str], *, sent: Sent) -> RequestRoute:
     return RequestRoute(choice, why)
 
 
-def probe_for(sent: Sent) -> Chat:
+def build_probe_chat(sent: Sent) -> Chat:
     """Return an unsaved chat with the policy that applies to a request."""
     named, wanted = sent.chat, sent.wanted
     chat = Chat(owner_id=sent.user.pk, model=wanted.model, policy=sent.policy)

@@ -59,7 +59,9 @@ _ROUTING = re.compile(
 MOST_NAMED, LONGEST_NAME = 20, 64
 
 
-def passed(fields: Mapping[str, Any], *, allowed: frozenset[str] = CHAT) -> dict[str, Any]:
+def select_provider_fields(
+    fields: Mapping[str, Any], *, allowed: frozenset[str] = CHAT
+) -> dict[str, Any]:
     """Return the fields that are passed to the provider."""
     return {name: said for name, said in fields.items() if name in allowed}
 
@@ -69,14 +71,16 @@ def is_routing(name: str, *, allowed: frozenset[str] = CHAT) -> bool:
     return name not in allowed and bool(_ROUTING.search(name))
 
 
-def left_out(fields: Iterable[str], *, allowed: frozenset[str] = CHAT) -> tuple[str, ...]:
+def list_dropped_fields(
+    fields: Iterable[str], *, allowed: frozenset[str] = CHAT
+) -> tuple[str, ...]:
     """Return the names of dropped fields that fit into a header."""
     names = (name for name in fields if name not in allowed)
     fit = [n for n in names if n.isascii() and n.isidentifier() and len(n) <= LONGEST_NAME]
     return tuple(fit[:MOST_NAMED])
 
 
-def header_of(names: Iterable[str]) -> dict[str, str]:
+def build_dropped_header(names: Iterable[str]) -> dict[str, str]:
     """Return the header that names the dropped fields, if any."""
     told = ", ".join(names)
     return {"X-Context-Parameters-Left-Out": told} if told else {}

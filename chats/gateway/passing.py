@@ -27,7 +27,12 @@ from chats.providers.base import ProviderError, ProviderEvent, ProviderRequest
 from chats.providers.collector import ReplyCollector
 from chats.record import images
 from chats.streams import connection
-from contextpolicy.engine.messages import ToolSpec, WireMessage, parts_to_json, wires_of
+from contextpolicy.engine.messages import (
+    ToolSpec,
+    WireMessage,
+    convert_parts_to_wires,
+    serialize_parts,
+)
 from contextpolicy.models import ModelSpec
 
 # How often an idle stream checks its API key and the shutdown of the process.
@@ -48,7 +53,7 @@ class Spoken:
     key_id: uuid.UUID
 
 
-def response(
+def build_passthrough_response(
     request: HttpRequest,
     *,
     sent: Sent,
@@ -63,24 +68,30 @@ def response(
     Raises `ModelUnavailable`, `SecretUnreadable` and `TooManyPassedOn`.
     """
     model = way.choice.model
-    call = direct.begin(key=sent.api_key, model=model, kind=kind, why=way.why)
-    passed = request_for(sent, asked=asked, model=model)
+    call = direct.begin_direct_call(key=sent.api_key, model=model, kind=kind, why=way.why)
+    passed = build_passthrough_request(sent, asked=asked, model=model)
     spoken = Spoken(passed, form, asked.stream, head, sent.api_key.pk)
     headers = {"X-Context-Decision": "off", "X-Context-Off": way.why, "X-Context-Status": "off"}
     if asked.left_out:
         headers["X-Context-Tools-Left-Out"] = ", ".join(asked.left_out)
-    headers |= parameters.header_of(asked.dropped)
-    return direct.response(
-        request, call, partial(texts, spoken), is_stream=asked.stream, headers=headers
+    headers |= parameters.build_dropped_header(asked.dropped)
+    return direct.build_direct_response(
+        request,
+        call,
+        partial(stream_passthrough_reply, spoken),
+        is_stream=asked.stream,
+        headers=headers,
     )
 
 
-def request_for(sent: Sent, *, asked: RequestFields, model: ModelSpec) -> ProviderRequest:
+def build_passthrough_request(
+    sent: Sent, *, asked: RequestFields, model: ModelSpec
+) -> ProviderRequest:
     """Return the provider request, with only the client's messages."""
     said = sent.conversation
     wires = [WireMessage("system", text) for text in said.system]
     for item in said.items:
-        wires += wires_of(item.role, item.parts)
+        wires += convert_parts_to_wires(item.role, item.parts)
     return ProviderRequest(
         model=model.name,
         messages=tuple(wires),
@@ -88,8 +99,8 @@ def request_for(sent: Sent, *, asked: RequestFields, model: ModelSpec) -> Provid
         max_output_tokens=asked.max_output or model.max_output,
         stream=not model.cannot_stream,
         parameters=asked.parameters,
-        images=images_of(sent, wires),
-        origin=model_choice.origin_of(model),
+        images=collect_request_images(sent, wires),
+        origin=model_choice.get_model_origin(model),
     )
 
 
@@ -141,22 +152,24 @@ class Voice:
         return begun
 
 
-def images_of(sent: Sent, wires: Sequence[WireMessage]) -> dict[str, str]:
+def collect_request_images(sent: Sent, wires: Sequence[WireMessage]) -> dict[str, str]:
     """Return the images of a request and of its previous response, by SHA-256."""
-    stored = images.of_prompt(wires, chat=sent.chat) if sent.chat else {}
+    stored = images.load_prompt_images(wires, chat=sent.chat) if sent.chat else {}
     brought = sent.conversation.images.items()
     return {**stored, **{sha256: image.data_url for sha256, image in brought}}
 
 
-async def texts(spoken: Spoken, call: DirectCall, held: WaitingHead) -> AsyncGenerator[str, None]:
+async def stream_passthrough_reply(
+    spoken: Spoken, call: DirectCall, held: WaitingHead
+) -> AsyncGenerator[str, None]:
     """Yield the reply, streamed or complete, or the error."""
     voice = Voice(spoken)
     collector = ReplyCollector(say=voice.say, folds_thoughts=False)
     watch = Watch(spoken.key_id)
     try:
         async with (
-            aclosing(await stream(spoken, call)) as source,
-            aclosing(with_silences(source)) as events,
+            aclosing(await open_provider_stream(spoken, call)) as source,
+            aclosing(add_idle_ticks(source)) as events,
         ):
             async for event in events:
                 if event is not None:
@@ -169,7 +182,7 @@ async def texts(spoken: Spoken, call: DirectCall, held: WaitingHead) -> AsyncGen
                     yield voice.wait()
                 if collector.is_full or is_closing():
                     break
-        reply = whole(spoken.head, collector)
+        reply = build_collected_reply(spoken.head, collector)
     except (ProviderError, Refusal) as error:
         call.usage.update(collector.usage)
         yield voice.break_off(await call.fail(error), held)
@@ -179,7 +192,7 @@ async def texts(spoken: Spoken, call: DirectCall, held: WaitingHead) -> AsyncGen
     yield voice.end(reply)
 
 
-async def with_silences(
+async def add_idle_ticks(
     source: AsyncGenerator[ProviderEvent, None],
 ) -> AsyncGenerator[ProviderEvent | None, None]:
     """Yield the events, and None after every `LOOK_SECONDS` without one."""
@@ -197,7 +210,7 @@ async def with_silences(
             coming = asyncio.ensure_future(anext(source, None))
     finally:
         # The source cannot be closed while a task waits for it.
-        await cancelling.end(coming)
+        await cancelling.cancel_tasks(coming)
 
 
 def is_closing() -> bool:
@@ -205,14 +218,16 @@ def is_closing() -> bool:
     return connection.STREAMS.closing.is_set()
 
 
-async def stream(spoken: Spoken, call: DirectCall) -> AsyncGenerator[ProviderEvent, None]:
+async def open_provider_stream(
+    spoken: Spoken, call: DirectCall
+) -> AsyncGenerator[ProviderEvent, None]:
     """Return the events of the call. Loading the adapter takes a second, so a thread does it."""
     await asyncio.to_thread(registry.load_adapters, {call.account.kind})
-    provider = registry.provider_for(call.account, timeouts=direct.timeouts())
+    provider = registry.get_provider(call.account, timeouts=direct.build_provider_timeouts())
     return cast(AsyncGenerator[ProviderEvent, None], provider.stream(spoken.request))
 
 
-def whole(head: Reply, collector: ReplyCollector) -> Reply:
+def build_collected_reply(head: Reply, collector: ReplyCollector) -> Reply:
     """Return the collected reply. Raises `ProviderError` and `TurnFailed`."""
     if collector.error is not None:
         raise collector.error
@@ -226,7 +241,7 @@ def whole(head: Reply, collector: ReplyCollector) -> Reply:
         model=head.model,
         created=head.created,
         text=str(collector.text),
-        calls=parts_to_json(calls),
+        calls=serialize_parts(calls),
         thoughts=str(collector.reasoning),
         finish=finish,
         usage=collector.usage,

@@ -20,9 +20,9 @@ from chats.actions.branching import TooManyBranches
 from chats.gateway import statements
 from chats.gateway.choice import NamedModel, check_tools
 from chats.gateway.conversation import Conversation, Item
-from chats.gateway.hashes import hashes_of, room_of
+from chats.gateway.hashes import build_room_key, hash_messages
 from chats.gateway.identity import INVALID, Identity
-from chats.gateway.recognition import PathMatch, Request, find
+from chats.gateway.recognition import PathMatch, Request, find_best_match
 from chats.gateway.side_calls import is_side_call
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
@@ -31,15 +31,15 @@ from chats.models.turns import UNFINISHED
 from chats.prompt import model_choice
 from chats.record import history, images, messages
 from chats.record.idempotency import IdempotentRequest
-from chats.record.locking import chat_to_write_in
-from chats.turns.events import started_event
+from chats.record.locking import lock_chat_for_writing
+from chats.turns.events import record_turn_started
 from chats.turns.start import (
     ChatBusy,
     ChatFull,
     TooManyTurnsOfKey,
-    first_words,
-    open_branch,
-    title_from,
+    derive_title,
+    find_first_text,
+    get_active_branch,
 )
 from chats.turns.statements import PERSON_LOCK
 from contextpolicy.engine.messages import TextPart, ToolCallPart
@@ -94,11 +94,13 @@ class Sent:
             row = GatewayChat.objects.filter(chat=chat).first()
             if row is not None:
                 return row.room
-            return room_of(owner_id=self.user.pk, end_user="", source="chat", value=str(chat.pk))
+            return build_room_key(
+                owner_id=self.user.pk, end_user="", source="chat", value=str(chat.pk)
+            )
         source = "" if known.source.startswith(INVALID) else known.source
         if is_side_call(self.conversation, tools=self.client.get("tools")):
             source = f"side:{source}"
-        return room_of(
+        return build_room_key(
             owner_id=self.user.pk, end_user=known.end_user, source=source, value=known.value
         )
 
@@ -126,46 +128,46 @@ class Placement:
     completes: bool = False
 
 
-def place(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
+def place_request(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
     """Store a request and queue its turn.
 
     Raises `ChatFull`, `ChatBusy`, `TooManyTurnsOfKey`, `TooManyChats`, `InvalidRequest`,
-    `NotFound`, the refusals of `messages.check_text` and `model_choice.choose`, `ModelUnavailable`
-    and `IdempotencyKeyReused`.
+    `NotFound`, the refusals of `messages.check_text` and `model_choice.choose_chat_model`,
+    `ModelUnavailable` and `IdempotencyKeyReused`.
     """
-    known = first_of(sent, now=now)
+    known = find_repeated_turn(sent, now=now)
     if known is not None and not is_to_begin_again(known):
         return Placed(known, "repeat")
     items, room = sent.conversation.items, sent.room
-    request = Request(items, hashes_of(items, room=room), room, sent.is_named)
+    request = Request(items, hash_messages(items, room=room), room, sent.is_named)
     if known is not None:
-        return begin_again(sent, request, known, counter=counter, now=now)
+        return requeue_request(sent, request, known, counter=counter, now=now)
     # Read-only work runs before locking, and is checked again under the lock.
-    match = match_of(request, sent=sent)
-    chat_id = match.branch.chat_id if match else room_chat(sent, room=room)
+    match = match_request(request, sent=sent)
+    chat_id = match.branch.chat_id if match else find_room_chat(sent, room=room)
     with transaction.atomic():
         if chat_id is None:
             PERSON_LOCK.hold(owner=sent.user.pk)
-            if known := first_of(sent, now=now):
+            if known := find_repeated_turn(sent, now=now):
                 return Placed(known, "repeat")
-            chat = new_chat(sent, room=room, now=now)
-            found = Placement(open_branch(chat), 0, 0, "new")
-            return accept(sent, request, found, chat=chat, counter=counter, now=now)
-        chat = chat_to_write_in(chat_id)
+            chat = create_provisional_chat(sent, room=room, now=now)
+            found = Placement(get_active_branch(chat), 0, 0, "new")
+            return accept_request(sent, request, found, chat=chat, counter=counter, now=now)
+        chat = lock_chat_for_writing(chat_id)
         PERSON_LOCK.hold(owner=sent.user.pk)
         # A concurrent request may have been stored in between.
-        if known := first_of(sent, now=now):
+        if known := find_repeated_turn(sent, now=now):
             return Placed(known, "repeat")
-        match = match_of(request, sent=sent, chat=chat) if match else None
+        match = match_request(request, sent=sent, chat=chat) if match else None
         try:
-            found = place_in(chat, match=match, sent=sent, now=now)
+            found = choose_placement(chat, match=match, sent=sent, now=now)
         except TooManyBranches:
-            chat = new_chat(sent, room=room, now=now)
-            found = Placement(open_branch(chat), 0, 0, "new")
-        return accept(sent, request, found, chat=chat, counter=counter, now=now)
+            chat = create_provisional_chat(sent, room=room, now=now)
+            found = Placement(get_active_branch(chat), 0, 0, "new")
+        return accept_request(sent, request, found, chat=chat, counter=counter, now=now)
 
 
-def first_of(sent: Sent, *, now: datetime) -> Turn | None:
+def find_repeated_turn(sent: Sent, *, now: datetime) -> Turn | None:
     """Return the turn of an earlier request with the same idempotency key, or None.
 
     Raises `NotFound` if the turn is gone, and `IdempotencyKeyReused`.
@@ -185,19 +187,19 @@ def is_to_begin_again(turn: Turn) -> bool:
     return has_ended or turn.stop_requested_at is not None
 
 
-def begin_again(
+def requeue_request(
     sent: Sent, request: Request, first: Turn, *, counter: TokenCounter, now: datetime
 ) -> Placed:
     """Queue another turn for the request of a stopped or failed turn, at the same place.
 
     Messages are not stored again. Partial output of the first turn stays on its branch. Raises
-    `NotFound`, and what `accept` raises.
+    `NotFound`, and what `accept_request` raises.
     """
     with transaction.atomic():
-        chat = chat_to_write_in(first.branch.chat_id)
+        chat = lock_chat_for_writing(first.branch.chat_id)
         PERSON_LOCK.hold(owner=sent.user.pk)
         # A concurrent request may have retried it in between.
-        known = first_of(sent, now=now)
+        known = find_repeated_turn(sent, now=now)
         if known is None or known.trigger is None or known.trigger.seq is None:
             raise NotFound
         if not is_to_begin_again(known):
@@ -206,9 +208,9 @@ def begin_again(
         offset = known.trigger.seq - newest - 1
         last = len(request.items) + offset
         branch = known.branch
-        if branch.last_seq != last or is_busy(branch):
-            at = history.on_path(branch, after=last - 1, before=last + 1)
-            branch = branching.open_branch(
+        if branch.last_seq != last or is_branch_busy(branch):
+            at = history.select_path_messages(branch, after=last - 1, before=last + 1)
+            branch = branching.fork_branch(
                 chat,
                 at=at.select_related("branch__parent").get(),
                 fork_seq=last,
@@ -217,19 +219,19 @@ def begin_again(
                 now=now,
             )
             if known.branch.client_windowed:
-                leave_alone(branch)
+                mark_client_windowed(branch)
         place = Placement(branch, len(request.items), offset, "retry")
-        return accept(sent, request, place, chat=chat, counter=counter, now=now)
+        return accept_request(sent, request, place, chat=chat, counter=counter, now=now)
 
 
-def match_of(request: Request, *, sent: Sent, chat: Chat | None = None) -> PathMatch | None:
+def match_request(request: Request, *, sent: Sent, chat: Chat | None = None) -> PathMatch | None:
     """Match a request to a branch: in the given chat, in the chat it names, or in any chat."""
     chat = chat or sent.chat
     within = sent.earlier.pk if sent.earlier else None
-    return find(request, owner_id=sent.user.pk, chat=chat, within=within)
+    return find_best_match(request, owner_id=sent.user.pk, chat=chat, within=within)
 
 
-def room_chat(sent: Sent, *, room: str) -> uuid.UUID | None:
+def find_room_chat(sent: Sent, *, room: str) -> uuid.UUID | None:
     """Return the chat that a request names, or that its conversation id belongs to, or None."""
     if sent.chat is not None:
         return sent.chat.pk
@@ -239,86 +241,90 @@ def room_chat(sent: Sent, *, room: str) -> uuid.UUID | None:
     return rows.order_by("-chat__created_at").values_list("chat", flat=True).first()
 
 
-def new_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
+def create_provisional_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
     """Create a provisional chat, which is hidden until a second request continues it.
 
     It does not use or fill its owner's memory. Raises `TooManyChats`.
     """
-    first = first_words(
+    first = find_first_text(
         part.text
         for item in sent.conversation.items
         if item.role == "user"
         for part in item.parts
         if isinstance(part, TextPart)
     )
-    title = title_from(first) or "…"
+    title = derive_title(first) or "…"
     chat = lifecycle.create_chat(owner=sent.user, now=now, title=title)
     chat.archived, chat.without_memory = True, True
     chat.erase_at = now + timedelta(hours=settings.GATEWAY_PROVISIONAL_HOURS)
-    prepared.save(chat, "archived", "without_memory", "erase_at")
-    prepared.insert(GatewayChat(chat=chat, room=room, source=sent.identity.source[:40]))
+    prepared.save_row_fields(chat, "archived", "without_memory", "erase_at")
+    prepared.insert_row(GatewayChat(chat=chat, room=room, source=sent.identity.source[:40]))
     return chat
 
 
-def place_in(chat: Chat, *, match: PathMatch | None, sent: Sent, now: datetime) -> Placement:
+def choose_placement(
+    chat: Chat, *, match: PathMatch | None, sent: Sent, now: datetime
+) -> Placement:
     """Return the place of a request in a locked chat, on a new branch if needed.
 
     Raises `ChatBusy` and `TooManyBranches`.
     """
     if match is None:
-        branch = open_branch(chat)
+        branch = get_active_branch(chat)
         if sent.wanted.chat is not None and len(sent.conversation.items) == 1:
             # One message to a named chat continues it, as on the chat page.
-            if is_busy(branch):
+            if is_branch_busy(branch):
                 raise ChatBusy(waiting=1)
             return Placement(branch, 0, branch.last_seq, "continue")
-        return Placement(empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
-    prove(chat)
+        return Placement(create_empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
+    make_chat_permanent(chat)
     if match.unmatched:
         # The client summarised the start itself: keep its list unchanged, without our summaries.
-        branch = empty_branch(chat, sent=sent, now=now)
-        return Placement(leave_alone(branch), 0, 0, "branch")
-    return continued(chat, match=match, sent=sent, now=now)
+        branch = create_empty_branch(chat, sent=sent, now=now)
+        return Placement(mark_client_windowed(branch), 0, 0, "branch")
+    return continue_matched_branch(chat, match=match, sent=sent, now=now)
 
 
-def continued(chat: Chat, *, match: PathMatch, sent: Sent, now: datetime) -> Placement:
+def continue_matched_branch(
+    chat: Chat, *, match: PathMatch, sent: Sent, now: datetime
+) -> Placement:
     """Return the place after the messages shared with a branch. Raises `TooManyBranches`."""
     branch, shared, offset = match.branch, match.shared, match.offset
-    is_free = not is_busy(branch) and branch.last_seq > branch.fork_seq
+    is_free = not is_branch_busy(branch) and branch.last_seq > branch.fork_seq
     completes = match.is_open and match.is_at_end and is_free
     if match.is_open and not completes:
         shared -= 1
-    at_end = shared + offset == branch.last_seq and not is_busy(branch)
+    at_end = shared + offset == branch.last_seq and not is_branch_busy(branch)
     if at_end and (offset == 0 or branch.client_windowed):
         chat.active_branch = branch
         return Placement(branch, shared, offset, "continue", completes)
     fork_seq = shared + offset
     if fork_seq == 0:
-        return Placement(empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
-    at = history.on_path(branch, after=fork_seq - 1, before=fork_seq + 1).select_related(
-        "branch__parent"
-    )
-    made = branching.open_branch(
+        return Placement(create_empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
+    at = history.select_path_messages(
+        branch, after=fork_seq - 1, before=fork_seq + 1
+    ).select_related("branch__parent")
+    made = branching.fork_branch(
         chat, at=at.get(), fork_seq=fork_seq, cause=CAUSE, user=sent.user, now=now
     )
     if offset or branch.client_windowed:
-        leave_alone(made)
+        mark_client_windowed(made)
     return Placement(made, shared, offset, "branch")
 
 
-def empty_branch(chat: Chat, *, sent: Sent, now: datetime) -> Branch:
+def create_empty_branch(chat: Chat, *, sent: Sent, now: datetime) -> Branch:
     """Create a branch without shared messages. The active branch does not change.
 
     Raises `TooManyBranches`.
     """
-    active = open_branch(chat)
+    active = get_active_branch(chat)
     branch = branching.open_empty_branch(chat, cause=CAUSE, actor=f"user:{sent.user.pk}", now=now)
     chat.active_branch = active
     chat.save(update_fields=["active_branch"])
     return branch
 
 
-def leave_alone(branch: Branch) -> Branch:
+def mark_client_windowed(branch: Branch) -> Branch:
     """Mark a branch whose client truncates the history itself. It gets no summaries."""
     branch.client_windowed = branch.compaction_paused = True
     branch.active_compaction = None
@@ -326,13 +332,13 @@ def leave_alone(branch: Branch) -> Branch:
     return branch
 
 
-def is_busy(branch: Branch) -> bool:
+def is_branch_busy(branch: Branch) -> bool:
     """Return True if a branch has a running turn or a waiting message."""
     is_writing = Turn.objects.filter(branch=branch, status__in=UNFINISHED).exists()
-    return is_writing or messages.any_waiting(branch_id=branch.pk)
+    return is_writing or messages.has_waiting_messages(branch_id=branch.pk)
 
 
-def prove(chat: Chat) -> None:
+def make_chat_permanent(chat: Chat) -> None:
     """Make a provisional chat permanent once a request contains one of its replies."""
     is_first = GatewayChat.objects.filter(chat=chat, proven=False).update(proven=True)
     if is_first and chat.is_provisional:
@@ -340,7 +346,7 @@ def prove(chat: Chat) -> None:
         chat.save(update_fields=["archived", "erase_at"])
 
 
-def accept(
+def accept_request(
     sent: Sent,
     request: Request,
     place: Placement,
@@ -352,21 +358,21 @@ def accept(
     """Store the new messages and queue the turn, in the caller's transaction with a locked chat."""
     branch = place.branch
     branch.chat = chat
-    choice = chosen(chat, sent=sent)
-    check_room(sent, branch=branch)
+    choice = apply_requested_model(chat, sent=sent)
+    check_request_limits(sent, branch=branch)
     new = request.items[place.shared :]
     check_texts(new, limit=choice.values.input_length_limit, field=sent.field)
     if place.completes:
-        complete(branch, request.items[place.shared - 1], counter=counter)
+        complete_tool_calls(branch, request.items[place.shared - 1], counter=counter)
     rows = messages.append_sent(
         chat=chat, branch=branch, said=[(i.role, i.parts) for i in new], counter=counter, now=now
     )
-    images.store(rows, found=sent.conversation.images)
-    remember(request, place)
-    trigger = question_of(request, place, rows)
+    images.store_message_images(rows, found=sent.conversation.images)
+    store_request_hashes(request, place)
+    trigger = find_latest_question(request, place, rows)
     turn = Turn(
         branch=branch,
-        accepted=messages.next_accepted(chat=chat),
+        accepted=messages.increment_accepted_count(chat=chat),
         trigger=trigger,
         model=choice.model,
         model_name=choice.model.name,
@@ -374,15 +380,17 @@ def accept(
         queued_at=now,
         client={**sent.client, "after": place.offset if branch.client_windowed else 0},
     )
-    prepared.insert(turn)
+    prepared.insert_row(turn)
     if trigger in rows:
         trigger.turn = turn
-        prepared.save(trigger, "turn")
+        prepared.save_row_fields(trigger, "turn")
     chat.updated_at = now
-    prepared.save(chat, "updated_at", "accepted_count", "active_branch", "model", "policy")
+    prepared.save_row_fields(
+        chat, "updated_at", "accepted_count", "active_branch", "model", "policy"
+    )
     told = {"gateway": place.decision, "identity": sent.identity.source[:40]}
     actor = f"user:{sent.user.pk}"
-    started_event(turn, actor=actor, chat=chat, now=now, message=trigger, more=told)
+    record_turn_started(turn, actor=actor, chat=chat, now=now, message=trigger, more=told)
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     known = {"turn": str(turn.pk), "message": str(trigger.pk), "chat": str(chat.pk)}
     sent.keyed.replace(result=known, now=now)
@@ -400,21 +408,21 @@ def check_texts(items: Sequence[Item], *, limit: int, field: str) -> None:
                 raise
 
 
-def chosen(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel:
+def apply_requested_model(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel:
     """Set the model and the policy of a chat as requested, and return the effective choice.
 
-    Raises what `model_choice.choose` raises, `ModelUnavailable`, and `InvalidRequest` for tools
-    that the model does not support.
+    Raises what `model_choice.choose_chat_model` raises, `ModelUnavailable`, and `InvalidRequest`
+    for tools that the model does not support.
     """
     if sent.wanted.chat is None:
         chat.model, chat.policy = sent.wanted.model, sent.policy
-    choice = model_choice.choose(chat=chat)
-    model_choice.available_account(choice.model)
+    choice = model_choice.choose_chat_model(chat=chat)
+    model_choice.get_available_account(choice.model)
     check_tools(choice.model, sent.client.get("tools"))
     return choice
 
 
-def check_room(sent: Sent, *, branch: Branch) -> None:
+def check_request_limits(sent: Sent, *, branch: Branch) -> None:
     """Raise `ChatFull` or `TooManyTurnsOfKey` if a limit is reached."""
     if branch.last_seq + len(sent.conversation.items) > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
@@ -424,7 +432,7 @@ def check_room(sent: Sent, *, branch: Branch) -> None:
         raise TooManyTurnsOfKey(limit=limit)
 
 
-def complete(branch: Branch, item: Item, *, counter: TokenCounter) -> None:
+def complete_tool_calls(branch: Branch, item: Item, *, counter: TokenCounter) -> None:
     """Add the tool results to the last reply of a branch, under its own call ids."""
     reply = Message.objects.get(branch=branch, seq=branch.last_seq)
     given = [part["call_id"] for part in reply.parts if part["type"] == "tool_call"]
@@ -434,22 +442,22 @@ def complete(branch: Branch, item: Item, *, counter: TokenCounter) -> None:
     messages.add_results(reply, results=results, counter=counter)
 
 
-def question_of(request: Request, place: Placement, rows: Sequence[Message]) -> Message:
+def find_latest_question(request: Request, place: Placement, rows: Sequence[Message]) -> Message:
     """Return the latest user message, which the turn replies to."""
     newest = max(n for n, item in enumerate(request.items) if item.role == "user")
     if newest >= place.shared:
         return rows[newest - place.shared]
     seq = newest + 1 + place.offset
-    return history.on_path(place.branch, after=seq - 1, before=seq + 1).get()
+    return history.select_path_messages(place.branch, after=seq - 1, before=seq + 1).get()
 
 
-def remember(request: Request, place: Placement) -> None:
+def store_request_hashes(request: Request, place: Placement) -> None:
     """Store the hashes of those messages on this path that have none yet."""
     branch, offset = place.branch, place.offset
     last = len(request.items) + offset
     path = [
         (branch_id, above, to)
-        for branch_id, above, to in history.within(branch, after=offset, before=last + 1)
+        for branch_id, above, to in history.list_path_pieces(branch, after=offset, before=last + 1)
     ]
     known = {
         (branch_id, seq)

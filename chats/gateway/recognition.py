@@ -14,10 +14,10 @@ from django.db.models import QuerySet
 
 from chats.gateway import statements
 from chats.gateway.conversation import Item
-from chats.gateway.hashes import Hashes, item_hash, plain, reply_form
+from chats.gateway.hashes import Hashes, hash_item, normalise_hash_text, normalise_reply
 from chats.models import Branch, Chat, GatewayNode, Message
 from chats.record import history
-from contextpolicy.engine.messages import parts_from_json
+from contextpolicy.engine.messages import parse_parts
 
 # Maximum number of candidate branches. With more, the deepest ones are compared.
 CANDIDATES = 30
@@ -65,7 +65,7 @@ class PathMatch:
         return self.seq == self.branch.last_seq
 
 
-def find(
+def find_best_match(
     request: Request, *, owner_id: int, chat: Chat | None = None, within: uuid.UUID | None = None
 ) -> PathMatch | None:
     """Return the best match of a request, optionally in one chat, or None.
@@ -76,15 +76,18 @@ def find(
     if not any(item.role == "assistant" for item in request.items):
         # It has no reply that could match, however many chats start with the same messages.
         return None
-    nodes = nodes_of(owner_id, chat=chat)
+    nodes = select_chat_nodes(owner_id, chat=chat)
     within = within or (chat.active_branch_id if chat else None)
-    found = [compare(branch, request) for branch in candidates(request, nodes, within=within)]
+    found = [
+        compare_with_branch(branch, request)
+        for branch in list_candidate_branches(request, nodes, within=within)
+    ]
     matches = [match for match in found if match.replies]
     best = max(matches, key=lambda m: (m.replies, m.shared, m.is_at_end), default=None)
     return best or find_tail(request, nodes)
 
 
-def candidates(
+def list_candidate_branches(
     request: Request, nodes: QuerySet[GatewayNode], *, within: uuid.UUID | None
 ) -> list[Branch]:
     """Return the branches with the client's own messages, the deepest first.
@@ -100,14 +103,14 @@ def candidates(
         rows = nodes.filter(loose__in=begun).order_by("-seq", "-pk")
         ids = dict.fromkeys(rows.values_list("branch", flat=True)[: CANDIDATES * 10])
     known = dict.fromkeys((*list(ids)[:CANDIDATES], *([within] if within else [])))
-    branches = branches_by_id(list(known))
+    branches = load_branches_in_order(list(known))
     # Branches that fork later share the messages of their parent.
     children = Branch.objects.filter(parent__in=list(ids)).exclude(pk__in=list(known))
     more = children.select_related("chat", "parent").order_by("-created_at")
     return [*branches, *more[:CANDIDATES]]
 
 
-def nodes_of(owner_id: int, *, chat: Chat | None) -> QuerySet[GatewayNode]:
+def select_chat_nodes(owner_id: int, *, chat: Chat | None) -> QuerySet[GatewayNode]:
     """Return the hashes of a user's chats that are not deleted, or of one chat."""
     rows = GatewayNode.objects.filter(
         branch__chat__owner=owner_id, branch__chat__deleted_at=None, branch__chat__team=None
@@ -115,13 +118,15 @@ def nodes_of(owner_id: int, *, chat: Chat | None) -> QuerySet[GatewayNode]:
     return rows.filter(branch__chat=chat) if chat else rows
 
 
-def branches_by_id(ids: Sequence[uuid.UUID]) -> list[Branch]:
+def load_branches_in_order(ids: Sequence[uuid.UUID]) -> list[Branch]:
     """Return branches with their chats, in the given order."""
     rows = Branch.objects.select_related("chat", "parent").in_bulk(list(ids))
     return [rows[pk] for pk in ids if pk in rows]
 
 
-def compare(branch: Branch, request: Request, *, offset: int = 0, start: int = 0) -> PathMatch:
+def compare_with_branch(
+    branch: Branch, request: Request, *, offset: int = 0, start: int = 0
+) -> PathMatch:
     """Compare a request from index `start` with the path of a branch, shifted by `offset`."""
     said = BranchPath(branch, first=start + offset + 1, last=len(request.items) + offset)
     shared, replies, is_open = start, 0, False
@@ -145,9 +150,9 @@ class BranchPath:
 
     def __init__(self, branch: Branch, *, first: int, last: int) -> None:
         self.branch = branch
-        rows = history.on_path(branch, after=first - 1, before=last + 1)
+        rows = history.select_path_messages(branch, after=first - 1, before=last + 1)
         self.rows: Mapping[int, Message] = {row.seq or 0: row for row in rows}
-        self.nodes = dict(nodes_on(branch, first=first, last=last))
+        self.nodes = dict(iter_path_nodes(branch, first=first, last=last))
 
     def sameness(self, seq: int, request: Request, place: int) -> Sameness:
         """Compare a message of the request with the one at a seq; "" if they differ.
@@ -164,11 +169,11 @@ class BranchPath:
         if known is not None:
             same = known == request.hashes[place].item
             return ("reply" if is_ours else "same") if same else ""
-        parts = parts_from_json(row.parts)
+        parts = parse_parts(row.parts)
         if not is_ours:
-            same = item_hash(parts, room=request.room) == request.hashes[place].item
+            same = hash_item(parts, room=request.room) == request.hashes[place].item
             return "same" if same else ""
-        if reply_form(parts) != reply_form(item.parts):
+        if normalise_reply(parts) != normalise_reply(item.parts):
             return ""
         return "open" if item.results else "reply"
 
@@ -182,12 +187,12 @@ class BranchPath:
         row, item = self.rows.get(seq), request.items[place]
         if row is None or item.role != "user" or row.role != "user" or row.erased_at:
             return False
-        text, stored = plain(item.text), plain(row.text)
+        text, stored = normalise_hash_text(item.text), normalise_hash_text(row.text)
         rest = stored.removeprefix(text)
         if not text or rest == stored or not rest.startswith("\n"):
             return False
         newest = next(each for each in reversed(request.items) if each.role == "user")
-        if newest is item or not plain(newest.text).endswith(rest):
+        if newest is item or not normalise_hash_text(newest.text).endswith(rest):
             return False
         return self.sameness(seq + 1, request, place + 1) in ("reply", "open")
 
@@ -196,12 +201,12 @@ class BranchPath:
         row = self.rows.get(seq)
         if row is None or row.turn_id is None or not item.results or row.erased_at:
             return False
-        return reply_form(parts_from_json(row.parts)) == reply_form(item.parts)
+        return normalise_reply(parse_parts(row.parts)) == normalise_reply(item.parts)
 
 
-def nodes_on(branch: Branch, *, first: int, last: int) -> Iterator[tuple[int, str]]:
+def iter_path_nodes(branch: Branch, *, first: int, last: int) -> Iterator[tuple[int, str]]:
     """Yield the seqs and hashes of messages that the client sent on this path."""
-    for branch_id, above, to in history.within(branch, after=first - 1, before=last + 1):
+    for branch_id, above, to in history.list_path_pieces(branch, after=first - 1, before=last + 1):
         yield from statements.NODES.tuples(branch=branch_id, above=above, last=to)
 
 
@@ -218,9 +223,9 @@ def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> PathMatch | Non
         offsets.setdefault(branch_id, set()).add(seq - 1 - hashes.index(item))
     found = [
         match
-        for branch in branches_by_id(list(offsets)[:CANDIDATES])
+        for branch in load_branches_in_order(list(offsets)[:CANDIDATES])
         for offset in sorted(offsets[branch.pk], reverse=True)[:3]
-        if (match := tail_on(branch, request, offset=offset)) is not None
+        if (match := match_tail(branch, request, offset=offset)) is not None
     ]
     best = max(found, key=lambda m: (m.replies, m.shared - m.unmatched), default=None)
     if best is None or len({match.branch.chat_id for match in found}) > 1:
@@ -228,7 +233,7 @@ def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> PathMatch | Non
     return best
 
 
-def tail_on(branch: Branch, request: Request, *, offset: int) -> PathMatch | None:
+def match_tail(branch: Branch, request: Request, *, offset: int) -> PathMatch | None:
     """Return the longest run of matching messages up to the end of the branch or request."""
     last = min(len(request.items), branch.last_seq - offset)
     first_row = max(0, -offset)
@@ -238,7 +243,7 @@ def tail_on(branch: Branch, request: Request, *, offset: int) -> PathMatch | Non
     start = last
     while start > first_row and said.sameness(start + offset, request, start - 1):
         start -= 1
-    match = compare(branch, request, offset=offset, start=start)
+    match = compare_with_branch(branch, request, offset=offset, start=start)
     enough = request.is_named or match.shared - start >= EQUAL_WITHOUT_ID
     is_cut = offset > 0 or start > 0
     if not (enough and is_cut and match.replies and match.shared == last):

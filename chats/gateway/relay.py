@@ -39,7 +39,7 @@ from chats.streams.follow import (
     Thoughts,
     TurnRow,
     Update,
-    follow,
+    follow_turn,
     read_row,
     read_row_with_thoughts,
 )
@@ -65,7 +65,7 @@ class WaitingHead:
         self.headers["Content-Type"] = "application/json"
         if refusal.retry_after is not None:
             self.headers["Retry-After"] = str(refusal.retry_after)
-        return json.dumps(wire.error(refusal))
+        return json.dumps(wire.format_openai_error(refusal))
 
 
 class HeldResponse(StreamingHttpResponse):
@@ -88,14 +88,16 @@ class Asker:
     row: TurnRow | None = None
 
 
-def response(request: HttpRequest, asker: Asker, *, headers: dict[str, str]) -> HeldResponse:
+def build_relay_response(
+    request: HttpRequest, asker: Asker, *, headers: dict[str, str]
+) -> HeldResponse:
     """Return the response that carries the reply."""
-    return held_response(
-        request, partial(bytes_of, asker), is_stream=asker.is_stream, headers=headers
+    return build_held_response(
+        request, partial(stream_relayed_reply, asker), is_stream=asker.is_stream, headers=headers
     )
 
 
-def held_response(
+def build_held_response(
     request: HttpRequest,
     body: Callable[[WaitingHead], AsyncIterator[bytes]],
     *,
@@ -115,7 +117,7 @@ def held_response(
     return answer
 
 
-async def bytes_of(asker: Asker, held: WaitingHead) -> AsyncIterator[bytes]:
+async def stream_relayed_reply(asker: Asker, held: WaitingHead) -> AsyncIterator[bytes]:
     """Yield the body. Stops the turn if the client disconnects early."""
     relay = Relay(asker, held)
     try:
@@ -124,20 +126,20 @@ async def bytes_of(asker: Asker, held: WaitingHead) -> AsyncIterator[bytes]:
     finally:
         if not (relay.is_over or relay.goes_on or connection.STREAMS.closing.is_set()):
             with suppress(OperationalError, InterfaceError):
-                await in_database(partial(stop, asker))
+                await call_database(partial(stop_disconnected_turn, asker))
 
 
-def stop(asker: Asker) -> None:
+def stop_disconnected_turn(asker: Asker) -> None:
     """Stop a turn after its client disconnected."""
     turn = Turn.objects.filter(pk=asker.turn_id).first()
     if turn is not None:
         with suppress(stops.TurnIsOver):
-            stops.stop(user=asker.user, turn=turn, now=timezone.now())
+            stops.stop_turn(user=asker.user, turn=turn, now=timezone.now())
 
 
-async def in_database(call: Callable[[], Any]) -> Any:
+async def call_database(call: Callable[[], Any]) -> Any:
     """Call a database function from the event loop, and release its connection."""
-    return await sync_to_async(databases.briefly(call))()
+    return await sync_to_async(databases.close_connections_after(call))()
 
 
 class Watch:
@@ -161,7 +163,7 @@ class Watch:
         now = asyncio.get_running_loop().time()
         if now >= self.check_at:
             self.check_at = now + settings.STREAM_RECHECK_SECONDS
-            if not await in_database(
+            if not await call_database(
                 partial(keys.is_living, key_id=self.key_id, now=timezone.now())
             ):
                 raise keys.InvalidKey
@@ -203,14 +205,14 @@ class Relay:
             yield self.failure(refusal)
         except (OperationalError, InterfaceError) as error:
             self.goes_on = True
-            yield self.failure(databases.refusal_for(error))
+            yield self.failure(databases.build_database_refusal(error))
 
     async def updates(self) -> AsyncIterator[list[Update]]:
         """Yield the updates of the turn until it ends, even for slow clients."""
-        read = sync_to_async(databases.briefly(self.read))
+        read = sync_to_async(databases.close_connections_after(self.read))
         row = self.asker.row or await read(self.asker.turn_id)
         while not self.is_over:
-            source = follow(
+            source = follow_turn(
                 turn_id=self.asker.turn_id,
                 row=row,
                 hub=connection.STREAMS.hub,
@@ -227,7 +229,7 @@ class Relay:
         """Read the turn's row, and for a finished turn its result, in the same thread."""
         row = read_row_with_thoughts(turn_id) if self.asker.is_stream else read_row(turn_id)
         if row.is_over:
-            self.ended = ended(turn_id)
+            self.ended = load_ended_turn(turn_id)
         return row
 
     async def is_silent(self) -> bool:
@@ -297,7 +299,7 @@ class Relay:
         if turn is None:
             raise TurnFailed(code="chat_gone", reason="The chat was deleted.")
         self.held.headers["X-Context-Status"] = status
-        reply = wire.reply_of(turn, model=self.asker.model)
+        reply = wire.build_turn_reply(turn, model=self.asker.model)
         form = self.asker.form
         if not self.asker.is_stream:
             return form.whole(reply)
@@ -324,13 +326,13 @@ RESTARTED = (
 )
 
 
-def ended(turn_id: uuid.UUID) -> tuple[Turn | None, str]:
+def load_ended_turn(turn_id: uuid.UUID) -> tuple[Turn | None, str]:
     """Return a finished turn with its reply, and the status of its prompt."""
     turn = statements.ENDED_TURN.first(turn=turn_id)
-    return turn, status_of(statements.LAST_RECEIPT.first(turn=turn_id))
+    return turn, determine_prompt_status(statements.LAST_RECEIPT.first(turn=turn_id))
 
 
-def status_of(receipt: Receipt | None) -> str:
+def determine_prompt_status(receipt: Receipt | None) -> str:
     """Return the status of a prompt: `full`, `summarised`, `windowed` or `pending`.
 
     `pending`: messages are left out, and a summary of them can follow.

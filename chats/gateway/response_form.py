@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chats.gateway import offered
-from chats.gateway.wire import Reply, own_fields
+from chats.gateway.wire import Reply, collect_provider_fields
 from chats.ground.refusals import Refusal
-from chats.ground.texts import storable_value
+from chats.ground.texts import sanitise_value
 from contextpolicy.engine.extras import read_extras
 
 # OpenAI's error codes for a failed response. The `error` event before it has our own code.
@@ -57,10 +57,12 @@ class ResponseForm:
         if not self.has_text:
             begun = self.close_thoughts()
             self.has_text = True
-            item = message(self.message_id, None, status="in_progress")
+            item = build_text_item(self.message_id, None, status="in_progress")
             at = self.place["output_index"]
             begun += self.event("response.output_item.added", output_index=at, item=item)
-            begun += self.event("response.content_part.added", **self.place, part=text_part(""))
+            begun += self.event(
+                "response.content_part.added", **self.place, part=build_text_part("")
+            )
         delta = "response.output_text.delta"
         return begun + self.event(delta, **self.place, delta=text, logprobs=[])
 
@@ -73,10 +75,10 @@ class ResponseForm:
             return ""
         begun = ""
         if not self.thought:
-            item = reasoning(self.reasoning_id, {}, thoughts="", status="in_progress")
+            item = build_reasoning_item(self.reasoning_id, {}, thoughts="", status="in_progress")
             begun = self.event("response.output_item.added", output_index=0, item=item)
             added = "response.reasoning_summary_part.added"
-            begun += self.event(added, **self.thought_place, part=summary_part(""))
+            begun += self.event(added, **self.thought_place, part=build_summary_part(""))
         self.thought += text
         delta = "response.reasoning_summary_text.delta"
         return begun + self.event(delta, **self.thought_place, delta=text)
@@ -87,7 +89,7 @@ class ResponseForm:
             return ""
         self.has_closed_thoughts = True
         done, at = "response.reasoning_summary_text.done", self.thought_place
-        part = summary_part(self.thought)
+        part = build_summary_part(self.thought)
         return self.event(done, **at, text=self.thought) + self.event(
             "response.reasoning_summary_part.done", **at, part=part
         )
@@ -101,7 +103,7 @@ class ResponseForm:
         if self.has_text:
             done = "response.output_text.done"
             events += self.event(done, **self.place, text=reply.text, logprobs=[])
-            part = text_part(reply.text)
+            part = build_text_part(reply.text)
             events += self.event("response.content_part.done", **self.place, part=part)
         for place, item in enumerate(output):
             if item["type"] == "reasoning":
@@ -144,7 +146,7 @@ class ResponseForm:
 
     def compacted(self, item: Mapping[str, Any], *, is_stream: bool) -> str:
         """Return a response with only a compaction item."""
-        whole = self.frame(status="completed", output=[item], usage=usage({}))
+        whole = self.frame(status="completed", output=[item], usage=format_response_usage({}))
         if not is_stream:
             return json.dumps(whole)
         return (
@@ -171,17 +173,17 @@ class ResponseForm:
         A stream whose text started before its reasoning has the text first.
         """
         found = []
-        own = own_fields(reply)
+        own = collect_provider_fields(reply)
         # A restarted reply may have no reasoning. The part sent before is kept.
         thoughts = reply.thoughts or self.thought
         if own or thoughts:
-            found.append(reasoning(self.reasoning_id, own, thoughts=thoughts))
+            found.append(build_reasoning_item(self.reasoning_id, own, thoughts=thoughts))
         if reply.text:
             place = 0 if self.has_text and not self.thought else len(found)
-            text = message(self.message_id, reply.text, status=status_of(reply))
+            text = build_text_item(self.message_id, reply.text, status=format_reply_status(reply))
             found.insert(place, text)
         for number, call in enumerate(reply.calls):
-            item = offered.written(call, forms=self.forms)
+            item = offered.build_call_item(call, forms=self.forms)
             item = {**read_extras(call.get("extra", "")).call, **item}
             mark = "ctc_" if item["type"] == "custom_tool_call" else "fc_"
             item_id = f"{self.id.replace('resp_', mark, 1)}_{number}"
@@ -190,8 +192,8 @@ class ResponseForm:
 
     def completed(self, reply: Reply, output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the response of a finished reply."""
-        status = status_of(reply)
-        told = usage(reply.usage) if reply.usage else None
+        status = format_reply_status(reply)
+        told = format_response_usage(reply.usage) if reply.usage else None
         made = self.frame(status=status, output=output, usage=told)
         if status == "incomplete":
             made["incomplete_details"] = {"reason": "max_output_tokens"}
@@ -220,7 +222,7 @@ class ResponseForm:
         return f"event: {kind}\ndata: {json.dumps(told, separators=(',', ':'))}\n\n"
 
 
-def reasoning(
+def build_reasoning_item(
     item_id: str, own: Mapping[str, Any], *, thoughts: str, status: str = "completed"
 ) -> dict[str, Any]:
     """Return the reasoning item, including the fields that the provider expects back.
@@ -232,17 +234,17 @@ def reasoning(
         "id": item_id,
         "type": "reasoning",
         "status": status,
-        "summary": [summary_part(thoughts)] if thoughts else [],
+        "summary": [build_summary_part(thoughts)] if thoughts else [],
         "encrypted_content": f"{FIELDS_MARK}{sealed}" if own else None,
     }
 
 
-def summary_part(text: str) -> dict[str, Any]:
+def build_summary_part(text: str) -> dict[str, Any]:
     """Return the part of a reasoning item that clients show."""
     return {"type": "summary_text", "text": text}
 
 
-def fields_in(sealed: Any) -> dict[str, Any]:
+def decode_provider_fields(sealed: Any) -> dict[str, Any]:
     """Return the fields in one of our reasoning items; empty for those of other servers."""
     if not isinstance(sealed, str) or not sealed.startswith(FIELDS_MARK):
         return {}
@@ -250,10 +252,12 @@ def fields_in(sealed: Any) -> dict[str, Any]:
         found = json.loads(base64.b64decode(sealed.removeprefix(FIELDS_MARK), validate=True))
     except (ValueError, RecursionError):
         return {}
-    return storable_value(found) if isinstance(found, dict) else {}
+    return sanitise_value(found) if isinstance(found, dict) else {}
 
 
-def echo_of(sent: Mapping[str, Any], *, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def build_request_echo(
+    sent: Mapping[str, Any], *, tools: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Return the request fields that the response repeats."""
     text = sent.get("text") or {}
     reasoning = sent.get("reasoning") or {}
@@ -275,14 +279,14 @@ def echo_of(sent: Mapping[str, Any], *, tools: Sequence[Mapping[str, Any]]) -> d
     }
 
 
-def status_of(reply: Reply) -> str:
+def format_reply_status(reply: Reply) -> str:
     """Return the status of a finished reply."""
     return "incomplete" if reply.finish == "length" else "completed"
 
 
-def message(item_id: str, text: str | None, *, status: str) -> dict[str, Any]:
+def build_text_item(item_id: str, text: str | None, *, status: str) -> dict[str, Any]:
     """Return a text item. None: the text has not started."""
-    content = [] if text is None else [text_part(text)]
+    content = [] if text is None else [build_text_part(text)]
     return {
         "id": item_id,
         "type": "message",
@@ -292,12 +296,12 @@ def message(item_id: str, text: str | None, *, status: str) -> dict[str, Any]:
     }
 
 
-def text_part(text: str) -> dict[str, Any]:
+def build_text_part(text: str) -> dict[str, Any]:
     """Return a text part."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def usage(told: Mapping[str, int]) -> dict[str, Any]:
+def format_response_usage(told: Mapping[str, int]) -> dict[str, Any]:
     """Return the provider's token counts."""
     sent, written = told.get("input", 0), told.get("output", 0)
     return {

@@ -33,38 +33,42 @@ OWN = frozenset(
 LOGPROBS = "message.output_text.logprobs"
 
 
-def sorted_out(sent: Mapping[str, Any]) -> RequestFields:
+def validate_response_fields(sent: Mapping[str, Any]) -> RequestFields:
     """Validate the fields other than the items. Raises `InvalidRequest`, naming the field."""
-    refuse_unsupported(sent)
-    asked = body.sorted_out({"model": sent.get("model"), "stream": sent.get("stream")})
+    refuse_unsupported_response_fields(sent)
+    asked = body.validate_chat_fields({"model": sent.get("model"), "stream": sent.get("stream")})
     others = {name: said for name, said in sent.items() if name not in OWN}
-    passed = parameters.passed(others)
-    given = offered.read(sent)
-    passed |= tool_choice(sent, any_tools=bool(given.tools)) | text_form(sent) | effort(sent)
+    passed = parameters.select_provider_fields(others)
+    given = offered.parse_offered_tools(sent)
+    passed |= (
+        parse_tool_choice(sent, any_tools=bool(given.tools))
+        | parse_text_format(sent)
+        | parse_reasoning_effort(sent)
+    )
     if not given.tools:
         passed = {name: said for name, said in passed.items() if name not in parameters.OF_TOOLS}
     return RequestFields(
         model=asked.model,
         stream=asked.stream,
         include_usage=False,
-        max_output=body.count(sent, "max_output_tokens"),
+        max_output=body.parse_token_limit(sent, "max_output_tokens"),
         tools=given.tools,
         parameters=passed,
-        dropped=parameters.left_out(others),
+        dropped=parameters.list_dropped_fields(others),
         left_out=given.left_out,
         forms=given.forms,
     )
 
 
-def refuse_unsupported(sent: Mapping[str, Any]) -> None:
+def refuse_unsupported_response_fields(sent: Mapping[str, Any]) -> None:
     """Raise `InvalidRequest` for fields that select a provider, or that would be ignored."""
-    body.refuse_unsupported(sent, known=OWN | parameters.CHAT)
+    body.refuse_unsupported_fields(sent, known=OWN | parameters.CHAT)
     for name, instead in ELSEWHERE.items():
         if sent.get(name) is not None:
-            raise unsupported(name, f"{name} is a field of chat completions. {instead}")
+            raise build_unsupported_error(name, f"{name} is a field of chat completions. {instead}")
     for name, why in NOT_HERE.items():
         if sent.get(name) not in (None, False):
-            raise unsupported(name, f"{name} is not supported. {why}")
+            raise build_unsupported_error(name, f"{name} is not supported. {why}")
     check_forms(sent)
     check_compaction(sent.get("context_management"))
 
@@ -75,15 +79,15 @@ def check_forms(sent: Mapping[str, Any]) -> None:
     if included is not None and not isinstance(included, list):
         raise InvalidRequest("include must be a list.", param="include")
     if LOGPROBS in (included or ()):
-        raise unsupported("include", "include: log probabilities are not supported.")
+        raise build_unsupported_error("include", "include: log probabilities are not supported.")
     if sent.get("truncation") not in (None, "auto", "disabled"):
         raise InvalidRequest("truncation must be auto or disabled.", param="truncation")
     for name in ("store", "parallel_tool_calls"):
-        body.flag(sent, name)
-    object_in(sent, "metadata")
+        body.parse_bool_field(sent, name)
+    parse_object_field(sent, "metadata")
 
 
-def unsupported(name: str, problem: str) -> InvalidRequest:
+def build_unsupported_error(name: str, problem: str) -> InvalidRequest:
     """Return the refusal of an unsupported field."""
     return InvalidRequest(problem, param=name, code="unsupported_parameter")
 
@@ -99,7 +103,7 @@ def check_compaction(said: Any) -> None:
             raise InvalidRequest(f"{at}.type must be compaction.", param=at)
 
 
-def instructions(sent: Mapping[str, Any]) -> tuple[str, ...]:
+def parse_instructions(sent: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the system text of a request. Raises `InvalidRequest`."""
     said = sent.get("instructions")
     if said is not None and not isinstance(said, str):
@@ -107,27 +111,29 @@ def instructions(sent: Mapping[str, Any]) -> tuple[str, ...]:
     return (said,) if said else ()
 
 
-def tool_choice(sent: Mapping[str, Any], *, any_tools: bool) -> dict[str, Any]:
+def parse_tool_choice(sent: Mapping[str, Any], *, any_tools: bool) -> dict[str, Any]:
     """Return the tool choice for the provider. Raises `InvalidRequest`."""
     said = sent.get("tool_choice")
     if said is None or (said == "auto" and not any_tools):
         return {}
     if said == "required" and not any_tools:
-        raise unsupported(
+        raise build_unsupported_error(
             "tool_choice", "tool_choice is required, but the request has no supported tool."
         )
     if said in ("none", "auto", "required"):
         return {"tool_choice": said}
     if isinstance(said, dict) and said.get("type") in ("function", "custom"):
-        name = offered.joined(said.get("namespace"), said.get("name"))
+        name = offered.join_function_name(said.get("namespace"), said.get("name"))
         return {"tool_choice": {"type": "function", "function": {"name": name}}}
-    raise unsupported("tool_choice", "tool_choice must be none, auto, required or a function.")
+    raise build_unsupported_error(
+        "tool_choice", "tool_choice must be none, auto, required or a function."
+    )
 
 
-def text_form(sent: Mapping[str, Any]) -> dict[str, Any]:
+def parse_text_format(sent: Mapping[str, Any]) -> dict[str, Any]:
     """Return the text format for the provider. Raises `InvalidRequest`."""
-    said = object_in(sent, "text")
-    form = object_in(said, "format", at="text.format")
+    said = parse_object_field(sent, "text")
+    form = parse_object_field(said, "format", at="text.format")
     found = {"verbosity": said["verbosity"]} if said.get("verbosity") else {}
     kind = form.get("type", "text")
     if kind == "json_schema":
@@ -141,13 +147,13 @@ def text_form(sent: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def effort(sent: Mapping[str, Any]) -> dict[str, Any]:
+def parse_reasoning_effort(sent: Mapping[str, Any]) -> dict[str, Any]:
     """Return the reasoning effort for the provider. Raises `InvalidRequest`."""
-    said = object_in(sent, "reasoning").get("effort")
+    said = parse_object_field(sent, "reasoning").get("effort")
     return {"reasoning_effort": said} if said else {}
 
 
-def object_in(holder: Mapping[str, Any], name: str, *, at: str = "") -> Mapping[str, Any]:
+def parse_object_field(holder: Mapping[str, Any], name: str, *, at: str = "") -> Mapping[str, Any]:
     """Return a field that is an object, or an empty one. Raises `InvalidRequest`."""
     said = holder.get(name)
     if said is None:

@@ -22,10 +22,15 @@ from chats.gateway.choice import NamedModel
 from chats.gateway.identity import Identity
 from chats.gateway.items import REFERENCE
 from chats.gateway.refused import InvalidRequest, ResponseNotFound
-from chats.gateway.response_form import ResponseForm, echo_of, message, reasoning
+from chats.gateway.response_form import (
+    ResponseForm,
+    build_reasoning_item,
+    build_request_echo,
+    build_text_item,
+)
 from chats.models import Chat, DeletedResponse, Message, MessageImage, Turn
 from chats.record import access, history
-from chats.record.images import as_data_url
+from chats.record.images import format_data_url
 from contextpolicy import ledger
 from contextpolicy.engine.messages import FilePart
 
@@ -57,31 +62,31 @@ class ItemQuery:
         return cls(int(limit), order == "desc", sent.get("after", ""))
 
 
-def turns_of(user: User) -> QuerySet[Turn]:
+def select_response_turns(user: User) -> QuerySet[Turn]:
     """Return the turns whose responses the user's keys may retrieve."""
     asked_here = Q(api_key__isnull=False) | Q(branch__chat__gateway__isnull=False)
     rows = Turn.objects.filter(
         asked_here,
-        branch__chat__in=access.chats_visible_to(user=user).filter(team=None),
+        branch__chat__in=access.get_visible_chats(user=user).filter(team=None),
         deleted_response=None,
     )
     return rows.select_related("branch__chat", "branch__parent", "reply", "model", "trigger")
 
 
-def turn_for(response_id: str, *, user: User) -> Turn:
+def find_response_turn(response_id: str, *, user: User) -> Turn:
     """Return the turn with this response id. Raises `ResponseNotFound`."""
     known = earlier.ID.fullmatch(response_id)
-    turn = turns_of(user).filter(pk=uuid.UUID(known[1])).first() if known else None
+    turn = select_response_turns(user).filter(pk=uuid.UUID(known[1])).first() if known else None
     if turn is None or (turn.reply is not None and turn.reply.erased_at is not None):
         raise ResponseNotFound(id=response_id[:80])
     return turn
 
 
-def response_json(turn: Turn) -> dict[str, Any]:
+def build_stored_response(turn: Turn) -> dict[str, Any]:
     """Return a response with its current status: running, completed, failed or cancelled."""
-    form = form_of(turn)
+    form = build_response_form(turn)
     if turn.status == Turn.Status.COMPLETED and turn.reply is not None:
-        reply = wire.reply_of(turn, model=name_of(turn))
+        reply = wire.build_turn_reply(turn, model=find_reply_model(turn))
         return form.completed(reply, form.output(reply))
     if turn.status in RUNNING:
         return form.frame(status="in_progress", output=[])
@@ -91,47 +96,47 @@ def response_json(turn: Turn) -> dict[str, Any]:
     return form.frame(status="failed", output=[], error={"code": "server_error", "message": told})
 
 
-def form_of(turn: Turn) -> ResponseForm:
+def build_response_form(turn: Turn) -> ResponseForm:
     """Return the response format for a turn."""
     return ResponseForm(
-        id=earlier.id_of(turn.pk, stored=True),
+        id=earlier.format_response_id(turn.pk, stored=True),
         created=int(turn.queued_at.timestamp()),
-        echo=echo_of({"model": name_of(turn)}, tools=()),
+        echo=build_request_echo({"model": find_reply_model(turn)}, tools=()),
     )
 
 
-def name_of(turn: Turn) -> str:
+def find_reply_model(turn: Turn) -> str:
     """Return the name of the model that replied."""
     return turn.model.slug if turn.model is not None else turn.model_name
 
 
 @transaction.atomic
-def delete(turn: Turn, *, actor: str, now: datetime) -> None:
+def delete_response(turn: Turn, *, actor: str, now: datetime) -> None:
     """Delete a response by its id. Its messages stay in the chat of the key's owner."""
     _, is_new = DeletedResponse.objects.get_or_create(turn=turn, defaults={"deleted_at": now})
     if is_new:
         chat_id = turn.branch.chat_id
         event = "gateway.response_deleted"
-        ledger.record(event, actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk, data={})
+        ledger.record_event(event, actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk, data={})
 
 
-def input_items(turn: Turn, *, asked: ItemQuery) -> dict[str, Any]:
+def list_input_items(turn: Turn, *, asked: ItemQuery) -> dict[str, Any]:
     """Return a page of the input items of a response, in OpenAI's list format.
 
     Raises `InvalidRequest` if the list has no item with the id in `after`.
     """
     end = turn.reply or turn.trigger
     last = (end.seq or 0) if end is not None else 0
-    rows = history.on_path(turn.branch, after=0, before=last + (turn.reply is None))
+    rows = history.select_path_messages(turn.branch, after=0, before=last + (turn.reply is None))
     rows = rows.filter(erased_at=None)
     if asked.after:
-        row = row_of(asked.after, among=rows)
+        row = find_item_message(asked.after, among=rows)
         side = "seq__lte" if asked.newest_first else "seq__gte"
         rows = rows.filter(**{side: row.seq})
     ordered = rows.order_by("-seq" if asked.newest_first else "seq")
-    listed = items_in(ordered, newest_first=asked.newest_first)
+    listed = iter_message_items(ordered, newest_first=asked.newest_first)
     if asked.after:
-        listed = behind(listed, asked.after)
+        listed = iter_items_after(listed, asked.after)
     found = list(islice(listed, asked.limit + 1))
     page = found[: asked.limit]
     return {
@@ -143,7 +148,7 @@ def input_items(turn: Turn, *, asked: ItemQuery) -> dict[str, Any]:
     }
 
 
-def row_of(item_id: str, *, among: QuerySet[Message]) -> Message:
+def find_item_message(item_id: str, *, among: QuerySet[Message]) -> Message:
     """Return the message of an item. Raises `InvalidRequest`."""
     known = ITEM.fullmatch(item_id)
     own = uuid.UUID(known[1]) if known else None
@@ -153,7 +158,7 @@ def row_of(item_id: str, *, among: QuerySet[Message]) -> Message:
     return row
 
 
-def behind(listed: Iterator[dict[str, Any]], item_id: str) -> Iterator[dict[str, Any]]:
+def iter_items_after(listed: Iterator[dict[str, Any]], item_id: str) -> Iterator[dict[str, Any]]:
     """Yield the items after the one with this id."""
     for item in listed:
         if item["id"] == item_id:
@@ -161,30 +166,30 @@ def behind(listed: Iterator[dict[str, Any]], item_id: str) -> Iterator[dict[str,
     yield from listed
 
 
-def items_in(rows: QuerySet[Message], *, newest_first: bool) -> Iterator[dict[str, Any]]:
+def iter_message_items(rows: QuerySet[Message], *, newest_first: bool) -> Iterator[dict[str, Any]]:
     """Yield the items of messages in order, fetching a page of rows at a time."""
     for row in rows.select_related("reply_of").iterator(chunk_size=MOST):
-        made = items_of(row)
+        made = build_message_items(row)
         yield from reversed(made) if newest_first else made
 
 
-def items_of(row: Message) -> list[dict[str, Any]]:
+def build_message_items(row: Message) -> list[dict[str, Any]]:
     """Return the items of one message. A reply keeps the ids it was sent with."""
     turn = getattr(row, "reply_of", None)
     own = (turn.pk if turn is not None else row.pk).hex
     if row.role == Message.Role.USER:
-        item = message(f"msg_{own}", None, status="completed")
-        return [{**item, "role": "user", "content": list(contents(row))}]
+        item = build_text_item(f"msg_{own}", None, status="completed")
+        return [{**item, "role": "user", "content": list(iter_input_parts(row))}]
     found: list[dict[str, Any]] = []
     thoughts = "".join(part["text"] for part in row.parts if part["type"] == "reasoning")
     if thoughts:
-        found.append(reasoning(f"rs_{own}", {}, thoughts=thoughts))
+        found.append(build_reasoning_item(f"rs_{own}", {}, thoughts=thoughts))
     if row.text:
-        found.append(message(f"msg_{own}", row.text, status="completed"))
+        found.append(build_text_item(f"msg_{own}", row.text, status="completed"))
     calls = [part for part in row.parts if part["type"] == "tool_call"]
     results = [part for part in row.parts if part["type"] == "tool_result"]
     for number, call in enumerate(calls):
-        item = offered.written(call, forms={})
+        item = offered.build_call_item(call, forms={})
         found.append({"id": f"fc_{own}_{number}", "status": "completed", **item})
     for number, result in enumerate(results):
         told = {"call_id": result["call_id"], "output": result["content"]}
@@ -193,7 +198,7 @@ def items_of(row: Message) -> list[dict[str, Any]]:
     return found
 
 
-def contents(row: Message) -> Iterator[dict[str, Any]]:
+def iter_input_parts(row: Message) -> Iterator[dict[str, Any]]:
     """Yield the parts of a user message: texts and images."""
     for part in row.parts:
         if part["type"] == "text":
@@ -203,11 +208,11 @@ def contents(row: Message) -> Iterator[dict[str, Any]]:
             if image is None:
                 continue
             stored = MessageImage.objects.filter(message=row, sha256=image.sha256).first()
-            url = as_data_url(stored.media_type, bytes(stored.data)) if stored else image.url
+            url = format_data_url(stored.media_type, bytes(stored.data)) if stored else image.url
             yield {"type": "input_image", "detail": image.detail or "auto", "image_url": url}
 
 
-def referenced(
+def load_referenced_items(
     said: Any, *, user: User, wanted: NamedModel, identity: Identity
 ) -> Mapping[str, Mapping[str, Any]]:
     """Return the items that a request references by id, if they belong to the key's owner.
@@ -226,31 +231,38 @@ def referenced(
     allowed: dict[uuid.UUID, bool] = {}
     for start in range(0, len(hexes), AT_ONCE):
         ids = [uuid.UUID(one) for one in hexes[start : start + AT_ONCE]]
-        for chat, made in items_by(ids, user=user):
+        for chat, made in load_items_by_id(ids, user=user):
             if chat.pk not in allowed:
                 allowed[chat.pk] = earlier.is_of(chat, user, wanted, identity)
             if allowed[chat.pk]:
                 items |= {item["id"]: item for item in made}
-    return {item_id: items[own] for item_id in known if (own := canonical(item_id)) in items}
+    return {
+        item_id: items[own] for item_id in known if (own := normalise_item_id(item_id)) in items
+    }
 
 
-def canonical(item_id: str) -> str:
+def normalise_item_id(item_id: str) -> str:
     """Return the stored id of a call, which does not depend on the form of its tool."""
     return f"fc_{item_id[4:]}" if item_id.startswith("ctc_") else item_id
 
 
-def items_by(
+def load_items_by_id(
     ids: Sequence[uuid.UUID], *, user: User
 ) -> Iterator[tuple[Chat, Sequence[Mapping[str, Any]]]]:
     """Yield the chats and items of the given turn and message ids."""
-    turns = turns_of(user).filter(pk__in=ids, status=Turn.Status.COMPLETED, reply__erased_at=None)
+    turns = select_response_turns(user).filter(
+        pk__in=ids, status=Turn.Status.COMPLETED, reply__erased_at=None
+    )
     for turn in turns:
-        form, reply = form_of(turn), wire.reply_of(turn, model=name_of(turn))
-        output = [{**item, "id": canonical(item["id"])} for item in form.output(reply)]
-        stored = items_of(turn.reply) if turn.reply is not None else []
+        form, reply = (
+            build_response_form(turn),
+            wire.build_turn_reply(turn, model=find_reply_model(turn)),
+        )
+        output = [{**item, "id": normalise_item_id(item["id"])} for item in form.output(reply)]
+        stored = build_message_items(turn.reply) if turn.reply is not None else []
         results = [item for item in stored if item["type"] == "function_call_output"]
         yield turn.branch.chat, [*output, *results]
-    visible = access.chats_visible_to(user=user).filter(team=None, gateway__isnull=False)
+    visible = access.get_visible_chats(user=user).filter(team=None, gateway__isnull=False)
     rows = Message.objects.filter(pk__in=ids, erased_at=None, branch__chat__in=visible)
     for row in rows.select_related("branch__chat", "reply_of"):
-        yield row.branch.chat, items_of(row)
+        yield row.branch.chat, build_message_items(row)

@@ -15,13 +15,13 @@ class ModelName(StringConverter):
 register_converter(ModelName, "model")
 
 urlpatterns = [
-    path("models", views.models),
-    path("models/<model:name>", views.model),
+    path("models", views.model_list),
+    path("models/<model:name>", views.model_detail),
     path("chat/completions", views.chat_completions),
     path("responses", response_views.responses),
-    path("responses/compact", response_views.compact),
-    path("responses/<str:response_id>", response_views.response),
-    path("responses/<str:response_id>/input_items", response_views.input_items),
+    path("responses/compact", response_views.compact_input),
+    path("responses/<str:response_id>", response_views.response_detail),
+    path("responses/<str:response_id>/input_items", response_views.input_item_list),
     path("embeddings", embedding_views.embeddings),
     re_path("^.*$", views.unknown_address),
 ]

@@ -34,7 +34,7 @@ from chats.models import ApiKey, PassedOn
 from chats.people import keys, signin
 from chats.prompt.tokenizer import O200kCounter
 from chats.record.idempotency import GATEWAY, IdempotentRequest, InvalidIdempotencyKey
-from chats.streams.follow import row_of
+from chats.streams.follow import build_turn_row
 
 SCOPE = "gateway"
 # Maximum length of an unknown address in its error message.
@@ -50,24 +50,24 @@ def gateway(*methods: str) -> Callable[[View], View]:
         @wraps(view)
         def guarded(request: HttpRequest, **named: Any) -> HttpResponseBase:
             try:
-                key = key_of(request)
+                key = authenticate_gateway_key(request)
                 if request.method not in methods:
                     raise WrongMethod(allowed=", ".join(methods))
                 rates.GATEWAY.take(f"key:{key.pk}", now=time.monotonic())
                 return view(request, key, **named)
             except Refusal as refusal:
-                return refused(refusal)
+                return build_refusal_response(refusal)
             except (OperationalError, InterfaceError) as error:
-                if not databases.may_pass(error):
+                if not databases.is_retryable_error(error):
                     raise
-                return refused(databases.refusal_for(error))
+                return build_refusal_response(databases.build_database_refusal(error))
 
         return guarded
 
     return make
 
 
-def key_of(request: HttpRequest) -> ApiKey:
+def authenticate_gateway_key(request: HttpRequest) -> ApiKey:
     """Return the API key of a request, which has the gateway scope.
 
     Raises `KeyInAddress`, `NoKey`, `InvalidKey`, `LoginThrottled` and `InsufficientScope`.
@@ -76,18 +76,18 @@ def key_of(request: HttpRequest) -> ApiKey:
     authorization = request.headers.get("Authorization")
     if authorization is None:
         raise NoKey
-    address = signin.client_address(
+    address = signin.resolve_client_address(
         remote_addr=request.META.get("REMOTE_ADDR", ""),
         forwarded_for=request.headers.get("X-Forwarded-For", ""),
     )
-    key = keys.key_from_header(authorization=authorization, address=address, now=timezone.now())
+    key = keys.get_key_from_header(authorization=authorization, address=address, now=timezone.now())
     keys.require_scope(key=key, scope=SCOPE)
     return key
 
 
-def refused(refusal: Refusal) -> HttpResponseBase:
+def build_refusal_response(refusal: Refusal) -> HttpResponseBase:
     """Return a refusal in OpenAI's error format, with its own status."""
-    answer = JsonResponse(wire.error(refusal), status=refusal.status)
+    answer = JsonResponse(wire.format_openai_error(refusal), status=refusal.status)
     if refusal.retry_after is not None:
         answer["Retry-After"] = str(refusal.retry_after)
     if refusal.status == 401:
@@ -98,30 +98,35 @@ def refused(refusal: Refusal) -> HttpResponseBase:
 
 
 @gateway("GET")
-def models(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
+def model_list(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     """List the models and policies that the key's owner may name."""
     del request
-    found = [model_json(entry) for entry in choice.listed(user=key.owner, policy=key.policy)]
+    found = [
+        format_model_entry(entry)
+        for entry in choice.list_gateway_models(user=key.owner, policy=key.policy)
+    ]
     return JsonResponse({"object": "list", "data": found})
 
 
 @gateway("GET")
-def model(request: HttpRequest, key: ApiKey, name: str) -> HttpResponseBase:
+def model_detail(request: HttpRequest, key: ApiKey, name: str) -> HttpResponseBase:
     """Retrieve a model by any name that a request may use.
 
     Raises `ModelNotFound` and `TeamInChat`.
     """
     del request
-    return JsonResponse(model_json(choice.entry_of(name, user=key.owner, policy=key.policy)))
+    return JsonResponse(
+        format_model_entry(choice.find_model_entry(name, user=key.owner, policy=key.policy))
+    )
 
 
 @csrf_exempt  # changes nothing
 def unknown_address(request: HttpRequest) -> HttpResponseBase:
     """Refuse an unknown address, and list the existing ones."""
-    return refused(UnknownAddress(path=request.path[:LONGEST_PATH]))
+    return build_refusal_response(UnknownAddress(path=request.path[:LONGEST_PATH]))
 
 
-def model_json(entry: choice.ListedModel) -> dict[str, Any]:
+def format_model_entry(entry: choice.ListedModel) -> dict[str, Any]:
     """Return a list entry with the maximum prompt tokens."""
     return {
         "id": entry.name,
@@ -136,34 +141,34 @@ def model_json(entry: choice.ListedModel) -> dict[str, Any]:
 def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     """Reply to a conversation, complete or as a stream.
 
-    Raises what parsing the body, choosing the model and `placing.place` raise.
+    Raises what parsing the body, choosing the model and `placing.place_request` raise.
     """
-    fields = body.read(cast(IO[bytes], request))
-    asked = body.sorted_out(fields)
-    said = conversation.read(fields.get("messages"))
+    fields = body.parse_gateway_body(cast(IO[bytes], request))
+    asked = body.validate_chat_fields(fields)
+    said = conversation.parse_messages(fields.get("messages"))
     user = key.owner
     sent = placing.Sent(
         user=user,
         api_key=key,
-        wanted=choice.wanted(asked.model, user=user),
+        wanted=choice.resolve_model_name(asked.model, user=user),
         conversation=said,
-        identity=identity.identity_of(request.headers, fields),
-        client=client_of(said, asked=asked),
-        keyed=keyed_request(request, fields, user=user),
+        identity=identity.parse_identity(request.headers, fields),
+        client=build_client_fields(said, asked=asked),
+        keyed=build_idempotent_request(request, fields, user=user),
     )
 
     def form(place: ReplyPlace) -> wire.Form:
         return wire.Chunks(
-            id=wire.id_of(place.id),
+            id=wire.format_completion_id(place.id),
             model=asked.model,
             created=place.created,
             include_usage=asked.include_usage,
         )
 
-    return replied(request, sent=sent, asked=asked, form=form, kind=PassedOn.Kind.CHAT)
+    return reply_to_request(request, sent=sent, asked=asked, form=form, kind=PassedOn.Kind.CHAT)
 
 
-def client_of(said: Conversation, *, asked: body.RequestFields) -> dict[str, Any]:
+def build_client_fields(said: Conversation, *, asked: body.RequestFields) -> dict[str, Any]:
     """Return the parts of a request other than its messages that the turn stores."""
     return {
         "system": list(said.system),
@@ -184,7 +189,7 @@ class ReplyPlace(NamedTuple):
 MakeForm = Callable[[ReplyPlace], wire.Form]
 
 
-def replied(
+def reply_to_request(
     request: HttpRequest,
     *,
     sent: placing.Sent,
@@ -194,30 +199,32 @@ def replied(
 ) -> HttpResponseBase:
     """Reply to a parsed request: in a chat, as pass-through, or as a dry run.
 
-    Raises what `opting_out.way_of` and `placing.place` raise.
+    Raises what `opting_out.route_request` and `placing.place_request` raise.
     """
-    way = opting_out.way_of(request.headers, sent=sent)
+    way = opting_out.route_request(request.headers, sent=sent)
     choice.check_tools(way.choice.model, asked.tools)
     counter, now = O200kCounter(), timezone.now()
     if opting_out.is_dry_run(request.headers):
-        found = dry_run.report(sent, asked=asked, way=way, counter=counter, now=now)
+        found = dry_run.build_dry_run_report(sent, asked=asked, way=way, counter=counter, now=now)
         return JsonResponse(found, headers={"Cache-Control": "no-store"})
     if way.why:
         place = ReplyPlace(uuid.uuid4(), int(now.timestamp()), is_kept=False)
-        head = wire.Reply(wire.id_of(place.id), asked.model, place.created, "", (), "", {})
-        return passing.response(
+        head = wire.Reply(
+            wire.format_completion_id(place.id), asked.model, place.created, "", (), "", {}
+        )
+        return passing.build_passthrough_response(
             request, sent=sent, asked=asked, way=way, form=form(place), head=head, kind=kind
         )
-    placed = placing.place(sent, counter=counter, now=now)
+    placed = placing.place_request(sent, counter=counter, now=now)
     turn = placed.turn
     place = ReplyPlace(turn.pk, int(turn.queued_at.timestamp()), is_kept=True)
     source = sent.identity.source
-    return answered(
+    return build_reply_response(
         request, sent.api_key, placed=placed, asked=asked, form=form(place), source=source
     )
 
 
-def keyed_request(
+def build_idempotent_request(
     request: HttpRequest, sent: dict[str, Any], *, user: AbstractBaseUser
 ) -> IdempotentRequest:
     """Return the idempotency record of a request. Raises `InvalidIdempotencyKey`."""
@@ -228,7 +235,7 @@ def keyed_request(
     return IdempotentRequest(user=user, route=GATEWAY, key=key or "", body=canonical)
 
 
-def answered(
+def build_reply_response(
     request: HttpRequest,
     key: ApiKey,
     *,
@@ -248,7 +255,7 @@ def answered(
         **({"Idempotent-Replayed": "true"} if placed.decision == "repeat" else {}),
         "X-Context-Identity": source or "messages",
         **({"X-Context-Tools-Left-Out": ", ".join(asked.left_out)} if asked.left_out else {}),
-        **parameters.header_of(asked.dropped),
+        **parameters.build_dropped_header(asked.dropped),
     }
     asker = relay.Asker(
         user=key.owner,
@@ -257,6 +264,6 @@ def answered(
         model=asked.model,
         form=form,
         is_stream=asked.stream,
-        row=None if placed.decision == "repeat" else row_of(turn, text=""),
+        row=None if placed.decision == "repeat" else build_turn_row(turn, text=""),
     )
-    return relay.response(request, asker, headers=headers)
+    return relay.build_relay_response(request, asker, headers=headers)

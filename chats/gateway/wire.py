@@ -73,7 +73,7 @@ class Reply:
     thoughts: str = ""
 
 
-def reply_of(turn: Turn, *, model: str) -> Reply:
+def build_turn_reply(turn: Turn, *, model: str) -> Reply:
     """Return the reply of a finished turn. Raises `TurnFailed` if it is not complete."""
     if turn.status == Turn.Status.STOPPED:
         raise TurnFailed(code="stopped", reason="The reply was stopped before its end.")
@@ -81,7 +81,7 @@ def reply_of(turn: Turn, *, model: str) -> Reply:
         reason = turn.error_sentence or "The reply failed. Send the request again."
         raise TurnFailed(code=turn.error_code or "internal_error", reason=reason)
     return Reply(
-        id=id_of(turn.pk),
+        id=format_completion_id(turn.pk),
         model=model,
         created=int(turn.queued_at.timestamp()),
         text=turn.reply.text,
@@ -92,19 +92,19 @@ def reply_of(turn: Turn, *, model: str) -> Reply:
     )
 
 
-def id_of(reply_id: uuid.UUID) -> str:
+def format_completion_id(reply_id: uuid.UUID) -> str:
     """Return the completion id for the id of a turn."""
     return f"chatcmpl-{reply_id.hex}"
 
 
-def completion(reply: Reply) -> dict[str, Any]:
+def build_completion(reply: Reply) -> dict[str, Any]:
     """Return a complete reply."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
     if reply.calls:
-        message["tool_calls"] = calls(reply)
+        message["tool_calls"] = format_tool_calls(reply)
     elif message["content"] is None:
         message["content"] = ""
-    message |= fields_beside(reply)
+    message |= collect_extra_fields(reply)
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.finish}
     return {
         "id": reply.id,
@@ -112,16 +112,16 @@ def completion(reply: Reply) -> dict[str, Any]:
         "created": reply.created,
         "model": reply.model,
         "choices": [choice],
-        "usage": usage(reply.usage),
+        "usage": format_chat_usage(reply.usage),
     }
 
 
-def calls(reply: Reply) -> list[dict[str, Any]]:
+def format_tool_calls(reply: Reply) -> list[dict[str, Any]]:
     """Return the calls of a reply, with the fields that the provider expects back."""
-    return [written_call(call) for call in reply.calls]
+    return [format_tool_call(call) for call in reply.calls]
 
 
-def written_call(call: Mapping[str, str]) -> dict[str, Any]:
+def format_tool_call(call: Mapping[str, str]) -> dict[str, Any]:
     """Return one call."""
     own = read_extras(call.get("extra", "")).call
     inner = own.get("function")
@@ -133,14 +133,14 @@ def written_call(call: Mapping[str, str]) -> dict[str, Any]:
     return {**own, "id": call["call_id"], "type": "function", "function": function}
 
 
-def fields_beside(reply: Reply) -> dict[str, Any]:
+def collect_extra_fields(reply: Reply) -> dict[str, Any]:
     """Return the reasoning of a reply, and the fields that the provider expects back."""
-    own = own_fields(reply)
+    own = collect_provider_fields(reply)
     thoughts = {REASONING: reply.thoughts} if reply.thoughts and not {*own} & {*THOUGHTS} else {}
     return {**thoughts, **own}
 
 
-def own_fields(reply: Reply) -> dict[str, Any]:
+def collect_provider_fields(reply: Reply) -> dict[str, Any]:
     """Return the fields that the provider expects back with a reply's calls."""
     found: dict[str, Any] = {}
     for call in reply.calls:
@@ -151,7 +151,7 @@ def own_fields(reply: Reply) -> dict[str, Any]:
     return found
 
 
-def usage(told: Mapping[str, int]) -> dict[str, Any] | None:
+def format_chat_usage(told: Mapping[str, int]) -> dict[str, Any] | None:
     """Return the provider's token counts, or None if it reported none."""
     if not told:
         return None
@@ -218,30 +218,32 @@ class Chunks:
 
     def ending(self, reply: Reply) -> str:
         """Return the calls, the finish reason and, if requested, the usage."""
-        made = [{"index": n, **call} for n, call in enumerate(calls(reply))]
-        fields = fields_beside(reply)
+        made = [{"index": n, **call} for n, call in enumerate(format_tool_calls(reply))]
+        fields = collect_extra_fields(reply)
         if self.has_thoughts:
             fields.pop(REASONING, None)
         pieces = self.piece(fields) if fields else ""
         pieces += self.piece({"tool_calls": made}) if made else ""
         pieces += self.piece({}, finish=reply.finish)
         if self.include_usage:
-            pieces += event({**self.frame(), "choices": [], "usage": usage(reply.usage)})
+            pieces += format_stream_event(
+                {**self.frame(), "choices": [], "usage": format_chat_usage(reply.usage)}
+            )
         return pieces + DONE
 
     def whole(self, reply: Reply) -> str:
         """Return the complete reply."""
-        return json.dumps(completion(reply))
+        return json.dumps(build_completion(reply))
 
     def broken(self, refusal: Refusal) -> str:
         """Return the end of a failed stream."""
-        return event(error(refusal))
+        return format_stream_event(format_openai_error(refusal))
 
     def piece(self, delta: Mapping[str, Any], *, finish: str | None = None) -> str:
         """Return one chunk."""
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         usage_field = {"usage": None} if self.include_usage else {}
-        return event({**self.frame(), "choices": [choice], **usage_field})
+        return format_stream_event({**self.frame(), "choices": [choice], **usage_field})
 
     def frame(self) -> dict[str, Any]:
         """Return the fields that all chunks share."""
@@ -253,12 +255,12 @@ class Chunks:
         }
 
 
-def event(data: Mapping[str, Any]) -> str:
+def format_stream_event(data: Mapping[str, Any]) -> str:
     """Return one stream event."""
     return f"data: {json.dumps(data, separators=(',', ':'))}\n\n"
 
 
-def error(refusal: Refusal) -> dict[str, Any]:
+def format_openai_error(refusal: Refusal) -> dict[str, Any]:
     """Return a refusal in OpenAI's error format, with its four keys."""
     body = refusal.body(request_id="")
     del body["error"]["request_id"]

@@ -12,24 +12,24 @@ DISK = (
 )
 
 
-def eviction_policy(url: str) -> str:
+def read_eviction_policy(url: str) -> str:
     """Return the broker's `maxmemory-policy`.
 
     Empty if it is unknown.
 
     Raises RedisError or OSError if the broker does not answer.
     """
-    with connect(url) as client:
+    with connect_to_broker(url) as client:
         client.ping()
         return _setting(client, "maxmemory-policy", info=("memory", "maxmemory_policy"))
 
 
-def writes_to_disk(url: str) -> bool:
+def has_disk_persistence(url: str) -> bool:
     """Return True if the broker is known to write an append-only file or snapshots.
 
     Raises RedisError or OSError if the broker does not answer.
     """
-    with connect(url) as client:
+    with connect_to_broker(url) as client:
         if _setting(client, "appendonly", info=("persistence", "aof_enabled")) in {"yes", "1"}:
             return True
         # Without CONFIG: the number of snapshots since the server's start.
@@ -37,7 +37,7 @@ def writes_to_disk(url: str) -> bool:
         return snapshots not in {"", "0"}
 
 
-def connect(url: str) -> Redis:
+def connect_to_broker(url: str) -> Redis:
     """Return a client with timeouts of two seconds."""
     return Redis.from_url(url, decode_responses=True, socket_connect_timeout=2, socket_timeout=2)
 

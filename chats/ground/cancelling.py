@@ -7,7 +7,7 @@ from typing import Any
 PATIENCE = 0.5
 
 
-async def end(*tasks: "asyncio.Task[Any]") -> None:
+async def cancel_tasks(*tasks: "asyncio.Task[Any]") -> None:
     """Cancel tasks and wait until all have ended.
 
     Does not read their results or errors.
@@ -22,6 +22,6 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
 
 
 def is_lost() -> bool:
-    """Return True if the running task was cancelled but continues; see `end`."""
+    """Return True if the running task was cancelled but continues; see `cancel_tasks`."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -26,7 +26,7 @@ class OneAtATime:
     def __enter__(self) -> None:
         """Acquire the lock. Returns the database connection first if it has to wait."""
         if not self._lock.acquire(blocking=False):
-            databases.spare()
+            databases.release_pooled_connection()
             self._lock.acquire()
 
     def __exit__(self, *_error: object) -> None:

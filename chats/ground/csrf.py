@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy
 ORIGIN = re.compile(r"(?:Origin|Referer) checking failed - (.{1,200}?) does not match", re.DOTALL)
 
 
-def cause_of(reason: str) -> str | Promise:
+def explain_csrf_failure(reason: str) -> str | Promise:
     """Return the change that an operator has to make. Empty if the page was only outdated."""
     if found := ORIGIN.search(reason):
         return format_lazy(

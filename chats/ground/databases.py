@@ -78,7 +78,7 @@ _CAUSES = (
 _OF_A_VALUE = re.compile(r"overflow|too big|too large|malformed json|bad json", re.IGNORECASE)
 
 
-def may_pass(error: BaseException) -> bool:
+def is_retryable_error(error: BaseException) -> bool:
     """Return True if an error is the database's own, so that a retry may succeed.
 
     False for errors about a value, such as a sum that is too large. True for a full disk.
@@ -125,12 +125,12 @@ def has_room() -> bool:
     return True
 
 
-def was_full() -> bool:
+def is_disk_full() -> bool:
     """Return True if a write of this process recently failed because of a full disk."""
     return time.monotonic() - _Noted.full_at < _FULL_FOR
 
 
-def cause_of(error: BaseException) -> str:
+def describe_connection_error(error: BaseException) -> str:
     """Return in English why a database cannot be reached, such as "the connection was refused".
 
     Empty if it is only busy. A pool reports just a timeout; the cause is then that of its last
@@ -178,11 +178,11 @@ class DatabaseUnreachable(DatabaseBusy):
     )
 
 
-def refusal_for(error: BaseException) -> Refusal:
+def build_database_refusal(error: BaseException) -> Refusal:
     """Return the refusal for a temporary database error, with its cause."""
     if is_full(error):
         return StorageFull()
-    cause = cause_of(error)
+    cause = describe_connection_error(error)
     return DatabaseUnreachable(cause=gettext_lazy(cause)) if cause else DatabaseBusy()
 
 
@@ -200,7 +200,7 @@ logging.getLogger("psycopg.pool").addHandler(PoolFailures())
 
 def raise_if_passing(error: BaseException) -> None:
     """Reraise a temporary database error, so that a later task retries."""
-    if may_pass(error):
+    if is_retryable_error(error):
         raise error
 
 
@@ -210,7 +210,7 @@ def give_back() -> None:
         connection.close()
 
 
-def spare() -> None:
+def release_pooled_connection() -> None:
     """Release this thread's connection if it is from a pool.
 
     SQLite has one connection per thread, and a new one has to read the whole schema.
@@ -249,7 +249,7 @@ def _hurried(seconds: float) -> Iterator[None]:
         connection.hurry = outer  # type: ignore[attr-defined]  # as above
 
 
-def briefly(function: Callable[Given, Result]) -> Callable[Given, Result]:
+def close_connections_after(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """Wrap a function so that it closes unusable database connections afterwards."""
 
     def called(*given: Given.args, **named: Given.kwargs) -> Result:

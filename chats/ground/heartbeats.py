@@ -39,21 +39,24 @@ class HeartbeatAge:
     queues: Sequence[str] = ()
 
 
-def note(name: str, *, taken: Sequence[str] = ()) -> None:
+def store_heartbeat(name: str, *, taken: Sequence[str] = ()) -> None:
     """Store a heartbeat. Raises RedisError or OSError."""
-    with broker_facts.connect(settings.REDIS_URL) as client:
+    with broker_facts.connect_to_broker(settings.REDIS_URL) as client:
         client.hset(KEY, name, json.dumps([_clock(client), list(taken)]))
 
 
-def forget(name: str) -> None:
+def delete_heartbeat(name: str) -> None:
     """Delete the heartbeat of a process that shuts down cleanly."""
-    with suppress(RedisError, OSError), broker_facts.connect(settings.REDIS_URL) as client:
+    with (
+        suppress(RedisError, OSError),
+        broker_facts.connect_to_broker(settings.REDIS_URL) as client,
+    ):
         client.hdel(KEY, name)
 
 
-def every() -> list[HeartbeatAge]:
+def list_heartbeats() -> list[HeartbeatAge]:
     """Return all heartbeats, and delete outdated ones. Raises RedisError or OSError."""
-    with broker_facts.connect(settings.REDIS_URL) as client:
+    with broker_facts.connect_to_broker(settings.REDIS_URL) as client:
         now = _clock(client)
         found: list[HeartbeatAge] = []
         for name, told in client.hgetall(KEY).items():
@@ -65,14 +68,14 @@ def every() -> list[HeartbeatAge]:
     return sorted(found, key=lambda one: one.name)
 
 
-def warnings(found: Sequence[HeartbeatAge]) -> list[str]:
+def describe_late_processes(found: Sequence[HeartbeatAge]) -> list[str]:
     """Return a sentence for each late process: the schedule, a worker, or all reply workers."""
     ages = {one.name: one.age for one in found}
     said = []
     if ages.get(SCHEDULE, LATE) >= schedule_limit():
         since = f"for {ages[SCHEDULE]:.0f} s" if SCHEDULE in ages else "since the start"
         said.append(f"schedule: no heartbeat {since}; workers run the sweep instead")
-    workers = workers_in(found)
+    workers = select_workers(found)
     if not any(queues.REPLIES in one.queues and one.age < LATE for one in workers):
         said.append("workers: no reply worker is alive, so replies wait")
     said += [
@@ -83,7 +86,7 @@ def warnings(found: Sequence[HeartbeatAge]) -> list[str]:
     return said
 
 
-def workers_in(found: Sequence[HeartbeatAge]) -> list[HeartbeatAge]:
+def select_workers(found: Sequence[HeartbeatAge]) -> list[HeartbeatAge]:
     """Return the heartbeats of workers."""
     return [one for one in found if one.name not in {SCHEDULE, SWEEP}]
 
@@ -98,13 +101,13 @@ def note_schedule() -> None:
     with suppress(OSError):
         Path(settings.SCHEDULE_FILE).touch()
     with suppress(RedisError, OSError):
-        note(SCHEDULE)
+        store_heartbeat(SCHEDULE)
 
 
 def note_sweep() -> None:
     """Record the time of a sweep."""
     with suppress(RedisError, OSError):
-        note(SWEEP)
+        store_heartbeat(SWEEP)
 
 
 class WorkerHeartbeat:
@@ -125,7 +128,7 @@ class WorkerHeartbeat:
     def stop(self) -> None:
         """Stop the thread and delete the heartbeat."""
         self.ending.set()
-        forget(self.name)
+        delete_heartbeat(self.name)
 
     def run(self) -> None:
         """Send heartbeats periodically. Sweeps if the schedule is dead."""
@@ -140,8 +143,8 @@ class WorkerHeartbeat:
 
     def beat(self) -> None:
         """Send one heartbeat, and sweep if it is due. Raises RedisError or OSError."""
-        note(self.name, taken=self.taken)
-        since = [one.age for one in every() if one.name == SWEEP]
+        store_heartbeat(self.name, taken=self.taken)
+        since = [one.age for one in list_heartbeats() if one.name == SWEEP]
         waited = min([*since, time.monotonic() - self.begun])
         if waited >= schedule_limit() and self.is_first():
             self.sweep()
@@ -149,7 +152,7 @@ class WorkerHeartbeat:
 
     def is_first(self) -> bool:
         """Return True if no other worker is sweeping."""
-        with broker_facts.connect(settings.REDIS_URL) as client:
+        with broker_facts.connect_to_broker(settings.REDIS_URL) as client:
             return bool(client.set(TURN, self.name, nx=True, ex=int(LATE)))
 
 

@@ -19,36 +19,36 @@ class LeaseLost(Exception):
     """
 
 
-def length() -> timedelta:
+def get_lease_duration() -> timedelta:
     """Return the duration of a lease."""
     return timedelta(seconds=settings.LEASE_SECONDS)
 
 
-def from_now(duration: Any) -> ExpressionWrapper[Any]:
+def add_to_now(duration: Any) -> ExpressionWrapper[Any]:
     """Return the time after `duration`, a timedelta or a placeholder of a prepared statement."""
     return ExpressionWrapper(Now() + duration, output_field=DateTimeField())
 
 
-def ago(duration: Any) -> ExpressionWrapper[Any]:
+def subtract_from_now(duration: Any) -> ExpressionWrapper[Any]:
     """Return the time before `duration`, a timedelta or a placeholder of a prepared statement."""
     return ExpressionWrapper(Now() - duration, output_field=DateTimeField())
 
 
-def until() -> ExpressionWrapper[Any]:
+def compute_lease_end() -> ExpressionWrapper[Any]:
     """Return the end of a lease that starts or is renewed now."""
-    return from_now(length())
+    return add_to_now(get_lease_duration())
 
 
-def just_ended() -> ExpressionWrapper[Any]:
+def compute_expired_end() -> ExpressionWrapper[Any]:
     """Return an end in the past, by enough for a coarse clock."""
-    return ago(timedelta(milliseconds=5))
+    return subtract_from_now(timedelta(milliseconds=5))
 
 
-def held() -> Q:
+def match_held_leases() -> Q:
     """Return the condition for rows that a live worker holds."""
     return Q(lease_until__gte=Now())
 
 
-def ended() -> Q:
+def match_expired_leases() -> Q:
     """Return the condition for rows with an expired lease."""
     return Q(lease_until__lt=Now())

@@ -118,17 +118,17 @@ class Frame:
         return True
 
 
-def turn_key(turn_id: uuid.UUID) -> str:
+def build_turn_key(turn_id: uuid.UUID) -> str:
     """Return the stream key of a turn."""
     return f"{KEY}{turn_id}"
 
 
-def person_key(user_id: int) -> str:
+def build_person_key(user_id: int) -> str:
     """Return the stream key of a person's change notices."""
     return f"{PERSON}{user_id}"
 
 
-def connect(url: str) -> "Redis":
+def connect_to_bus(url: str) -> "Redis":
     """Return a client for the bus: short timeouts, no client retries, enough connections."""
     return Redis.from_url(
         url,
@@ -142,13 +142,15 @@ def connect(url: str) -> "Redis":
     )
 
 
-async def read(client: "Redis", positions: Mapping[str, str]) -> dict[str, list[Entry]]:
+async def read_stream_entries(
+    client: "Redis", positions: Mapping[str, str]
+) -> dict[str, list[Entry]]:
     """Return the entries after the given positions, by stream. Waits `BLOCK_MS` for the first."""
     answer = await client.xread(cast(Any, dict(positions)), block=BLOCK_MS, count=500)
     return dict(cast(list[tuple[str, list[Entry]]], answer))
 
 
-def add(to: "Redis", key: str, frame: Frame) -> Any:
+def add_stream_entry(to: "Redis", key: str, frame: Frame) -> Any:
     """Add an entry to a stream. Returns the result of the client or pipeline."""
     return to.xadd(key, cast(Any, frame.fields()), maxlen=LENGTH, approximate=True)
 
@@ -234,13 +236,15 @@ class FrameWriter:
         A single text needs none, which saves a third of the time.
         """
         entries = [
-            (turn_key(turn_id), frame) for turn_id, frames in pending.items() for frame in frames
+            (build_turn_key(turn_id), frame)
+            for turn_id, frames in pending.items()
+            for frame in frames
         ]
         if len(entries) == 1 and entries[0][1].is_words:
-            await add(self.client, *entries[0])
+            await add_stream_entry(self.client, *entries[0])
             return
         for key, frame in entries:
-            add(self.pipeline, key, frame)
+            add_stream_entry(self.pipeline, key, frame)
             if not frame.is_words:
                 # Each step starts with such a frame, so each key gets an expiry.
                 is_end = frame.kind == "end"
@@ -250,7 +254,7 @@ class FrameWriter:
     async def close(self) -> None:
         """Send the remaining frames and stop."""
         if self.task:
-            await cancelling.end(self.task)
+            await cancelling.cancel_tasks(self.task)
         await self.flush(set(self.pending))
 
 
@@ -356,7 +360,7 @@ class Hub:
             self.is_reading, self.is_woken = True, False
             asked = dict(self.positions)
             try:
-                answer = await read(self.client, asked)
+                answer = await read_stream_entries(self.client, asked)
             except (RedisError, OSError):
                 was_away = True
                 await asyncio.sleep(0.5)

@@ -38,7 +38,7 @@ class MissingLibrary:
         return f"Install it (Debian, Ubuntu: apt install {package})."
 
 
-def missing_library(message: str) -> MissingLibrary | None:
+def parse_missing_library(message: str) -> MissingLibrary | None:
     """Return the missing library in the message of an ImportError or loader, or None."""
     found = ABSENT.search(message)
     return MissingLibrary(found["library"]) if found else None
@@ -65,4 +65,4 @@ def try_command(command: Sequence[str]) -> MissingLibrary | None:
         timeout=SECONDS,
         check=False,
     )
-    return missing_library(done.stderr) if done.returncode else None
+    return parse_missing_library(done.stderr) if done.returncode else None

@@ -77,7 +77,7 @@ def enqueue(task: str, *, countdown: float = 0.0, **ids: uuid.UUID | int | str) 
     A worker starts it after `countdown` seconds at the earliest.
     """
     arguments = {name: str(value) for name, value in ids.items()}
-    transaction.on_commit(partial(publish, task, arguments, countdown=countdown))
+    transaction.on_commit(partial(publish_task, task, arguments, countdown=countdown))
 
 
 class IndexBatcher:
@@ -127,7 +127,7 @@ class IndexBatcher:
                 self._timer.cancel()
             self._timer = None
         if chats:
-            publish(INDEX_CHATS, {"chat_ids": ",".join(chats)})
+            publish_task(INDEX_CHATS, {"chat_ids": ",".join(chats)})
 
 
 index_batcher = IndexBatcher()
@@ -139,11 +139,11 @@ def enqueue_indexing(chat_id: uuid.UUID) -> None:
 
 
 def keep_here(task: str, arguments: dict[str, str], *, countdown: float = 0.0) -> None:
-    """Send nothing. Replaces `publish` in a command that runs turns in its own process."""
+    """Send nothing. Replaces `publish_task` in a command that runs turns in its own process."""
     logger.debug("%s stays in this process: %s", task, arguments)
 
 
-def publish(task: str, arguments: dict[str, str], *, countdown: float = 0.0) -> None:
+def publish_task(task: str, arguments: dict[str, str], *, countdown: float = 0.0) -> None:
     """Send the task to the broker without retries. A failure is logged and left to the sweep."""
     try:
         current_app.send_task(

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.utils.translation import gettext_noop
 
-from chats.ground.sentences import Sentence, english
+from chats.ground.sentences import Sentence, render_english
 
 
 class Refusal(Exception):
@@ -32,7 +32,7 @@ class Refusal(Exception):
             self.retry_after = retry_after
         # With its values, for rows that are shown in the reader's language.
         self.full = Sentence(self.sentence, **details)
-        self.sentence = english(self.full)
+        self.sentence = render_english(self.full)
         super().__init__(self.sentence)
 
     @property

@@ -16,12 +16,12 @@ def new_salt() -> str:
     return secrets.token_hex(32)
 
 
-def commitment(*texts: str, salt: str) -> str:
+def compute_commitment(*texts: str, salt: str) -> str:
     """Return the HMAC-SHA-256 of the concatenated texts, in hex."""
-    return commitment_of(texts, salt=salt)
+    return compute_iterable_commitment(texts, salt=salt)
 
 
-def commitment_of(texts: Iterable[str], *, salt: str) -> str:
+def compute_iterable_commitment(texts: Iterable[str], *, salt: str) -> str:
     """Return the commitment of an iterable of texts."""
     made = hmac.new(bytes.fromhex(salt), digestmod=hashlib.sha256)
     for text in texts:
@@ -29,6 +29,6 @@ def commitment_of(texts: Iterable[str], *, salt: str) -> str:
     return made.hexdigest()
 
 
-def holds(committed: str, text: str, *, salt: str) -> bool:
+def is_commitment_valid(committed: str, text: str, *, salt: str) -> bool:
     """Return True if the commitment is to this text. Always False after the salt was deleted."""
-    return bool(salt) and hmac.compare_digest(committed, commitment(text, salt=salt))
+    return bool(salt) and hmac.compare_digest(committed, compute_commitment(text, salt=salt))

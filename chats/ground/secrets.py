@@ -42,7 +42,7 @@ def decrypt(token: str) -> str:
         raise SecretUnreadable from None
 
 
-def rotate(token: str) -> str:
+def rotate_secret(token: str) -> str:
     """Encrypt the same secret with the newest encryption key. Raises SecretUnreadable."""
     try:
         return _fernet().rotate(token.encode()).decode()
@@ -50,12 +50,12 @@ def rotate(token: str) -> str:
         raise SecretUnreadable from None
 
 
-def last_four(text: str) -> str:
+def get_last_four(text: str) -> str:
     """Return the last four characters of a secret. Empty for short secrets."""
     return text[-4:] if len(text) >= SHORTEST_SHOWN else ""
 
 
-def new_token() -> str:
+def generate_token() -> str:
     """Return a new 256-bit token, safe in URLs and headers: API keys, login links."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 

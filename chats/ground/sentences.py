@@ -8,7 +8,7 @@ from django.utils import translation
 from django.utils.functional import Promise
 from django.utils.translation import gettext
 
-from chats.ground.texts import storable, storable_value
+from chats.ground.texts import sanitise_text, sanitise_value
 from contextpolicy.wording import join_items
 
 
@@ -26,7 +26,7 @@ class Sentence(Promise):
     @property
     def template(self) -> str:
         """The English text with placeholders, which is also the key of its translations."""
-        return english(self._template)
+        return render_english(self._template)
 
     def __str__(self) -> str:
         shown = {name: _shown(value) for name, value in self.values.items()}
@@ -36,7 +36,7 @@ class Sentence(Promise):
         return format(str(self), spec)
 
 
-def english(sentence: str | Promise) -> str:
+def render_english(sentence: str | Promise) -> str:
     """Return a sentence for a row or a log."""
     if isinstance(sentence, str):
         return sentence
@@ -44,19 +44,19 @@ def english(sentence: str | Promise) -> str:
         return str(sentence)
 
 
-def for_row(sentence: str | Promise, *, longest: int) -> tuple[str, dict[str, Any]]:
+def build_sentence_columns(sentence: str | Promise, *, longest: int) -> tuple[str, dict[str, Any]]:
     """Return the columns of a stored sentence: English text, and template with values as JSON.
 
     The second is empty for a sentence without values. A text of more than `longest` characters is
     cut, and then has no values either.
     """
-    text = storable(english(sentence))
+    text = sanitise_text(render_english(sentence))
     if not isinstance(sentence, Sentence) or len(text) > longest:
         return text[:longest], {}
-    return text, storable_value(_stored(sentence))
+    return text, sanitise_value(_stored(sentence))
 
 
-def localize(stored: str, values: Mapping[str, Any] | None) -> str:
+def localize_sentence(stored: str, values: Mapping[str, Any] | None) -> str:
     """Return a stored sentence in the active language; without values, the sentence itself."""
     if not stored:
         return ""
@@ -80,7 +80,7 @@ def _stored(value: Any) -> Any:
         values = {name: _stored(each) for name, each in value.values.items()}
         return {"template": value.template, "values": values}
     if isinstance(value, Promise):
-        return {"template": english(value), "values": {}}
+        return {"template": render_english(value), "values": {}}
     if isinstance(value, list | tuple):
         return [_stored(each) for each in value]
     return value if isinstance(value, bool | int | float | str) else str(value)

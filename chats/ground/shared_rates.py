@@ -49,7 +49,9 @@ class SharedBuckets:
         if not settings.RATES_URL or now < self.away_until:
             return None
         try:
-            allowed, left = script(settings.RATES_URL)(keys=[f"rate:{bucket}"], args=[limit])
+            allowed, left = get_rate_script(settings.RATES_URL)(
+                keys=[f"rate:{bucket}"], args=[limit]
+            )
         except RedisError:
             self.away_until = now + AWAY_SECONDS
             return None
@@ -57,7 +59,7 @@ class SharedBuckets:
 
 
 @cache
-def script(url: str) -> Script:
+def get_rate_script(url: str) -> Script:
     """Return the broker's script. It is sent once, then called by its hash."""
     client = Redis.from_url(
         url,

@@ -7,7 +7,7 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
 
 
-def storable(text: str) -> str:
+def sanitise_text(text: str) -> str:
     """Return a text with NULs and lone surrogates as U+FFFD.
 
     Surrogate pairs become one character.
@@ -18,12 +18,12 @@ def storable(text: str) -> str:
     return whole.replace("\x00", REPLACEMENT)
 
 
-def storable_value(value: Any) -> Any:
+def sanitise_value(value: Any) -> Any:
     """Return a JSON value with storable texts and object keys."""
     if isinstance(value, str):
-        return storable(value)
+        return sanitise_text(value)
     if isinstance(value, list):
-        return [storable_value(inner) for inner in value]
+        return [sanitise_value(inner) for inner in value]
     if isinstance(value, dict):
-        return {storable(key): storable_value(inner) for key, inner in value.items()}
+        return {sanitise_text(key): sanitise_value(inner) for key, inner in value.items()}
     return value

@@ -10,7 +10,7 @@ WAITING = gettext_noop("Waiting for the provider until {until} UTC.")
 _WAITING = re.compile(re.escape(WAITING).replace(r"\{until\}", "(?P<until>.+)"))
 
 
-def localized(notice: str) -> str:
+def localize_notice(notice: str) -> str:
     """Return a notice from the live bus in the active language."""
     if found := _WAITING.fullmatch(notice):
         return gettext(WAITING).format(until=found["until"])

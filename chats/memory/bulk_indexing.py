@@ -3,7 +3,7 @@
 After a turn a chat has one or two new messages. Alone they take about 40 statements, most of them
 to find out that nothing else is due; together a chat takes two. Every other case (branches of
 branches, long backlogs, new summaries, older words, closed chats, errors) is left to
-`archive.index_chat`.
+`archive.index_due_branches`.
 """
 
 import logging
@@ -20,8 +20,8 @@ from chats.memory import archive
 from chats.memory.words import VERSION
 from chats.models import Branch, Message, SearchPlace, SearchText
 from chats.models.search import SUMMARY_SEQ
-from chats.record.statements import in_parts
-from speed.commits import unflushed
+from chats.record.statements import filter_by_pieces
+from speed.commits import unflushed_transaction
 
 logger = logging.getLogger(__name__)
 # Chats per transaction, which blocks SQLite's only writer for about 10 ms.
@@ -67,9 +67,9 @@ def index_some(chat_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
     }
     places = get_or_create_places(list(branches))
     due = [place for place in places if is_simple(place, branches[place.branch_id])]
-    due = without_new_summary(due, branches)
+    due = exclude_new_summaries(due, branches)
     found = read_new_messages(due, branches)
-    behind = {new.place.pk for new in found} - store(found)
+    behind = {new.place.pk for new in found} - store_new_texts(found)
     return {branches[place.branch_id].chat_id for place in due if place.pk not in behind}
 
 
@@ -90,7 +90,7 @@ def is_simple(place: SearchPlace, branch: Branch) -> bool:
     return is_current and branch.last_seq - place.to_seq <= archive.BATCH
 
 
-def without_new_summary(
+def exclude_new_summaries(
     places: Sequence[SearchPlace], branches: dict[uuid.UUID, Branch]
 ) -> list[SearchPlace]:
     """Return the places whose active summary is indexed, or that have none."""
@@ -98,7 +98,7 @@ def without_new_summary(
     indexed = dict(SearchText.objects.filter(pk__in=keys).values_list("pk", "summary"))
     kept = []
     for place in places:
-        summary = archive.summary_of(branches[place.branch_id])
+        summary = archive.get_branch_summary(branches[place.branch_id])
         if indexed.get(place.id_at(SUMMARY_SEQ)) == (summary.pk if summary else None):
             kept.append(place)
     return kept
@@ -116,28 +116,28 @@ def read_new_messages(
     if not parts:
         return []
     rows: dict[uuid.UUID, list[Message]] = defaultdict(list)
-    for row in in_parts(parts).order_by("branch", "seq"):
+    for row in filter_by_pieces(parts).order_by("branch", "seq"):
         row.branch = branches[row.branch_id]
         rows[row.branch_id].append(row)
     return [
         NewMessages(
             place=place,
             rows=rows[place.branch_id],
-            texts=[archive.text_of(row) for row in rows[place.branch_id]],
+            texts=[archive.build_indexed_text(row) for row in rows[place.branch_id]],
         )
         for place in places
         if rows[place.branch_id]
     ]
 
 
-def store(found: Sequence[NewMessages]) -> set[int]:
+def store_new_texts(found: Sequence[NewMessages]) -> set[int]:
     """Store the texts of messages that were not withdrawn; return the places that moved.
 
     A place that another worker moved in the meantime is left alone.
     """
     if not found:
         return set()
-    with unflushed():
+    with unflushed_transaction():
         keys = [new.place.pk for new in found]
         held = SearchPlace.objects.select_for_update(no_key=True).filter(pk__in=keys)
         now = {place.pk: place for place in held.order_by("pk")}
@@ -151,13 +151,13 @@ def store(found: Sequence[NewMessages]) -> set[int]:
         texts: list[SearchText] = []
         counts: dict[int, Counter[str]] = defaultdict(Counter)
         for new in still:
-            talk = before.get(new.place.pk) or archive.talk_before(new.place, new.rows[0])
+            talk = before.get(new.place.pk) or archive.find_previous_session(new.place, new.rows[0])
             kept = archive.place_texts(new.place, new.rows, new.texts, talk=talk, wanted=wanted)
             texts += kept
-            counts[new.owner_id].update(archive.counted(kept))
+            counts[new.owner_id].update(archive.count_texts_by_word(kept))
         SearchText.objects.bulk_create(texts)
         for owner_id in sorted(counts):
-            archive.recount(owner_id, counts[owner_id])
+            archive.update_word_counts(owner_id, counts[owner_id])
         for new in still:
             new.place.to_seq = new.rows[-1].seq or 0
         SearchPlace.objects.bulk_create(
@@ -184,7 +184,7 @@ def find_talks_before(places: Sequence[SearchPlace]) -> dict[int, tuple[int, Any
     parts = [(place.branch_id, place.to_seq - 1, place.to_seq) for place in places if place.to_seq]
     if not parts:
         return {}
-    times = dict(in_parts(parts).values_list("branch", "created_at"))
+    times = dict(filter_by_pieces(parts).values_list("branch", "created_at"))
     keys = {place.id_at(place.to_seq): place for place in places if place.to_seq}
     sessions = SearchText.objects.filter(pk__in=keys).values_list("pk", "session")
     return {

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db.models import F, Q
 
-from chats.memory.words import words as stems_of
+from chats.memory.words import list_search_stems as stems_of
 from chats.models import Compaction, Preference, PreferenceEvidence, SearchText
 from chats.models.compactions import EXTRACTIVE
 from chats.models.search import SUMMARY_SEQ
@@ -37,7 +37,9 @@ class Cited:
     shared: Sequence[str]
 
 
-def cited(owner_id: int, keys: Sequence[int], *, stems: Mapping[str, float]) -> Mapping[int, Cited]:
+def score_cited_texts(
+    owner_id: int, keys: Sequence[int], *, stems: Mapping[str, float]
+) -> Mapping[int, Cited]:
     """Return the best cited texts for the question, by id.
 
     `keys`: ids of texts that share words with the question, best first. Reads lines of the
@@ -47,7 +49,10 @@ def cited(owner_id: int, keys: Sequence[int], *, stems: Mapping[str, float]) -> 
     if not whole:
         return {}
     found: dict[uuid.UUID, Cited] = {}
-    for text, sources in (*lines(owner_id, keys), *preferences(owner_id, keys)):
+    for text, sources in (
+        *load_summary_lines(owner_id, keys),
+        *load_preference_evidence(owner_id, keys),
+    ):
         there = set(stems_of(text))
         shared = [stem for stem in stems if stem in there]
         mark = sum(stems[stem] for stem in shared) / whole
@@ -61,7 +66,7 @@ def cited(owner_id: int, keys: Sequence[int], *, stems: Mapping[str, float]) -> 
     return {key: found[message_id] for message_id, key in rows}
 
 
-def lines(owner_id: int, keys: Collection[int]) -> Iterator[Said]:
+def load_summary_lines(owner_id: int, keys: Collection[int]) -> Iterator[Said]:
     """Yield the lines of active model-written summaries, with the messages they cite."""
     summaries = [key for key in keys if key & SUMMARY_SEQ == SUMMARY_SEQ][:MOST_SUMMARIES]
     if not summaries:
@@ -71,10 +76,10 @@ def lines(owner_id: int, keys: Collection[int]) -> Iterator[Said]:
         in_force, search_texts__in=summaries, branch__chat__owner=owner_id, erased_at=None
     )
     for sections in rows.exclude(model_name=EXTRACTIVE).values_list("sections", flat=True):
-        yield from lines_of(sections)
+        yield from select_cited_lines(sections)
 
 
-def lines_of(sections: Sequence[Mapping[str, Any]]) -> Iterator[Said]:
+def select_cited_lines(sections: Sequence[Mapping[str, Any]]) -> Iterator[Said]:
     """Yield the lines of a summary that cite only a few messages."""
     for section in sections:
         for line in section.get("bullets", ()):
@@ -83,7 +88,7 @@ def lines_of(sections: Sequence[Mapping[str, Any]]) -> Iterator[Said]:
                 yield line["text"], [uuid.UUID(source) for source in sources]
 
 
-def preferences(owner_id: int, keys: Collection[int]) -> Iterator[Said]:
+def load_preference_evidence(owner_id: int, keys: Collection[int]) -> Iterator[Said]:
     """Yield active preferences whose evidence is among the texts, with the message."""
     among = frozenset(keys)
     for text, message_id, key in EVIDENCE.tuples(owner=owner_id):

@@ -35,11 +35,11 @@ def clear_index() -> None:
     # The first step requests a single segment, later ones continue. A step without work changes no
     # row.
     pages = -PAGES
-    while merged(pages):
+    while run_merge_step(pages):
         pages = PAGES
 
 
-def merged(pages: int) -> bool:
+def run_merge_step(pages: int) -> bool:
     """Do one merge step; return True if anything was left to do."""
     with connection.cursor() as cursor:
         before = connection.connection.total_changes
@@ -72,7 +72,7 @@ def truncate_log() -> bool:
     return not is_busy
 
 
-def sweep(*, now: datetime) -> int:
+def clear_erasure_log(*, now: datetime) -> int:
     """Empty the log after recent erasures; always returns 0, because nothing is recovered."""
     if connection.vendor == "sqlite":
         since = now - TRIED_FOR

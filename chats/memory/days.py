@@ -37,18 +37,18 @@ _AGO = re.compile(r"\b(?:(?P<spoken>today|yesterday)|last (?P<span>week|month|ye
 YEARS = 10
 
 
-def days_named(question: str, *, at: datetime) -> list[Range]:
+def parse_time_ranges(question: str, *, at: datetime) -> list[Range]:
     """Return the time ranges that a question mentions, end excluded."""
     found: list[Range] = []
     for match in _DATES.finditer(question):
         parts = {name[2:]: text for name, text in match.groupdict().items() if text}
-        found += ranges_of(parts, at=at)
+        found += expand_date_ranges(parts, at=at)
     for match in _AGO.finditer(question):
-        found.append(ago(match["spoken"] or match["span"], at=at))
+        found.append(parse_relative_range(match["spoken"] or match["span"], at=at))
     return found
 
 
-def ranges_of(parts: dict[str, str], *, at: datetime) -> Iterator[Range]:
+def expand_date_ranges(parts: dict[str, str], *, at: datetime) -> Iterator[Range]:
     """Yield the ranges of a date: one with a year, otherwise one in each of some years."""
     month = int(parts["number"]) if "number" in parts else 0
     month = month or MONTHS.get(parts.get("month", "").lower()[:3], 0)
@@ -67,7 +67,7 @@ def ranges_of(parts: dict[str, str], *, at: datetime) -> Iterator[Range]:
             yield first, datetime(year + 1, 1, 1, tzinfo=UTC)
 
 
-def ago(words: str, *, at: datetime) -> Range:
+def parse_relative_range(words: str, *, at: datetime) -> Range:
     """Return the range of "yesterday" or "last month", relative to the question."""
     today = at.replace(hour=0, minute=0, second=0, microsecond=0)
     lengths = {"today": (0, 1), "yesterday": (1, 1), "week": (7, 7), "month": (31, 31)}

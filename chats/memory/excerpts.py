@@ -10,11 +10,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from chats.memory import archive
-from chats.memory.marking import around, marks_of
+from chats.memory.marking import find_question_matches, select_match_excerpt
 from chats.memory.meaning import Look
-from chats.memory.question import ParsedQuestion, asked_in, is_greeting, is_question
+from chats.memory.question import (
+    ParsedQuestion,
+    is_greeting,
+    is_question_or_request,
+    parse_question,
+)
 from chats.memory.recall import Matches, Scope, match_texts
-from chats.memory.references import LONGEST, ChosenReferences, Reference, excerpt
+from chats.memory.references import LONGEST, ChosenReferences, Reference, format_excerpt
 from chats.models import Branch, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
 from chats.record import history, statements
@@ -63,7 +68,7 @@ class PathTexts:
     """
 
     def __init__(self, branch: Branch, *, before: int, sent: Collection[int]) -> None:
-        self.pieces = history.within(branch, after=0, before=before)
+        self.pieces = history.list_path_pieces(branch, after=0, before=before)
         self.sent = frozenset(sent)
         # None: missing, erased or excluded.
         self.known: dict[int, PathText | None] = {}
@@ -73,13 +78,13 @@ class PathTexts:
         missing = set(seqs) - self.known.keys() - self.sent
         if not missing or not self.pieces:
             return
-        rows = statements.in_parts(self.pieces).filter(
+        rows = statements.filter_by_pieces(self.pieces).filter(
             seq__in=missing, excluded=False, erased_at=None
         )
         self.known |= dict.fromkeys(missing)
         columns = ("seq", "pk", "parts", "token_count")
         for seq, message_id, parts, tokens in rows.order_by().values_list(*columns):
-            text = "\n".join(archive.texts_of(parts))
+            text = "\n".join(archive.collect_searchable_texts(parts))
             # The stored count is that of the text only if nothing else is sent.
             if tokens is not None and [part["type"] for part in parts] == ["text"]:
                 tokens -= MESSAGE_OVERHEAD
@@ -110,13 +115,13 @@ def find_in_chat(
     `sent`: seqs of the messages in the prompt. Only messages of the branch with a seq below
     `before` are used. A message is used whole up to `LONGEST` characters, otherwise around the
     match. A question also brings the next message. `is_closed`: the chat excludes its messages from
-    search. `note` is as for `references.find`.
+    search. `note` is as for `references.choose_references`.
     """
     if is_closed or is_greeting(question):
         return ChosenReferences(note="none")
     matches = match_texts(
         branch.chat.owner_id,
-        asked_in(question, at=at),
+        parse_question(question, at=at),
         scope=Scope("chat", branch.chat_id),
         look=look,
     )
@@ -124,7 +129,7 @@ def find_in_chat(
     found = list(select_on_branch(matches, branch=branch, before=before, sent=sent))
     if not found:
         return ChosenReferences(note="none", by_words=late)
-    asks = is_question(question)
+    asks = is_question_or_request(question)
     floor = values.reference_floor if asks else max(values.reference_floor, STATED_FLOOR)
     telling = [each for each in found if each.strength >= floor]
     filling = Filling(
@@ -134,7 +139,7 @@ def find_in_chat(
         counter=counter,
         most=values.reference_count if asks else min(values.reference_count, STATED_COUNT),
     )
-    fill(filling, best=telling[:BEST], others=telling[BEST:], asks=asks)
+    fill_excerpts(filling, best=telling[:BEST], others=telling[BEST:], asks=asks)
     if not filling.chosen:
         return ChosenReferences(note="below_floor", by_words=late)
     ordered = [filling.chosen[seq] for seq in sorted(filling.chosen)]
@@ -145,7 +150,7 @@ def select_on_branch(
     matches: Matches, *, branch: Branch, before: int, sent: Collection[int]
 ) -> Iterator[MatchingMessage]:
     """Yield the matches that are messages of a branch's path and not in its prompt, best first."""
-    pieces = history.within(branch, after=0, before=before)
+    pieces = history.list_path_pieces(branch, after=0, before=before)
     ranges = {branch_id: (above, last) for branch_id, above, last in pieces}
     places = SearchPlace.objects.filter(branch__in=ranges).values_list("pk", "branch")
     of_place = {place: ranges[branch_id] for place, branch_id in places}
@@ -178,7 +183,7 @@ class Filling:
         if said is None:
             return True
         cut = said.text[: archive.MOST_CHARACTERS]
-        return self.add(found, said, *excerpt_range(cut, asked=self.asked))
+        return self.add(found, said, *select_excerpt_range(cut, asked=self.asked))
 
     def add_neighbours(self, found: Sequence[MatchingMessage], steps: Sequence[int]) -> bool:
         """Add the messages some steps from each chosen match; return False once full.
@@ -201,7 +206,7 @@ class Filling:
     def asks(self, seq: int) -> bool:
         """Return True if a message that was read is a question."""
         said = self.texts.get(seq)
-        return said is not None and is_question(said.text)
+        return said is not None and is_question_or_request(said.text)
 
     def add(self, found: MatchingMessage, said: PathText, start: int, end: int) -> bool:
         """Add an excerpt once; return False if it does not fit."""
@@ -210,7 +215,7 @@ class Filling:
         is_whole = start == 0 and end == len(said.text)
         tokens = said.tokens if is_whole else None
         if tokens is None:
-            tokens = self.counter.count(excerpt(said.text, start, end))
+            tokens = self.counter.count(format_excerpt(said.text, start, end))
         self.room -= tokens + ENTRY_TOKENS
         fits = self.room >= 0 and len(self.chosen) < self.most
         if fits:
@@ -219,7 +224,7 @@ class Filling:
         return fits
 
 
-def fill(
+def fill_excerpts(
     filling: Filling,
     *,
     best: Sequence[MatchingMessage],
@@ -242,12 +247,12 @@ def fill(
             return
 
 
-def excerpt_range(text: str, *, asked: ParsedQuestion) -> tuple[int, int]:
+def select_excerpt_range(text: str, *, asked: ParsedQuestion) -> tuple[int, int]:
     """Return the part of a message's text for an excerpt: all, or around the first match."""
     length = len(text)
     if length <= LONGEST:
         return 0, length
-    middle = sum(around(text, marks_of(text, asked))) // 2
+    middle = sum(select_match_excerpt(text, find_question_matches(text, asked))) // 2
     start = min(max(middle - LONGEST // 2, 0), length - LONGEST)
     space = text.find(" ", start, start + LONGEST // 5) if start else -1
     end = min(start + LONGEST, length)

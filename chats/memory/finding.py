@@ -8,13 +8,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chats.memory import archive, fulltext
-from chats.memory.citing import Cited, cited
+from chats.memory.citing import Cited, score_cited_texts
 from chats.memory.fulltext import Within
 from chats.memory.meaning import TextLikeness
-from chats.memory.question import ParsedQuestion, without_greetings
-from chats.memory.ranking import REACH, RankedText, SearchTerms, best_alone, rank, weight
-from chats.memory.words import spans, stops
-from chats.memory.words import words as stems_of
+from chats.memory.question import ParsedQuestion, mask_greetings
+from chats.memory.ranking import (
+    REACH,
+    RankedText,
+    SearchTerms,
+    calculate_word_weight,
+    rank_texts,
+    select_best_texts,
+)
+from chats.memory.words import find_words, load_stop_words
+from chats.memory.words import list_search_stems as stems_of
 from chats.models import SearchCount
 from chats.models.search import SEQ_BITS
 
@@ -33,7 +40,7 @@ QUICKLY_WITH_NEIGHBOURS = 20
 RARE = 100
 
 # The end of the keys of user messages.
-OWN_KEY = fulltext.KEY + archive.role_key("user")
+OWN_KEY = fulltext.KEY + archive.build_role_key("user")
 
 Place = Callable[[int], int | None]
 
@@ -82,7 +89,7 @@ class WordCounts:
         return 0 < self.words.get(word, 0) <= max(self.total // RARE, 1)
 
 
-def find(
+def find_texts(
     owner_id: int,
     asked: ParsedQuestion,
     *,
@@ -99,17 +106,21 @@ def find(
     """
     line = line or TextOrder()
     most = QUICKLY_COMPARED if is_quick else MOST_COMPARED
-    counts = counts_of(owner_id, asked)
-    wanted, chosen = choose(asked, within=within, counts=counts, most=most)
-    led_to = cited(owner_id, [*line.summaries, *chosen], stems=wanted.stems)
+    counts = load_word_counts(owner_id, asked)
+    wanted, chosen = choose_candidates(asked, within=within, counts=counts, most=most)
+    led_to = score_cited_texts(owner_id, [*line.summaries, *chosen], stems=wanted.stems)
     chosen = list(dict.fromkeys([*chosen, *led_to, *(alike.nearest if alike else ())]))
-    wanted = meant(with_citations(wanted, led_to, line=line), chosen, alike=alike)
+    wanted = add_similarity_scores(
+        add_citation_scores(wanted, led_to, line=line), chosen, alike=alike
+    )
     read = read_texts(chosen, wanted=wanted, line=line)
     with_neighbours = QUICKLY_WITH_NEIGHBOURS if is_quick else MOST_WITH_NEIGHBOURS
-    best = best_alone(read, wanted=wanted, most=with_neighbours)
-    read = sorted([*read, *beside(best, read, wanted=wanted, line=line)], key=lambda t: t.place)
-    wanted = meant(wanted, [text.place for text in read], alike=alike)
-    ranked = rank(read, wanted=wanted)
+    best = select_best_texts(read, wanted=wanted, most=with_neighbours)
+    read = sorted(
+        [*read, *read_neighbours(best, read, wanted=wanted, line=line)], key=lambda t: t.place
+    )
+    wanted = add_similarity_scores(wanted, [text.place for text in read], alike=alike)
+    ranked = rank_texts(read, wanted=wanted)
     likeness = alike.of([place for place, _ in ranked]) if alike else {}
     shared = {text.place: text.counts for text in read}
     found = []
@@ -122,7 +133,7 @@ def find(
     return found, counts
 
 
-def with_citations(
+def add_citation_scores(
     wanted: SearchTerms, led_to: Mapping[int, Cited], *, line: TextOrder
 ) -> SearchTerms:
     """Return the search terms with the citation score of each text."""
@@ -132,12 +143,14 @@ def with_citations(
     )
 
 
-def meant(wanted: SearchTerms, ids: Sequence[int], *, alike: TextLikeness | None) -> SearchTerms:
+def add_similarity_scores(
+    wanted: SearchTerms, ids: Sequence[int], *, alike: TextLikeness | None
+) -> SearchTerms:
     """Add the similarity of some texts to the search terms, with ids as places."""
     return wanted if alike is None else replace(wanted, meaning=alike.scaled(ids))
 
 
-def counts_of(owner_id: int, asked: ParsedQuestion) -> WordCounts:
+def load_word_counts(owner_id: int, asked: ParsedQuestion) -> WordCounts:
     """Read how many of a person's texts contain each word of a question."""
     words = {*asked.telling, *(stem for full in asked.full for stem in stems_of(full)[:1]), ""}
     words |= {word for pair in asked.pairs for word in pair}
@@ -146,7 +159,7 @@ def counts_of(owner_id: int, asked: ParsedQuestion) -> WordCounts:
     return WordCounts(known.pop("", 0), known)
 
 
-def choose(
+def choose_candidates(
     asked: ParsedQuestion, *, within: Within, counts: WordCounts, most: int
 ) -> tuple[SearchTerms, list[int]]:
     """Return the search terms and the candidates, rarest words first."""
@@ -158,33 +171,37 @@ def choose(
         share = counts.share(word)
         if room <= 0 or (marks and share > COMMON):
             break
-        found = fulltext.holders(word, within=within, most=room, share=share)
+        found = fulltext.find_texts_with_word(word, within=within, most=room, share=share)
         room -= len(found)
-        add(marks, found, weight(present[word], total=counts.total))
-    stems = {word: weight(number, total=counts.total) for word, number in present.items()}
+        add_word_weight(marks, found, calculate_word_weight(present[word], total=counts.total))
+    stems = {
+        word: calculate_word_weight(number, total=counts.total) for word, number in present.items()
+    }
     if asked.beginning and room > 0:
-        found = fulltext.holders(asked.beginning, within=within, most=room, is_beginning=True)
-        begun = weight(len(found), total=counts.total)
-        add(marks, found, begun)
+        found = fulltext.find_texts_with_word(
+            asked.beginning, within=within, most=room, is_beginning=True
+        )
+        begun = calculate_word_weight(len(found), total=counts.total)
+        add_word_weight(marks, found, begun)
         if found:
             stems.setdefault(asked.beginning, begun)
     best = sorted(marks, key=lambda key: (-round(marks[key], 9), -key))[:most]
-    return wanted_of(asked, stems=stems, counts=counts), best
+    return build_search_terms(asked, stems=stems, counts=counts), best
 
 
-def add(marks: dict[int, float], found: Sequence[int], value: float) -> None:
+def add_word_weight(marks: dict[int, float], found: Sequence[int], value: float) -> None:
     """Add the weight of a word to the texts that contain it."""
     for key in found:
         marks[key] = marks.get(key, 0.0) + value
 
 
-def wanted_of(
+def build_search_terms(
     asked: ParsedQuestion, *, stems: Mapping[str, float], counts: WordCounts
 ) -> SearchTerms:
     """Return the search terms with their weights."""
 
     def weigh(stem: str) -> float:
-        return weight(counts.words.get(stem, 0), total=counts.total)
+        return calculate_word_weight(counts.words.get(stem, 0), total=counts.total)
 
     return SearchTerms(
         stems=stems,
@@ -200,7 +217,7 @@ def wanted_of(
 def read_texts(keys: Sequence[int], *, wanted: SearchTerms, line: TextOrder) -> list[RankedText]:
     """Read texts and count the search terms in each."""
     found = []
-    for text in fulltext.texts(keys, with_times=bool(wanted.days)):
+    for text in fulltext.load_texts(keys, with_times=bool(wanted.days)):
         place = line.place_of(text.id)
         if place is not None:
             found.append(
@@ -218,7 +235,7 @@ def read_texts(keys: Sequence[int], *, wanted: SearchTerms, line: TextOrder) -> 
     return sorted(found, key=lambda text: text.place)
 
 
-def beside(
+def read_neighbours(
     best: Sequence[RankedText], read: Sequence[RankedText], *, wanted: SearchTerms, line: TextOrder
 ) -> list[RankedText]:
     """Read the neighbours of the best texts that were not read before."""
@@ -240,6 +257,6 @@ def is_above_floor(
     return len(asked.units(shared)) > 1 or any(counts.is_rare(word) for word in shared)
 
 
-def telling_of(asked: ParsedQuestion) -> set[str]:
+def extract_significant_stems(asked: ParsedQuestion) -> set[str]:
     """Return the significant stems of a question; a greeting has none."""
-    return {word.stem for word in spans(without_greetings(asked.text))} - stops()
+    return {word.stem for word in find_words(mask_greetings(asked.text))} - load_stop_words()

@@ -54,8 +54,9 @@ class Text(NamedTuple):
 class Within:
     """The texts to search.
 
-    `keys`: texts have all of these. `either`: texts have one of these, if given. `stretches`,
-    newest first: only these ids, all of one chat. `only`: an SQL condition that begins with `AND`.
+    `keys`: texts have all of these. `either`: texts have one of these, if given.
+    `stretches`, newest first: only these ids, all of one chat. `only`: an SQL condition that begins
+    with `AND`.
     """
 
     keys: Sequence[str]
@@ -64,7 +65,7 @@ class Within:
     only: Statement = ANY
 
 
-def holders(
+def find_texts_with_word(
     word: str, *, within: Within, most: int, share: float = 0.0, is_beginning: bool = False
 ) -> list[int]:
     """Return the ids of the newest texts that contain a word, at most `most`.
@@ -74,27 +75,29 @@ def holders(
     """
     stretches = within.stretches
     if stretches is None:
-        return query(word, None, within=within, most=most, is_beginning=is_beginning)
+        return query_word_index(word, None, within=within, most=most, is_beginning=is_beginning)
     length = sum(last - first + 1 for first, last in stretches)
     if connection.vendor == "postgresql" and share * length > 2 * most and not is_beginning:
-        return list(from_newest(word, share, within=within, most=most))
+        return list(find_newest_texts(word, share, within=within, most=most))
     found: list[int] = []
     for stretch in stretches:
         if len(found) < most:
             room = most - len(found)
-            found += query(word, stretch, within=within, most=room, is_beginning=is_beginning)
+            found += query_word_index(
+                word, stretch, within=within, most=room, is_beginning=is_beginning
+            )
     return found
 
 
-def query(
+def query_word_index(
     word: str, stretch: Stretch | None, *, within: Within, most: int, is_beginning: bool
 ) -> list[int]:
     """Query the index once."""
-    write = sqlite_query if connection.vendor == "sqlite" else postgres_query
-    return ids(*write(word, stretch, within, most, is_beginning=is_beginning))
+    write = build_sqlite_query if connection.vendor == "sqlite" else build_postgres_query
+    return fetch_text_ids(*write(word, stretch, within, most, is_beginning=is_beginning))
 
 
-def sqlite_query(
+def build_sqlite_query(
     word: str,
     stretch: Stretch | None,
     within: Within,
@@ -121,7 +124,7 @@ def sqlite_query(
     )
 
 
-def postgres_query(
+def build_postgres_query(
     word: str,
     stretch: Stretch | None,
     within: Within,
@@ -133,12 +136,12 @@ def postgres_query(
     match = [f"'{FULL}{word}':*" if is_beginning else f"'{word}'"]
     match += [f"'{KEY}{key}'" for key in within.keys]
     if within.either:
-        match.append(f"({either(KEY + key for key in within.either)})")
+        match.append(f"({build_or_query(KEY + key for key in within.either)})")
     between = " AND id BETWEEN %s AND %s" if stretch else ""
-    return postgres_asks(" & ".join(match), between, list(stretch or ()), most, within.only)
+    return build_postgres_select(" & ".join(match), between, list(stretch or ()), most, within.only)
 
 
-def postgres_asks(
+def build_postgres_select(
     match: str, where: str, given: list[Any], most: int, only: Statement
 ) -> Statement:
     """Write a query of PostgreSQL's index, newest texts first.
@@ -152,9 +155,9 @@ def postgres_asks(
     )
 
 
-def from_newest(word: str, share: float, *, within: Within, most: int) -> Iterator[int]:
+def find_newest_texts(word: str, share: float, *, within: Within, most: int) -> Iterator[int]:
     """Yield the newest texts of a word, in growing parts of the ranges, until there are enough."""
-    look = looked_through if share * COMMON >= 1 else looked_up
+    look = scan_text_range if share * COMMON >= 1 else query_text_range
     for first, last in within.stretches or ():
         width = int(1.5 * most / share) + 1
         while last >= first and most > 0:
@@ -165,40 +168,42 @@ def from_newest(word: str, share: float, *, within: Within, most: int) -> Iterat
             last, width = begin - 1, 2 * width
 
 
-def looked_through(word: str, part: Stretch, most: int, only: Statement = ANY) -> list[int]:
+def scan_text_range(word: str, part: Stretch, most: int, only: Statement = ANY) -> list[int]:
     """Read the texts of a part directly."""
-    return ids(
+    return fetch_text_ids(
         "SELECT id FROM chats_searchtext WHERE id BETWEEN %s AND %s"  # noqa: S608  # places of parameters
         f" AND strpos(' ' || words || ' ', %s) > 0{only[0]} ORDER BY id DESC LIMIT %s",
         [*part, f" {word} ", *only[1], most],
     )
 
 
-def looked_up(word: str, part: Stretch, most: int, only: Statement = ANY) -> list[int]:
+def query_text_range(word: str, part: Stretch, most: int, only: Statement = ANY) -> list[int]:
     """Query the index for the texts of a part, limited by block tokens.
 
     `id + 0` prevents PostgreSQL from using the primary key, which would parse the words of every
     text.
     """
     first, last = (key >> STRETCH_BITS for key in part)
-    names = either(f"#{number}" for number in range(first, last + 1))
+    names = build_or_query(f"#{number}" for number in range(first, last + 1))
     match = f"'{word}' & ({names})"
-    return ids(*postgres_asks(match, " AND id + 0 BETWEEN %s AND %s", list(part), most, only))
+    return fetch_text_ids(
+        *build_postgres_select(match, " AND id + 0 BETWEEN %s AND %s", list(part), most, only)
+    )
 
 
-def either(words: Iterable[str]) -> str:
+def build_or_query(words: Iterable[str]) -> str:
     """Write a query for texts with any of the words."""
     return " | ".join(f"'{word}'" for word in words)
 
 
-def ids(statement: str, values: Sequence[Any]) -> list[int]:
+def fetch_text_ids(statement: str, values: Sequence[Any]) -> list[int]:
     """Return the ids that a statement selects."""
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         return [key for (key,) in cursor.fetchall()]
 
 
-def listed(numbers: Collection[int]) -> Statement:
+def build_id_condition(numbers: Collection[int]) -> Statement:
     """Write the condition that an id is one of these numbers."""
     if connection.vendor == "sqlite":
         return "IN (SELECT value FROM json_each(%s))", [json.dumps(list(numbers))]
@@ -206,14 +211,14 @@ def listed(numbers: Collection[int]) -> Statement:
     return "= ANY(%s::bigint[])", [f"{{{','.join(map(str, numbers))}}}"]
 
 
-def texts(keys: Collection[int], *, with_times: bool) -> list[Text]:
+def load_texts(keys: Collection[int], *, with_times: bool) -> list[Text]:
     """Return texts by id; `with_times` converts their times, otherwise they are raw.
 
     Django model rows take as long as the whole search, mostly for converting times.
     """
     if not keys:
         return []
-    inside, values = listed(keys)
+    inside, values = build_id_condition(keys)
     with connection.cursor() as cursor:
         cursor.execute(
             'SELECT id, words, "full", keys, speaker, session, written_at'  # noqa: S608  # a place of a parameter
@@ -227,7 +232,7 @@ def texts(keys: Collection[int], *, with_times: bool) -> list[Text]:
     return found
 
 
-def count(owner_id: int, words: Mapping[str, int]) -> None:
+def add_word_counts(owner_id: int, words: Mapping[str, int]) -> None:
     """Add to the number of a person's texts per word; delete counts that reach zero."""
     rows = sorted(words.items())
     with connection.cursor() as cursor:

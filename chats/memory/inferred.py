@@ -20,13 +20,13 @@ from chats.memory.told import (
     LONGEST_TEXT,
     SHORTEST_TEXT,
     Telling,
-    is_span,
-    without_hidden,
+    is_quotable_span,
+    mask_quotations,
 )
-from chats.memory.words import asked
+from chats.memory.words import extract_question_stems
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine import names
-from contextpolicy.engine.truncation import cut
+from contextpolicy.engine.truncation import cut_text
 
 PREFERENCES_V1 = "preferences-v1"
 SLOTS = "name, language, tone, format, place, job, diet, timezone, note"
@@ -101,28 +101,28 @@ class PreferenceProposal(NamedTuple):
     quote: str
 
 
-def is_readable(text: str) -> bool:
+def is_readable_message(text: str) -> bool:
     """Return True if a user message is short enough not to be a paste."""
-    return 0 < len(text) <= LONGEST_MESSAGE and bool(without_hidden(text).strip(" […]\n"))
+    return 0 < len(text) <= LONGEST_MESSAGE and bool(mask_quotations(text).strip(" […]\n"))
 
 
-def shown(read: Sequence[engine.Message]) -> str:
+def format_conversation(read: Sequence[engine.Message]) -> str:
     """Return the conversation as it is sent to a model, with numbered user messages.
 
     Removes code and quotations of the person, and truncates long replies.
     """
     lines, number = [], 0
     for message in read:
-        text = engine.text_of(message)
+        text = engine.extract_message_text(message)
         if message.role == "user":
             number += 1
-            lines.append(f"[{number}] {without_hidden(text)}")
+            lines.append(f"[{number}] {mask_quotations(text)}")
         else:
-            lines.append(f"(reply) {cut(text, limit=LONGEST_MESSAGE, style='head').text}")
+            lines.append(f"(reply) {cut_text(text, limit=LONGEST_MESSAGE, style='head').text}")
     return "\n\n".join(lines)
 
 
-def proposals_in(answer: str) -> list[PreferenceProposal]:
+def parse_preference_proposals(answer: str) -> list[PreferenceProposal]:
     """Return the proposals in a model's response; empty if it is malformed."""
     found = _LIST.search(answer)
     items: Any = []
@@ -141,15 +141,15 @@ def _proposal(item: Any) -> PreferenceProposal | None:
     return PreferenceProposal(number, slot, quote) if slot in SLOTS.split(", ") else None
 
 
-def place_of(proposal: PreferenceProposal, *, text: str) -> Telling | None:
+def locate_quotation(proposal: PreferenceProposal, *, text: str) -> Telling | None:
     """Return the position of the quotation in the message; None if it is missing or not allowed."""
     quote = proposal.quote.strip().rstrip(".!。！").strip()
-    if not SHORTEST_TEXT <= len(quote) <= LONGEST_TEXT or not names.is_sound(quote):
+    if not SHORTEST_TEXT <= len(quote) <= LONGEST_TEXT or not names.is_allowed_name(quote):
         return None
     start = text.find(quote)
     while start >= 0:
         told = Telling(proposal.slot, quote, start, start + len(quote))
-        if is_span(told, text=text) and _is_whole(told, text=text):
+        if is_quotable_span(told, text=text) and _is_whole(told, text=text):
             return told
         start = text.find(quote, start + 1)
     return None
@@ -166,7 +166,7 @@ def _is_letter(char: str) -> bool:
     return char.isalnum() and ord(char) < 0x2E80
 
 
-def refusal_of(text: str) -> str:
+def find_refusal_reason(text: str) -> str:
     """Return why a text may not be inferred as a preference; empty if it may."""
     forms = (text, _without_marks(text))
     if is_secret(text) or any(_PRIVATE.search(form) for form in forms):
@@ -187,9 +187,9 @@ def is_read_by_rules(text: str) -> bool:
     return _READ_BY_RULES.fullmatch(text) is not None
 
 
-def says_same(one: str, other: str) -> bool:
+def is_same_statement(one: str, other: str) -> bool:
     """Return True if two texts share most of their words and the same negations."""
-    left, right = set(asked(one)), set(asked(other))
+    left, right = set(extract_question_stems(one)), set(extract_question_stems(other))
     if bool(_NOT.search(one)) != bool(_NOT.search(other)):
         return False
     return len(left & right) >= ALIKE * len(left | right)

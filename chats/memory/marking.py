@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from chats.memory.question import ParsedQuestion
-from chats.memory.words import Word, spans
+from chats.memory.words import Word, find_words
 
 Mark = tuple[int, int]
 # Characters of an excerpt, and how many of them precede the first match.
@@ -11,7 +11,7 @@ SHOWN = 260
 BEFORE = 70
 
 
-def marks_of(text: str, asked: ParsedQuestion) -> list[Mark]:
+def find_question_matches(text: str, asked: ParsedQuestion) -> list[Mark]:
     """Return the places in a text that match words of the question, without overlaps."""
 
     def is_asked(word: Word) -> bool:
@@ -19,7 +19,7 @@ def marks_of(text: str, asked: ParsedQuestion) -> list[Mark]:
         return word.stem in asked.telling or bool(begins)
 
     found: list[Mark] = []
-    for word in spans(text, only=is_asked):
+    for word in find_words(text, only=is_asked):
         if found and word.start <= found[-1][1]:
             found[-1] = (min(found[-1][0], word.start), max(found[-1][1], word.end))
         else:
@@ -27,7 +27,7 @@ def marks_of(text: str, asked: ParsedQuestion) -> list[Mark]:
     return found
 
 
-def around(text: str, marks: Sequence[Mark]) -> Mark:
+def select_match_excerpt(text: str, marks: Sequence[Mark]) -> Mark:
     """Return the excerpt around the first match, or the beginning of the text without one."""
     first = marks[0][0] if marks else 0
     start = max(first - BEFORE, 0)
@@ -37,7 +37,7 @@ def around(text: str, marks: Sequence[Mark]) -> Mark:
     return start, min(start + SHOWN, len(text))
 
 
-def pieces(text: str, marks: Sequence[Mark], *, part: Mark) -> list[tuple[str, bool]]:
+def split_excerpt(text: str, marks: Sequence[Mark], *, part: Mark) -> list[tuple[str, bool]]:
     """Split an excerpt into pieces (text, is_match).
 
     White space becomes single-line, and an ellipsis marks omitted text.
@@ -54,10 +54,10 @@ def pieces(text: str, marks: Sequence[Mark], *, part: Mark) -> list[tuple[str, b
     found.append((text[at:end], False))
     if end < len(text):
         found.append((" …", False))
-    return [(in_a_line(piece), marked) for piece, marked in found if piece]
+    return [(collapse_whitespace(piece), marked) for piece, marked in found if piece]
 
 
-def in_a_line(text: str) -> str:
+def collapse_whitespace(text: str) -> str:
     """Return the text with each white space character replaced by a space; ends are kept."""
     inner = " ".join(text.split())
     if not inner:

@@ -38,7 +38,7 @@ class Look(Protocol):
         ...
 
 
-def look(
+def compare_question_vector(
     question: Sequence[float],
     *,
     space_id: int,
@@ -48,7 +48,7 @@ def look(
     without: Collection[int],
 ) -> TextLikeness | None:
     """Compare a question's vector with a person's texts, until a deadline."""
-    return nearest.compare(
+    return nearest.compare_question_texts(
         question,
         space_id=space_id,
         owner_id=owner_id,

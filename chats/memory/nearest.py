@@ -56,7 +56,7 @@ class QuestionLikeness:
     def of(self, ids: Collection[int]) -> dict[int, float]:
         """Return the similarity of the given texts that have a vector."""
         known = dict.fromkeys(ids)
-        at = numpy().isin(self.ids, list(known)).nonzero()[0]
+        at = import_numpy().isin(self.ids, list(known)).nonzero()[0]
         found: dict[int, float] = {}
         for place in at.tolist():
             key, mark = int(self.ids[place]), float(self.marks[place])
@@ -72,19 +72,19 @@ class QuestionLikeness:
         return {key: max(mark - self.usual, 0.0) / width for key, mark in self.of(ids).items()}
 
 
-def is_installed() -> bool:
+def is_numpy_installed() -> bool:
     """Return True if NumPy is installed, without importing it."""
-    return find_spec("numpy") is not None and missing_library() is None
+    return find_spec("numpy") is not None and find_missing_numpy_library() is None
 
 
 @cache
-def missing_library() -> native.MissingLibrary | None:
+def find_missing_numpy_library() -> native.MissingLibrary | None:
     """Return the system library that NumPy lacks here, without loading NumPy in this process."""
     return native.try_import("numpy")
 
 
 @cache
-def numpy() -> Any:
+def import_numpy() -> Any:
     """Import NumPy for one thread; on a busy machine, several threads wait for each other.
 
     Measured with 100,000 vectors: 114 ms of processor time in two threads, 21 ms in one.
@@ -93,9 +93,9 @@ def numpy() -> Any:
     return importlib.import_module("numpy")
 
 
-def packed(vector: Sequence[float]) -> bytes:
+def pack_vector(vector: Sequence[float]) -> bytes:
     """Return a vector normalised to length 1, in half precision, as stored."""
-    np = numpy()
+    np = import_numpy()
     row = np.asarray(vector, dtype=np.float64)
     return bytes((row / np.linalg.norm(row)).astype("<f2").tobytes())
 
@@ -121,7 +121,7 @@ class Matrix:
 
     def add(self, found: Sequence[tuple[int, int, bytes]]) -> None:
         """Add rows of number, text and vector."""
-        np = numpy()
+        np = import_numpy()
         numbers = [row[0] for row in found]
         self.newest = max(self.newest, *numbers)
         self.oldest = min(numbers) if self.oldest is None else min(self.oldest, *numbers)
@@ -163,7 +163,7 @@ class Matrices:
                 continue
             if way == "older" and matrix.is_whole:
                 continue
-            for found in blocks(matrix, space_id, owner_id, way=way):
+            for found in read_vector_blocks(matrix, space_id, owner_id, way=way):
                 matrix.add(found)
                 if matrix.number >= MOST_VECTORS or matrix.size >= MOST_BYTES:
                     matrix.is_whole = True
@@ -173,7 +173,7 @@ class Matrices:
             matrix.is_whole = matrix.is_whole or way == "older"
 
 
-def blocks(
+def read_vector_blocks(
     matrix: Matrix, space_id: int, owner_id: int, *, way: str
 ) -> Iterator[list[tuple[int, int, bytes]]]:
     """Yield stored vectors: newer ones ascending, older ones descending."""
@@ -202,7 +202,7 @@ def blocks(
 KEPT = Matrices()
 
 
-def compare(
+def compare_question_texts(
     question: Sequence[float],
     *,
     space_id: int,
@@ -216,7 +216,7 @@ def compare(
     `places`: the branches to search; None for all. `without`: texts to skip. `give_up`: a deadline
     of the monotonic clock. Raises ValueError for a question of another length.
     """
-    np = numpy()
+    np = import_numpy()
     matrix = KEPT.read(space_id, owner_id, give_up=give_up)
     if matrix is None:
         return None
@@ -238,12 +238,12 @@ def compare(
         if len(nearest) < MOST_NEAREST:
             nearest.setdefault(int(ids[place]), float(marks[place]))
     usual = float(marks[at].mean()) if len(at) >= FEWEST else 0.0
-    return QuestionLikeness(nearest, usual, floor_of(matrix), ids, marks)
+    return QuestionLikeness(nearest, usual, estimate_similarity_floor(matrix), ids, marks)
 
 
-def floor_of(matrix: Matrix) -> float:
+def estimate_similarity_floor(matrix: Matrix) -> float:
     """Return the similarity that nearly all random pairs of a person's texts stay below."""
-    np = numpy()
+    np = import_numpy()
     if matrix.number < FEWEST:
         return 2.0
     chosen = np.random.default_rng(matrix.number).integers(0, matrix.number, size=(PAIRS, 2))

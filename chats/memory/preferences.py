@@ -16,10 +16,10 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import NotFound, Refusal
-from chats.ground.seals import commitment
+from chats.ground.seals import compute_commitment
 from chats.ground.texts import UNSTORABLE
 from chats.memory.sensitive import is_secret
-from chats.memory.told import LONGEST_TEXT, Telling, is_span
+from chats.memory.told import LONGEST_TEXT, Telling, is_quotable_span
 from chats.models import (
     Folder,
     ForgottenPreference,
@@ -107,18 +107,18 @@ class InvalidInstructions(Refusal):
     param = "instructions"
 
 
-def settings_of(owner_id: int) -> MemorySettings:
+def get_memory_settings(owner_id: int) -> MemorySettings:
     """Return a person's settings, or unsaved defaults."""
     found = MemorySettings.objects.filter(owner=owner_id).first()
     return found or MemorySettings(owner_id=owner_id)
 
 
-def locked(owner_id: int) -> MemorySettings:
+def lock_memory_settings(owner_id: int) -> MemorySettings:
     """Return a person's settings, locked for the transaction and created if missing."""
-    return stored_settings(owner_id).select_for_update().get()
+    return select_stored_settings(owner_id).select_for_update().get()
 
 
-def stored_settings(owner_id: int) -> QuerySet[MemorySettings]:
+def select_stored_settings(owner_id: int) -> QuerySet[MemorySettings]:
     """Return a person's stored settings, created if missing."""
     MemorySettings.objects.get_or_create(owner_id=owner_id)
     return MemorySettings.objects.filter(owner=owner_id)
@@ -140,7 +140,7 @@ def write_instructions(*, owner_id: int, text: str, now: datetime) -> MemorySett
         raise InstructionsTooLong(length=len(text), limit=LONGEST_INSTRUCTIONS, over=over)
     if found := UNSTORABLE.search(text):
         raise InvalidInstructions(position=found.start() + 1)
-    row = locked(owner_id)
+    row = lock_memory_settings(owner_id)
     if row.instructions != text:
         data = {"from_characters": len(row.instructions), "to_characters": len(text)}
         actor = f"user:{owner_id}"
@@ -154,7 +154,7 @@ def write_instructions(*, owner_id: int, text: str, now: datetime) -> MemorySett
 @transaction.atomic
 def set_consent(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettings:
     """Turn a person's memory on or off. Saved preferences stay until they are deleted."""
-    row = locked(owner_id)
+    row = lock_memory_settings(owner_id)
     if (row.consented_at is not None) != agrees:
         row.consented_at, row.paused, row.inferring_since = (now if agrees else None), False, None
         row.save(update_fields=["consented_at", "paused", "inferring_since"])
@@ -175,7 +175,7 @@ def set_inferring(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettin
 
     Raises `NoConsent`.
     """
-    row = locked(owner_id)
+    row = lock_memory_settings(owner_id)
     if agrees and row.consented_at is None:
         raise NoConsent
     if (row.inferring_since is not None) != agrees:
@@ -189,7 +189,7 @@ def set_inferring(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettin
 @transaction.atomic
 def set_paused(*, owner_id: int, paused: bool, now: datetime) -> MemorySettings:
     """Pause or resume a person's memory. While paused, nothing is noted or sent."""
-    row = locked(owner_id)
+    row = lock_memory_settings(owner_id)
     if row.paused != paused:
         row.paused = paused
         row.save(update_fields=["paused"])
@@ -197,7 +197,7 @@ def set_paused(*, owner_id: int, paused: bool, now: datetime) -> MemorySettings:
     return row
 
 
-def living(owner_id: int) -> QuerySet[Preference]:
+def select_visible_preferences(owner_id: int) -> QuerySet[Preference]:
     """Return a person's preferences, except those with evidence in deleted chats only."""
     alive = PreferenceEvidence.objects.filter(
         preference=OuterRef("pk"), message__branch__chat__deleted_at=None
@@ -206,23 +206,23 @@ def living(owner_id: int) -> QuerySet[Preference]:
     return rows.filter(Q(kind=Preference.Kind.WRITTEN) | Exists(alive))
 
 
-def listed(owner_id: int) -> list[Preference]:
+def list_preferences(owner_id: int) -> list[Preference]:
     """Return a person's preferences with evidence: active ones first, then by slot."""
     rows = (
-        living(owner_id)
+        select_visible_preferences(owner_id)
         .select_related("folder")
         .prefetch_related("evidence__message__branch__chat")
     )
     order = {status: place for place, status in enumerate(Preference.Status.values[1::-1])}
-    return sorted(rows, key=lambda row: (order.get(row.status, 2), *place_of(row)))
+    return sorted(rows, key=lambda row: (order.get(row.status, 2), *build_preference_sort_key(row)))
 
 
-def place_of(row: Preference) -> tuple[int, datetime, str]:
+def build_preference_sort_key(row: Preference) -> tuple[int, datetime, str]:
     """Return the sort key of a preference: by slot, then by age."""
     return SLOTS.index(row.slot), row.learned_at, str(row.pk)
 
 
-def preference_for(*, owner_id: int, preference_id: uuid.UUID) -> Preference:
+def get_preference(*, owner_id: int, preference_id: uuid.UUID) -> Preference:
     """Return a preference if it belongs to the person. Raises `NotFound`."""
     row = Preference.objects.filter(owner=owner_id, pk=preference_id).first()
     if row is None:
@@ -231,7 +231,7 @@ def preference_for(*, owner_id: int, preference_id: uuid.UUID) -> Preference:
 
 
 @transaction.atomic
-def write(
+def write_preference(
     *, owner_id: int, slot: str, text: str, now: datetime, folder: Folder | None = None
 ) -> Preference:
     """Save a preference written by the person. It replaces the one in its slot.
@@ -239,11 +239,11 @@ def write(
     `folder` must be their own. Raises `NoConsent`, `UnknownSlot`, `PreferenceInvalid` and
     `TooManyPreferences`.
     """
-    text = check(slot=slot, text=text)
-    settings = locked(owner_id)
+    text = validate_preference_text(slot=slot, text=text)
+    settings = lock_memory_settings(owner_id)
     if settings.consented_at is None:
         raise NoConsent
-    check_room(owner_id)
+    check_preference_limit(owner_id)
     _remember(settings, text=text)
     row = Preference(
         owner_id=owner_id,
@@ -255,28 +255,35 @@ def write(
         valid_from=now,
         learned_at=now,
     )
-    same = current_beside(row).filter(text=text).first()
+    same = select_current_preferences(row).filter(text=text).first()
     if same is not None and same.kind == Preference.Kind.WRITTEN:
         return same
-    put(row, closes=current_beside(row).filter(Q(pk=same.pk) if same else has_one_value(row)))
-    record_change("preference.written", owner_id=owner_id, now=now, data=data_of(row))
+    activate_preference(
+        row,
+        closes=select_current_preferences(row).filter(
+            Q(pk=same.pk) if same else build_replacement_filter(row)
+        ),
+    )
+    record_change("preference.written", owner_id=owner_id, now=now, data=build_preference_data(row))
     return row
 
 
 @transaction.atomic
-def rewrite(*, owner_id: int, preference_id: uuid.UUID, text: str, now: datetime) -> Preference:
+def rewrite_preference(
+    *, owner_id: int, preference_id: uuid.UUID, text: str, now: datetime
+) -> Preference:
     """Change the text of a preference: a new row, written by the person, replaces the old one.
 
     Raises `NotFound`, `NoConsent`, `PreferenceInvalid` and `TooManyPreferences`.
     """
-    settings = locked(owner_id)
-    old = preference_for(owner_id=owner_id, preference_id=preference_id)
-    text = check(slot=old.slot, text=text)
+    settings = lock_memory_settings(owner_id)
+    old = get_preference(owner_id=owner_id, preference_id=preference_id)
+    text = validate_preference_text(slot=old.slot, text=text)
     if settings.consented_at is None:
         raise NoConsent
     if text == old.text:
         return old
-    check_room(owner_id)
+    check_preference_limit(owner_id)
     _remember(settings, text=text)
     row = Preference(
         owner_id=owner_id,
@@ -288,29 +295,36 @@ def rewrite(*, owner_id: int, preference_id: uuid.UUID, text: str, now: datetime
         valid_from=now,
         learned_at=now,
     )
-    put(row, closes=current_beside(row).filter(Q(pk=old.pk) | has_one_value(row)))
+    activate_preference(
+        row,
+        closes=select_current_preferences(row).filter(Q(pk=old.pk) | build_replacement_filter(row)),
+    )
     if old.status == Preference.Status.PROPOSED:
         _drop_proposed(old, now=now)
-    record_change("preference.written", owner_id=owner_id, now=now, data=data_of(row))
+    record_change("preference.written", owner_id=owner_id, now=now, data=build_preference_data(row))
     return row
 
 
 @transaction.atomic
-def accept(*, owner_id: int, preference_id: uuid.UUID, now: datetime) -> Preference:
+def accept_preference(*, owner_id: int, preference_id: uuid.UUID, now: datetime) -> Preference:
     """Activate a suggested preference. Raises `NotFound` and `NoConsent`."""
-    settings = locked(owner_id)
-    row = preference_for(owner_id=owner_id, preference_id=preference_id)
+    settings = lock_memory_settings(owner_id)
+    row = get_preference(owner_id=owner_id, preference_id=preference_id)
     if settings.consented_at is None:
         raise NoConsent
     if row.status == Preference.Status.PROPOSED:
         row.status, row.confidence, row.learned_at = Preference.Status.CURRENT, 100, now
-        put(row, closes=current_beside(row).filter(has_one_value(row)))
-        record_change("preference.accepted", owner_id=owner_id, now=now, data=data_of(row))
+        activate_preference(
+            row, closes=select_current_preferences(row).filter(build_replacement_filter(row))
+        )
+        record_change(
+            "preference.accepted", owner_id=owner_id, now=now, data=build_preference_data(row)
+        )
     return row
 
 
 @transaction.atomic
-def delete(
+def delete_preference(
     *, owner_id: int, preference_id: uuid.UUID, now: datetime, reopen: bool = False
 ) -> list[Preference]:
     """Delete a preference. It is not learned again until the person writes it.
@@ -319,50 +333,50 @@ def delete(
     replaced become active again. Returns the deleted ones, so that copies elsewhere can be removed.
     Raises `NotFound` and `UnderHold`.
     """
-    settings = locked(owner_id)
-    row = preference_for(owner_id=owner_id, preference_id=preference_id)
-    check_free([row], now=now)
+    settings = lock_memory_settings(owner_id)
+    row = get_preference(owner_id=owner_id, preference_id=preference_id)
+    check_preference_holds([row], now=now)
     _forget_text(settings, row.text)
-    record_change("preference.deleted", owner_id=owner_id, now=now, data=data_of(row))
-    remove([row], reopen=reopen)
+    record_change("preference.deleted", owner_id=owner_id, now=now, data=build_preference_data(row))
+    remove_preferences([row], reopen=reopen)
     return [row]
 
 
-def check_free(rows: Iterable[Preference], *, now: datetime) -> None:
+def check_preference_holds(rows: Iterable[Preference], *, now: datetime) -> None:
     """Raise `UnderHold` if a hold covers a preference's owner or one of its chats."""
     for row in rows:
         evidence = PreferenceEvidence.objects.filter(preference=row)
         chats = evidence.values_list("message__branch__chat", flat=True)
-        holds.check_free(owner_id=row.owner_id, chats=chats, now=now)
+        holds.check_legal_hold(owner_id=row.owner_id, chats=chats, now=now)
 
 
-def put_aside(row: Preference, *, now: datetime) -> None:
+def deactivate_held_preference(row: Preference, *, now: datetime) -> None:
     """Deactivate a held preference and store a pending erasure.
 
     It is not learned again. Runs in the caller's transaction.
     """
-    _forget_text(locked(row.owner_id), row.text)
+    _forget_text(lock_memory_settings(row.owner_id), row.text)
     if row.status != Preference.Status.SUPERSEDED:
         row.status, row.valid_to, row.closed_at = Preference.Status.SUPERSEDED, now, now
         row.save(update_fields=["status", "valid_to", "closed_at"])
     holds.keep_wish(owner_id=row.owner_id, preference=row, now=now)
 
 
-def put_aside_in(folder: Folder, *, now: datetime) -> None:
+def deactivate_folder_preferences(folder: Folder, *, now: datetime) -> None:
     """Deactivate the held preferences of a folder before its deletion, and remove their folder.
 
     The others are deleted with it. Runs in the caller's transaction.
     """
     for row in Preference.objects.filter(folder=folder):
         try:
-            check_free([row], now=now)
+            check_preference_holds([row], now=now)
         except UnderHold:
-            put_aside(row, now=now)
+            deactivate_held_preference(row, now=now)
             row.folder = None
             row.save(update_fields=["folder"])
 
 
-def note(
+def store_stated_preferences(
     told: Sequence[Telling], *, message: Message, owner_id: int, folder_id: Any, now: datetime
 ) -> list[Preference]:
     """Save preferences that a person stated in a message, in the caller's transaction.
@@ -373,7 +387,7 @@ def note(
     """
     if not told:
         return []
-    settings = locked(owner_id)
+    settings = lock_memory_settings(owner_id)
     if not is_noting(settings):
         return []
     rows = []
@@ -385,7 +399,7 @@ def note(
     return rows
 
 
-def withdraw(
+def withdraw_preferences(
     texts: Sequence[str], *, message: Message, owner_id: int, now: datetime
 ) -> list[Preference]:
     """Deactivate preferences that a person asks to forget, in the caller's transaction.
@@ -393,22 +407,26 @@ def withdraw(
     A text matches a preference if it says the same, or if all words of one are in the other.
     Returns the deactivated rows; the page still lists them as superseded.
     """
-    if not texts or not is_noting(locked(owner_id)):
+    if not texts or not is_noting(lock_memory_settings(owner_id)):
         return []
-    rows = living(owner_id).filter(closed_at=None)
-    named = [row for row in rows if any(is_named(text, row.text) for text in texts)]
+    rows = select_visible_preferences(owner_id).filter(closed_at=None)
+    named = [row for row in rows if any(is_preference_named(text, row.text) for text in texts)]
     for row in named:
         row.status, row.valid_to, row.closed_at = Preference.Status.SUPERSEDED, now, now
         row.save(update_fields=["status", "valid_to", "closed_at"])
         record_change(
-            "preference.withdrawn", owner_id=owner_id, now=now, data=data_of(row), message=message
+            "preference.withdrawn",
+            owner_id=owner_id,
+            now=now,
+            data=build_preference_data(row),
+            message=message,
         )
     return named
 
 
-def is_named(said: str, text: str) -> bool:
+def is_preference_named(said: str, text: str) -> bool:
     """Return True if a text matches a preference by its words."""
-    one, other = folded(said), folded(text)
+    one, other = normalise_for_comparison(said), normalise_for_comparison(text)
     if other in one:
         return True
     asked, known = set(one.split()), set(other.split())
@@ -425,9 +443,9 @@ def _noted(
     now: datetime,
 ) -> Preference | None:
     """Save one stated preference, or confirm it if it is known."""
-    digest = digest_of(told.text, settings=settings)
+    digest = hash_preference_text(told.text, settings=settings)
     forgotten = ForgottenPreference.objects.filter(owner=owner_id, digest=digest)
-    if not is_span(told, text=message.text) or is_secret(told.text) or forgotten.exists():
+    if not is_quotable_span(told, text=message.text) or is_secret(told.text) or forgotten.exists():
         return None
     row = Preference(
         owner_id=owner_id,
@@ -441,13 +459,18 @@ def _noted(
         learned_at=now,
     )
     known = next(
-        (old for old in current_beside(row) if folded(old.text) == folded(told.text)), None
+        (
+            old
+            for old in select_current_preferences(row)
+            if normalise_for_comparison(old.text) == normalise_for_comparison(told.text)
+        ),
+        None,
     )
     if known is not None:
-        return confirm(known, told=told, message=message, now=now)
+        return confirm_preference(known, told=told, message=message, now=now)
     if Preference.objects.filter(owner=owner_id).count() >= MOST_PREFERENCES:
         return None
-    closes = current_beside(row).filter(has_one_value(row))
+    closes = select_current_preferences(row).filter(build_replacement_filter(row))
     newer = closes.filter(valid_from__gt=row.valid_from).first()
     if newer is not None:
         # Stated earlier than the active one, but read later: it replaces nothing.
@@ -458,21 +481,27 @@ def _noted(
         row.status = Preference.Status.PROPOSED
         row.save(force_insert=True)
     else:
-        put(row, closes=closes)
-    give(row, told=told, message=message)
+        activate_preference(row, closes=closes)
+    add_preference_evidence(row, told=told, message=message)
     record_change(
-        "preference.noted", owner_id=owner_id, now=now, data=data_of(row), message=message
+        "preference.noted",
+        owner_id=owner_id,
+        now=now,
+        data=build_preference_data(row),
+        message=message,
     )
     return row
 
 
-def confirm(row: Preference, *, told: Telling, message: Message, now: datetime) -> Preference:
+def confirm_preference(
+    row: Preference, *, told: Telling, message: Message, now: datetime
+) -> Preference:
     """Add evidence to a repeated preference, which raises its confidence."""
-    if give(row, told=told, message=message):
+    if add_preference_evidence(row, told=told, message=message):
         if row.kind != Preference.Kind.WRITTEN:
             row.confidence = min(row.confidence + AGAIN, HIGHEST)
             row.save(update_fields=["confidence"])
-        data = data_of(row)
+        data = build_preference_data(row)
         record_change(
             "preference.noted", owner_id=row.owner_id, now=now, data=data, message=message
         )
@@ -491,13 +520,13 @@ def forget_messages(messages: QuerySet[Message]) -> list[Preference]:
         return []
     owners = Preference.objects.filter(pk__in=ids).values_list("owner", flat=True).distinct()
     for owner_id in sorted(owners):
-        locked(owner_id)
+        lock_memory_settings(owner_id)
     gone.delete()
     rows = Preference.objects.filter(pk__in=ids).exclude(kind=Preference.Kind.WRITTEN)
-    return remove(rows.annotate(left=Count("evidence")).filter(left=0), reopen=True)
+    return remove_preferences(rows.annotate(left=Count("evidence")).filter(left=0), reopen=True)
 
 
-def remove(rows: Iterable[Preference], *, reopen: bool) -> list[Preference]:
+def remove_preferences(rows: Iterable[Preference], *, reopen: bool) -> list[Preference]:
     """Delete rows of locked people; `reopen`: preferences they replaced become active again."""
     removed = list(rows)
     ids = [row.pk for row in removed]
@@ -506,24 +535,24 @@ def remove(rows: Iterable[Preference], *, reopen: bool) -> list[Preference]:
     for row in sorted(closed, key=lambda row: row.valid_from, reverse=True) if reopen else ():
         row.status, row.superseded_by = Preference.Status.CURRENT, None
         row.valid_to = row.closed_at = None
-        if not current_beside(row).filter(has_one_value(row)).exists():
+        if not select_current_preferences(row).filter(build_replacement_filter(row)).exists():
             row.save(update_fields=["status", "superseded_by", "valid_to", "closed_at"])
     return removed
 
 
-def exported(owner_id: int) -> dict[str, Any]:
+def export_memory(owner_id: int) -> dict[str, Any]:
     """Return all memory of a person as JSON data."""
-    settings = settings_of(owner_id)
+    settings = get_memory_settings(owner_id)
     return {
         "instructions": settings.instructions,
         "consented_at": _time(settings.consented_at),
         "paused": settings.paused,
         "inferring_since": _time(settings.inferring_since),
-        "preferences": [shown(row) for row in listed(owner_id)],
+        "preferences": [serialize_preference(row) for row in list_preferences(owner_id)],
     }
 
 
-def shown(row: Preference) -> dict[str, Any]:
+def serialize_preference(row: Preference) -> dict[str, Any]:
     """Return one preference with its sources as JSON data."""
     return {
         "id": str(row.pk),
@@ -548,34 +577,34 @@ def shown(row: Preference) -> dict[str, Any]:
     }
 
 
-def digest_of(text: str, *, settings: MemorySettings) -> str:
+def hash_preference_text(text: str, *, settings: MemorySettings) -> str:
     """Return the keyed hash that recognises a deleted preference."""
-    return commitment(folded(text), salt=settings.salt)
+    return compute_commitment(normalise_for_comparison(text), salt=settings.salt)
 
 
-def folded(text: str) -> str:
+def normalise_for_comparison(text: str) -> str:
     """Return a text normalised for comparison, without differences in case, width and spaces."""
     plain = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(plain.split()).rstrip(".!,;。！")
 
 
-def check(*, slot: str, text: str) -> str:
+def validate_preference_text(*, slot: str, text: str) -> str:
     """Return the text without surrounding spaces. Raises `UnknownSlot`, `PreferenceInvalid`."""
     if slot not in SLOTS:
         raise UnknownSlot(slot=slot[:40], slots=", ".join(SLOTS))
     text = text.strip()
-    if len(text) > LONGEST_TEXT or not names.is_sound(text):
+    if len(text) > LONGEST_TEXT or not names.is_allowed_name(text):
         raise PreferenceInvalid(limit=LONGEST_TEXT)
     return text
 
 
-def check_room(owner_id: int) -> None:
+def check_preference_limit(owner_id: int) -> None:
     """Raise `TooManyPreferences` if a person has reached the limit."""
     if Preference.objects.filter(owner=owner_id).count() >= MOST_PREFERENCES:
         raise TooManyPreferences(limit=MOST_PREFERENCES)
 
 
-def current_beside(row: Preference) -> QuerySet[Preference]:
+def select_current_preferences(row: Preference) -> QuerySet[Preference]:
     """Return the active preferences in the row's slot and scope."""
     return Preference.objects.filter(
         owner=row.owner_id,
@@ -585,12 +614,12 @@ def current_beside(row: Preference) -> QuerySet[Preference]:
     ).exclude(pk=row.pk)
 
 
-def has_one_value(row: Preference) -> Q:
+def build_replacement_filter(row: Preference) -> Q:
     """Return which rows of a slot a new one replaces: all, but never notes."""
     return Q(pk__in=[]) if row.slot == Preference.Slot.NOTE else Q()
 
 
-def put(row: Preference, *, closes: QuerySet[Preference]) -> None:
+def activate_preference(row: Preference, *, closes: QuerySet[Preference]) -> None:
     """Save an active row, and close those it replaces."""
     closed = list(closes.values_list("pk", flat=True))
     rows = Preference.objects.filter(pk__in=closed)
@@ -601,7 +630,7 @@ def put(row: Preference, *, closes: QuerySet[Preference]) -> None:
     rows.update(superseded_by=row)
 
 
-def give(row: Preference, *, told: Telling, message: Message) -> bool:
+def add_preference_evidence(row: Preference, *, told: Telling, message: Message) -> bool:
     """Add evidence; return False if the row has it already or has reached the limit."""
     if row.evidence.count() >= MOST_EVIDENCE:
         return False
@@ -614,27 +643,27 @@ def give(row: Preference, *, told: Telling, message: Message) -> bool:
 def _drop_proposed(row: Preference, *, now: datetime) -> None:
     """Delete a suggestion that was reworded; deactivate it if it is held."""
     try:
-        check_free([row], now=now)
+        check_preference_holds([row], now=now)
     except UnderHold:
-        put_aside(row, now=now)
+        deactivate_held_preference(row, now=now)
     else:
-        remove([row], reopen=False)
+        remove_preferences([row], reopen=False)
 
 
 def _forget_text(settings: MemorySettings, text: str) -> None:
     """Store a keyed hash of a text, so that it is not learned again."""
     ForgottenPreference.objects.get_or_create(
-        owner_id=settings.owner_id, digest=digest_of(text, settings=settings)
+        owner_id=settings.owner_id, digest=hash_preference_text(text, settings=settings)
     )
 
 
 def _remember(settings: MemorySettings, *, text: str) -> None:
     """Remove the hash of a deleted text, because the person now writes it."""
-    digest = digest_of(text, settings=settings)
+    digest = hash_preference_text(text, settings=settings)
     ForgottenPreference.objects.filter(owner=settings.owner_id, digest=digest).delete()
 
 
-def data_of(row: Preference) -> dict[str, Any]:
+def build_preference_data(row: Preference) -> dict[str, Any]:
     """Return the ledger data of a preference, without its text."""
     return {
         "preference": str(row.pk),
@@ -653,7 +682,7 @@ def record_change(
     message: Message | None = None,
 ) -> None:
     """Record a change: notes in the chat's chain, a person's actions in the instance's."""
-    ledger.record(
+    ledger.record_event(
         event,
         actor="worker" if message else f"user:{owner_id}",
         now=now,

@@ -14,15 +14,15 @@ from chats.memory import inferred, preferences
 from chats.memory.inferred import PreferenceProposal
 from chats.memory.preferences import (
     OF_THE_PERSON,
-    confirm,
-    current_beside,
-    data_of,
-    digest_of,
-    folded,
-    give,
-    has_one_value,
-    put,
+    activate_preference,
+    add_preference_evidence,
+    build_preference_data,
+    build_replacement_filter,
+    confirm_preference,
+    hash_preference_text,
+    normalise_for_comparison,
     record_change,
+    select_current_preferences,
 )
 from chats.memory.told import Telling
 from chats.models import ForgottenPreference, MemorySettings, Message, Preference
@@ -33,7 +33,7 @@ MOST_PROPOSED = 30
 ENOUGH_CHATS = 2
 
 
-def propose(
+def save_proposals(
     found: Sequence[PreferenceProposal],
     *,
     read: Sequence[Message],
@@ -47,17 +47,17 @@ def propose(
     skipped.
     """
     told: Counter[str] = Counter()
-    settings = preferences.locked(owner_id)
+    settings = preferences.lock_memory_settings(owner_id)
     if not preferences.is_inferring(settings):
         return told
     numbered = dict(enumerate(read, start=1))
     for proposal in found:
         message = numbered.get(proposal.message)
-        place = inferred.place_of(proposal, text=message.text) if message else None
+        place = inferred.locate_quotation(proposal, text=message.text) if message else None
         if message is None or place is None:
             told["not_literal"] += 1
             continue
-        outcome = inferred.refusal_of(place.text) or _kept(
+        outcome = inferred.find_refusal_reason(place.text) or _kept(
             place, settings=settings, message=message, folder_id=folder_id, now=now
         )
         told[outcome] += 1
@@ -74,7 +74,7 @@ def _kept(
 ) -> str:
     """Save one suggestion, or confirm it if it is known; return the result."""
     owner_id = settings.owner_id
-    digest = digest_of(place.text, settings=settings)
+    digest = hash_preference_text(place.text, settings=settings)
     if ForgottenPreference.objects.filter(owner=owner_id, digest=digest).exists():
         return "deleted_before"
     row = Preference(
@@ -90,17 +90,21 @@ def _kept(
     )
     known = _known(row)
     if known is not None:
-        confirm(known, told=place, message=message, now=now)
+        confirm_preference(known, told=place, message=message, now=now)
         return "confirmed" if not _counts_now(known, message=message, now=now) else "in_use"
-    if current_beside(row).filter(has_one_value(row), valid_from__gt=row.valid_from).exists():
+    if (
+        select_current_preferences(row)
+        .filter(build_replacement_filter(row), valid_from__gt=row.valid_from)
+        .exists()
+    ):
         return "older"
     rows = Preference.objects.filter(owner=owner_id)
     if rows.count() >= preferences.MOST_PREFERENCES:
         return "no_room"
     expire_oldest(owner_id, now=now)
     row.save(force_insert=True)
-    give(row, told=place, message=message)
-    data = data_of(row)
+    add_preference_evidence(row, told=place, message=message)
+    data = build_preference_data(row)
     record_change("preference.noted", owner_id=owner_id, now=now, data=data, message=message)
     return "proposed"
 
@@ -125,8 +129,12 @@ def _known(row: Preference) -> Preference | None:
         owner=row.owner_id, folder=row.folder_id, slot=row.slot, closed_at=None
     )
     found = sorted(rows, key=lambda old: (old.status != Preference.Status.CURRENT, str(old.pk)))
-    same = (old for old in found if folded(old.text) == folded(row.text))
-    alike = (old for old in found if inferred.says_same(old.text, row.text))
+    same = (
+        old
+        for old in found
+        if normalise_for_comparison(old.text) == normalise_for_comparison(row.text)
+    )
+    alike = (old for old in found if inferred.is_same_statement(old.text, row.text))
     return next(same, None) or next(alike, None)
 
 
@@ -138,13 +146,13 @@ def _counts_now(row: Preference, *, message: Message, now: datetime) -> bool:
     if not is_waiting or len(chats) < ENOUGH_CHATS or not inferred.is_read_by_rules(row.text):
         return False
     row.valid_from = max(row.valid_from, message.created_at)
-    closes = current_beside(row).filter(has_one_value(row))
+    closes = select_current_preferences(row).filter(build_replacement_filter(row))
     learned = closes.filter(kind=Preference.Kind.INFERRED, valid_from__lte=row.valid_from)
     if closes.count() > learned.count():
         return False
     row.status, row.learned_at = Preference.Status.CURRENT, now
-    put(row, closes=learned)
-    data = {**data_of(row), "chats": len(chats)}
+    activate_preference(row, closes=learned)
+    data = {**build_preference_data(row), "chats": len(chats)}
     record_change(
         "preference.confirmed", owner_id=row.owner_id, now=now, data=data, message=message
     )

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from chats.memory.days import Range, days_named
-from chats.memory.words import Word, spans, stops
+from chats.memory.days import Range, parse_time_ranges
+from chats.memory.words import Word, find_words, load_stop_words
 
 # Maximum characters and significant words of a question.
 MOST_CHARACTERS = 2_000
@@ -115,14 +115,14 @@ class ParsedQuestion:
         return list(dict.fromkeys(written))
 
 
-def asked_in(text: str, *, at: datetime, is_typed: bool = False) -> ParsedQuestion:
+def parse_question(text: str, *, at: datetime, is_typed: bool = False) -> ParsedQuestion:
     """Return the parsed question; `is_typed`: its last word may be a prefix."""
     text = text.replace("\x00", " ")[:MOST_CHARACTERS]
-    found = spans(text)
+    found = find_words(text)
     kept: dict[str, list[tuple[int, int]]] = {}
     ignored: dict[str, None] = {}
     number = end = 0
-    for word in told(found):
+    for word in select_significant_words(found):
         is_part = word.start < end
         if word.stem not in kept:
             number += not is_part
@@ -137,41 +137,41 @@ def asked_in(text: str, *, at: datetime, is_typed: bool = False) -> ParsedQuesti
         text=text,
         telling=kept,
         full=list(dict.fromkeys(word.full for word in found if word.full))[: 2 * MOST_WORDS],
-        pairs=[pair for pair in pairs_of(found) if kept.keys() & set(pair)],
-        beginning=beginning_of(found, text) if is_typed else "",
-        days=days_named(text, at=at),
+        pairs=[pair for pair in list_word_pairs(found) if kept.keys() & set(pair)],
+        beginning=get_typed_prefix(found, text) if is_typed else "",
+        days=parse_time_ranges(text, at=at),
         ignored=list(ignored),
-        is_of_oneself=is_of_oneself(text),
-        names=frozenset(name_of(word, text) for word in found if word.full),
+        is_of_oneself=is_about_oneself(text),
+        names=frozenset(strip_possessive(word, text) for word in found if word.full),
     )
 
 
-def name_of(word: Word, text: str) -> str:
+def strip_possessive(word: Word, text: str) -> str:
     """Return a word in the form of a name: *Ann* for *Ann's*."""
     is_possessive = _POSSESSIVE.search(text[word.start : word.end]) is not None
     return word.full.removesuffix("s") if is_possessive else word.full
 
 
-def is_of_oneself(text: str) -> bool:
+def is_about_oneself(text: str) -> bool:
     """Return True if a text has first-person words, such as *I* or *my*."""
     said = {run[0].casefold() for run in _LETTERS.finditer(text)}
     return not said.isdisjoint(_OF_ONESELF) or _IN_WORDS.search(text) is not None
 
 
-def told(found: Sequence[Word]) -> Sequence[Word]:
+def select_significant_words(found: Sequence[Word]) -> Sequence[Word]:
     """Return the significant words; all words if none is significant."""
-    telling = [word for word in found if word.stem not in stops()]
+    telling = [word for word in found if word.stem not in load_stop_words()]
     return telling or found
 
 
-def pairs_of(found: Sequence[Word]) -> Iterator[tuple[str, str]]:
+def list_word_pairs(found: Sequence[Word]) -> Iterator[tuple[str, str]]:
     """Yield pairs of neighbouring words that are not both grammar words."""
     for first, second in pairwise(found):
-        if not {first.stem, second.stem} <= stops() and first.end <= second.start:
+        if not {first.stem, second.stem} <= load_stop_words() and first.end <= second.start:
             yield first.stem, second.stem
 
 
-def beginning_of(found: Sequence[Word], text: str) -> str:
+def get_typed_prefix(found: Sequence[Word], text: str) -> str:
     """Return the full form of the last word while it is typed; otherwise empty."""
     whole = [word for word in found if word.full]
     if not whole or whole[-1].end < len(text) or len(whole[-1].full) < SHORTEST_BEGINNING:
@@ -190,14 +190,14 @@ def is_greeting(text: str) -> bool:
     return all(word in _GREETINGS or word in _FILLERS for word in words)
 
 
-def without_greetings(text: str) -> str:
+def mask_greetings(text: str) -> str:
     """Return the text with greetings replaced by spaces."""
     return _LETTERS.sub(
         lambda run: " " * len(run[0]) if run[0].casefold() in _GREETINGS else run[0], text
     )
 
 
-def is_question(text: str) -> bool:
+def is_question_or_request(text: str) -> bool:
     """Return True if a text asks for something: it has a question mark, or begins as a request.
 
     A request such as "Tell me …" or "列出…" is a question too.

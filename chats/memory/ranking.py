@@ -98,18 +98,18 @@ class RankedText:
         written_at: Any,
     ) -> Self:
         """Count the search terms in a text whose words are separated by single spaces."""
-        counts = counted(words, wanted.stems)
+        counts = count_search_words(words, wanted.stems)
         if wanted.beginning:
             begun = f" {full}".count(f" {wanted.beginning}")
             if begun:
                 counts[wanted.beginning] = begun
         return cls(
             place=place,
-            length=number_of(words),
+            length=count_words(words),
             counts=counts,
-            full_length=number_of(full),
-            full=counted(full, wanted.full),
-            pairs=paired(words.split(), wanted.pairs) if len(counts) > 1 else {},
+            full_length=count_words(full),
+            full=count_search_words(full, wanted.full),
+            pairs=count_word_pairs(words.split(), wanted.pairs) if len(counts) > 1 else {},
             session=session,
             speaker=speaker,
             is_own=is_own,
@@ -117,12 +117,12 @@ class RankedText:
         )
 
 
-def number_of(words: str) -> int:
+def count_words(words: str) -> int:
     """Count the words of a text, separated by single spaces."""
     return words.count(" ") + 1 if words else 0
 
 
-def counted(words: str, wanted: Iterable[str]) -> dict[str, int]:
+def count_search_words(words: str, wanted: Iterable[str]) -> dict[str, int]:
     """Count the given words in search order."""
     inside = f" {words} "
     there = [word for word in wanted if f" {word} " in inside]
@@ -132,7 +132,7 @@ def counted(words: str, wanted: Iterable[str]) -> dict[str, int]:
     return {word: said.count(word) for word in there}
 
 
-def paired(said: Sequence[str], wanted: Collection[Pair]) -> dict[Pair, int]:
+def count_word_pairs(said: Sequence[str], wanted: Collection[Pair]) -> dict[Pair, int]:
     """Count the given pairs of neighbouring words."""
     if not wanted:
         return {}
@@ -143,18 +143,21 @@ def paired(said: Sequence[str], wanted: Collection[Pair]) -> dict[Pair, int]:
     return found
 
 
-def weight(texts: int, *, total: int) -> float:
+def calculate_word_weight(texts: int, *, total: int) -> float:
     """Return the weight of a word by the number of texts that contain it; rare words weigh more."""
     return math.log(1 + (max(total - texts, 0) + 0.5) / (texts + 0.5))
 
 
-def alone(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, float]:
+def score_single_texts(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, float]:
     """Score each text by its words, its citations, and its similarity if known."""
     places = [text.place for text in texts]
     parts = (
-        (1.0, scores([(text.counts, text.length) for text in texts], wanted.stems)),
-        (FULL, scores([(text.full, text.full_length) for text in texts], wanted.full)),
-        (PAIRS, scores([(text.pairs, text.length) for text in texts], wanted.pairs)),
+        (1.0, calculate_bm25_scores([(text.counts, text.length) for text in texts], wanted.stems)),
+        (
+            FULL,
+            calculate_bm25_scores([(text.full, text.full_length) for text in texts], wanted.full),
+        ),
+        (PAIRS, calculate_bm25_scores([(text.pairs, text.length) for text in texts], wanted.pairs)),
     )
     marks = [sum(share * found[at] for share, found in parts) for at in range(len(texts))]
     if wanted.cited:
@@ -166,22 +169,24 @@ def alone(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, floa
     return dict(zip(places, marks, strict=True))
 
 
-def best_alone(texts: Sequence[RankedText], *, wanted: SearchTerms, most: int) -> list[RankedText]:
+def select_best_texts(
+    texts: Sequence[RankedText], *, wanted: SearchTerms, most: int
+) -> list[RankedText]:
     """Return the best texts by their own words; newer ones first at equal scores."""
     if len(texts) <= most:
         return list(texts)
-    marks = alone(texts, wanted=wanted)
+    marks = score_single_texts(texts, wanted=wanted)
     return sorted(texts, key=lambda text: (-round(marks[text.place], DIGITS), -text.place))[:most]
 
 
-def rank(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tuple[int, float]]:
+def rank_texts(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tuple[int, float]]:
     """Return the places of the texts with their scores, best first.
 
     `texts` share a word with the question, or are neighbours of such texts.
     """
-    own = alone(texts, wanted=wanted)
-    window = windows(texts, wanted=wanted)
-    sessions = of_sessions(texts, own=own)
+    own = score_single_texts(texts, wanted=wanted)
+    window = score_text_windows(texts, wanted=wanted)
+    sessions = score_sessions(texts, own=own)
     marks: dict[int, float] = {}
     for text in texts:
         at = text.place
@@ -189,7 +194,7 @@ def rank(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tuple[int,
             continue
         mark = own[at] + NEIGHBOURS * (own.get(at - 1, 0.0) + own.get(at + 1, 0.0))
         mark += WINDOW * window[at] + SESSION * sessions[text.session]
-        if is_named(text.speaker, wanted.names):
+        if is_speaker_named(text.speaker, wanted.names):
             mark += SPEAKER
         elif wanted.own and text.is_own:
             mark += OWN
@@ -201,7 +206,7 @@ def rank(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tuple[int,
     return [(at, marks[at]) for at in sorted(best, key=lambda at: -marks[at])]
 
 
-def windows(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, float]:
+def score_text_windows(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, float]:
     """Score each text together with its neighbours."""
     found = {text.place: text for text in texts}
     places = list(found)
@@ -214,14 +219,14 @@ def windows(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, fl
             for word, number in text.counts.items():
                 total[word] = total.get(word, 0) + number
         sizes.append((total, sum(text.length for text in around)))
-    marks = scores(sizes, wanted.stems)
+    marks = calculate_bm25_scores(sizes, wanted.stems)
     return {
         place: mark * min(1.0, WINDOW_WORDS / max(length, 1))
         for place, mark, (_, length) in zip(places, marks, sizes, strict=True)
     }
 
 
-def of_sessions(
+def score_sessions(
     texts: Sequence[RankedText], *, own: Mapping[int, float]
 ) -> dict[tuple[int, int], float]:
     """Score each session by its best texts."""
@@ -233,12 +238,12 @@ def of_sessions(
     return {key: mark / best for key, mark in sums.items()}
 
 
-def is_named(speaker: str, names: Collection[str]) -> bool:
+def is_speaker_named(speaker: str, names: Collection[str]) -> bool:
     """Return True if a question contains every word of a speaker's name."""
     return bool(speaker) and all(word in names for word in speaker.split())
 
 
-def scores(
+def calculate_bm25_scores(
     texts: Sequence[tuple[Mapping[str, int], int] | tuple[Mapping[Pair, int], int]],
     weights: Mapping[str, float] | Mapping[Pair, float],
 ) -> list[float]:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from django.db.models import Q
 
 from chats.memory import archive, fulltext
-from chats.memory.finding import WordCounts, wanted_of
+from chats.memory.finding import WordCounts, build_search_terms
 from chats.memory.question import ParsedQuestion
-from chats.memory.ranking import RankedText, rank, weight
+from chats.memory.ranking import RankedText, calculate_word_weight, rank_texts
 from chats.models import Branch, Message
 from chats.record import history
 
@@ -15,23 +15,29 @@ from chats.record import history
 MOST_READ = 1_000
 
 
-def look_through(branch: Branch, asked: ParsedQuestion, *, to: int, said: Q) -> Sequence[Message]:
+def scan_archived_messages(
+    branch: Branch, asked: ParsedQuestion, *, to: int, said: Q
+) -> Sequence[Message]:
     """Return the archived messages that answer a question, best first.
 
     `said`: a filter for the messages.
     """
-    rows = history.on_path(branch, after=0, before=to + 1).filter(excluded=False, erased_at=None)
+    rows = history.select_path_messages(branch, after=0, before=to + 1).filter(
+        excluded=False, erased_at=None
+    )
     found = {
         row.seq or 0: row
         for row in rows.select_related("branch__chat").order_by("-seq")[:MOST_READ]
     }
-    texts = {seq: archive.text_of(row) for seq, row in found.items()}
-    known = archive.counted(texts.values())
+    texts = {seq: archive.build_indexed_text(row) for seq, row in found.items()}
+    known = archive.count_texts_by_word(texts.values())
     counts = WordCounts(known.pop("", 0), known)
     present = {word: known[word] for word in asked.telling if word in known}
-    stems = {word: weight(number, total=counts.total) for word, number in present.items()}
-    wanted = wanted_of(asked, stems=stems, counts=counts)
-    ranked = rank(
+    stems = {
+        word: calculate_word_weight(number, total=counts.total) for word, number in present.items()
+    }
+    wanted = build_search_terms(asked, stems=stems, counts=counts)
+    ranked = rank_texts(
         [
             RankedText.of(
                 seq,

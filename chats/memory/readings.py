@@ -21,27 +21,27 @@ AT_ONCE = 20
 RELEASED = {"lease_token": "", "lease_until": None}
 
 
-def await_rest(chat_id: uuid.UUID, *, now: datetime) -> None:
+def schedule_idle_reading(chat_id: uuid.UUID, *, now: datetime) -> None:
     """Schedule reading of a chat after it has been idle for a while."""
     PreferenceReading.objects.update_or_create(chat_id=chat_id, defaults={"due_at": now + REST})
 
 
-def hasten(chat_id: uuid.UUID, *, now: datetime) -> None:
+def schedule_immediate_reading(chat_id: uuid.UUID, *, now: datetime) -> None:
     """Schedule reading of a waiting chat at once, in the caller's transaction."""
     if PreferenceReading.objects.filter(chat=chat_id, due_at__gt=now).update(due_at=now):
         queue.enqueue(queue.READ_PREFERENCES, chat_id=chat_id)
 
 
-def claimed(chat_id: uuid.UUID) -> PreferenceReading | None:
+def claim_chat_reading(chat_id: uuid.UUID) -> PreferenceReading | None:
     """Claim a chat that is due; None if another worker has it or nothing is to read.
 
     Skips a chat after repeated worker deaths. Runs in the caller's transaction.
     """
-    free = Q(lease_until=None) | leases.ended()
+    free = Q(lease_until=None) | leases.match_expired_leases()
     mine = PreferenceReading.objects.filter(free, chat=chat_id)
     token = secrets.token_urlsafe(32)
     taken = mine.filter(due_at__lte=Now() + LOST_AFTER).update(
-        lease_token=token, lease_until=leases.from_now(LEASE)
+        lease_token=token, lease_until=leases.add_to_now(LEASE)
     )
     if not taken:
         return None
@@ -52,7 +52,9 @@ def claimed(chat_id: uuid.UUID) -> PreferenceReading | None:
     return row
 
 
-def release(row: PreferenceReading, *, due_at: datetime | None, to: int | None = None) -> None:
+def release_chat_reading(
+    row: PreferenceReading, *, due_at: datetime | None, to: int | None = None
+) -> None:
     """Release a claimed chat; `to`: the position read so far. It is due again at `due_at`."""
     rows = PreferenceReading.objects.filter(chat=row.chat_id, lease_token=row.lease_token)
     done = {} if to is None else {"read_to": to, "tries": 0}
@@ -66,11 +68,11 @@ def release(row: PreferenceReading, *, due_at: datetime | None, to: int | None =
 
 def enqueue_due() -> int:
     """Enqueue chats that have been idle and lost tasks; return their number."""
-    free = Q(lease_until=None) | leases.ended()
+    free = Q(lease_until=None) | leases.match_expired_leases()
     due = PreferenceReading.objects.filter(free, due_at__lte=Now()).order_by("due_at")
     found = list(due.values_list("chat", flat=True)[:AT_ONCE])
     for chat_id in found:
         queue.enqueue(queue.READ_PREFERENCES, chat_id=chat_id)
     rows = PreferenceReading.objects.filter(chat__in=found, due_at=F("due_at"))
-    rows.update(due_at=leases.from_now(LOST_AFTER))
+    rows.update(due_at=leases.add_to_now(LOST_AFTER))
     return len(found)

@@ -18,16 +18,21 @@ from chats.memory.finding import (
     MOST_CHOOSING,
     FoundText,
     WordCounts,
-    find,
+    extract_significant_stems,
+    find_texts,
     is_above_floor,
-    telling_of,
 )
 from chats.memory.fulltext import Within
-from chats.memory.marking import around, marks_of
+from chats.memory.marking import find_question_matches, select_match_excerpt
 from chats.memory.meaning import Look, TextLikeness
-from chats.memory.question import ParsedQuestion, asked_in, name_of, told
-from chats.memory.ranking import is_named
-from chats.memory.words import read, spans
+from chats.memory.question import (
+    ParsedQuestion,
+    parse_question,
+    select_significant_words,
+    strip_possessive,
+)
+from chats.memory.ranking import is_speaker_named
+from chats.memory.words import find_words, split_words
 from chats.models import Branch, Chat, Message, SearchPlace, SearchText
 from chats.models.search import SUMMARY_SEQ
 
@@ -105,7 +110,7 @@ class Passage:
     @property
     def strength(self) -> int:
         """The number of significant shared words; a rare one counts twice."""
-        return strength_of(self.why, is_above_floor=self.above_floor)
+        return calculate_match_strength(self.why, is_above_floor=self.above_floor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +150,16 @@ class Matches:
 
     def strength(self, text: FoundText) -> int:
         """Return the number of significant words that a text shares; a rare one counts twice."""
-        return strength_of(self.shared_words(text), is_above_floor=self.is_above_floor(text))
+        return calculate_match_strength(
+            self.shared_words(text), is_above_floor=self.is_above_floor(text)
+        )
 
     def shared_words(self, text: FoundText) -> Sequence[str]:
         """Return the significant words that a text shares, as asked; with those that cite it."""
         return self.asked.units([*text.shared, *text.cited])
 
 
-def strength_of(words: Sequence[str], *, is_above_floor: bool) -> int:
+def calculate_match_strength(words: Sequence[str], *, is_above_floor: bool) -> int:
     """Return the strength of a match from its shared words."""
     return max(len(words), RARE if is_above_floor else 0)
 
@@ -166,20 +173,24 @@ def match_texts(
     is_quick: bool = False,
     look: Look | None = None,
 ) -> Matches:
-    """Return the texts of a scope that answer a question. The arguments are those of `recall`."""
-    within = within_of(owner_id, scope)
+    """Return the texts of a scope that answer a question; arguments as in `recall_passages`."""
+    within = build_search_range(owner_id, scope)
     # A greeting resembles many texts and searches for none.
-    telling = telling_of(asked)
+    telling = extract_significant_stems(asked)
     if within is None or not (asked.telling or asked.beginning):
         return Matches(asked, (), WordCounts(0, {}), telling)
     look = look if telling else None
-    alike = like(owner_id, scope=scope, leave_out=leave_out, look=look) if look else None
-    found, counts = find(owner_id, asked, within=within, alike=alike, is_quick=is_quick)
+    alike = (
+        compare_by_embedding(owner_id, scope=scope, leave_out=leave_out, look=look)
+        if look
+        else None
+    )
+    found, counts = find_texts(owner_id, asked, within=within, alike=alike, is_quick=is_quick)
     is_late = look is not None and alike is None
     return Matches(asked, found, counts, telling, alike, is_late)
 
 
-def recall(
+def recall_passages(
     owner_id: int,
     question: str,
     *,
@@ -197,8 +208,8 @@ def recall(
     skip. `is_typed`: the question is being typed, so its last word may be a prefix, and neighbours
     are no results. `is_quick`: fewer texts are compared. `look` compares by embedding.
     """
-    asked = asked_in(question, at=at, is_typed=is_typed)
-    every, behind = archive.missing_of(owner_id)
+    asked = parse_question(question, at=at, is_typed=is_typed)
+    every, behind = archive.count_searchable_messages(owner_id)
     share = 1.0 if not every else 1.0 - behind / every
     matches = match_texts(
         owner_id, asked, scope=scope, leave_out=leave_out, is_quick=is_quick, look=look
@@ -208,51 +219,55 @@ def recall(
     page = min(limit, PAGE) if limit < LARGE_PAGE else LARGE_PAGE
     for start in range(0, min(len(found), MOST_LOOKED_AT), page):
         some = found[start : start + page]
-        rows = living(owner_id, [text.id for text in some], scope=scope)
+        rows = load_visible_texts(owner_id, [text.id for text in some], scope=scope)
         for text in some:
             row = rows.get(text.id)
             if row is None or row.message_id in leave_out or (is_typed and not text.shared):
                 continue
-            passages.append(passage_of(row, text, matches=matches))
+            passages.append(build_passage(row, text, matches=matches))
             if len(passages) == limit:
                 return Recalled(passages, asked.ignored, share, matches.is_late)
     return Recalled(passages, asked.ignored, share, matches.is_late)
 
 
-def without_speakers(owner_id: int, question: str) -> str:
+def remove_speaker_names(owner_id: int, question: str) -> str:
     """Return a question without the names of speakers in the person's chats.
 
     Speakers rarely use their own name, but others address them by it, so embeddings of the name
     find the wrong texts. `ranking` scores speaker names separately.
     """
-    found = [word for word in spans(question) if word.full]
-    names = {name_of(word, question) for word in found}
-    within = Within(keys=[archive.owner_key(owner_id)])
-    stems = list(dict.fromkeys(word.stem for word in told(found)))[:MOST_CHOOSING]
+    found = [word for word in find_words(question) if word.full]
+    names = {strip_possessive(word, question) for word in found}
+    within = Within(keys=[archive.build_owner_key(owner_id)])
+    stems = list(dict.fromkeys(word.stem for word in select_significant_words(found)))[
+        :MOST_CHOOSING
+    ]
     newest = {
         key
         for stem in stems
-        for key in fulltext.holders(stem, within=within, most=SPEAKERS_LOOKED_FOR)
+        for key in fulltext.find_texts_with_word(stem, within=within, most=SPEAKERS_LOOKED_FOR)
     }
     texts = SearchText.objects.filter(pk__in=newest).exclude(speaker="").order_by()
     speakers = texts.values_list("speaker", flat=True).distinct()
-    named = {word for speaker in speakers if is_named(speaker, names) for word in speaker.split()}
+    named = {
+        word for speaker in speakers if is_speaker_named(speaker, names) for word in speaker.split()
+    }
     left, end = [], 0
     for word in found:
-        if name_of(word, question) in named:
+        if strip_possessive(word, question) in named:
             left.append(question[end : word.start])
             end = word.end
     rest = " ".join("".join([*left, question[end:]]).split())
-    return rest if any(word.full for word in spans(rest)) else question
+    return rest if any(word.full for word in find_words(rest)) else question
 
 
-def like(
+def compare_by_embedding(
     owner_id: int, *, scope: Scope, leave_out: Collection[uuid.UUID], look: Look
 ) -> TextLikeness | None:
     """Compare a question by embedding with the texts of a scope; None on timeout."""
     places = None
     if scope.kind != "person" or scope.unfiled or scope.chat:
-        chats = Chat.objects.filter(in_scope(owner_id, scope))
+        chats = Chat.objects.filter(build_scope_filter(owner_id, scope))
         places = list(
             SearchPlace.objects.filter(branch__chat__in=chats).values_list("pk", flat=True)
         )
@@ -261,23 +276,25 @@ def like(
     return look(owner_id=owner_id, places=places, without=keys)
 
 
-def within_of(owner_id: int, scope: Scope) -> Within | None:
+def build_search_range(owner_id: int, scope: Scope) -> Within | None:
     """Return the texts of a scope; None if it has none."""
-    keys = [archive.owner_key(owner_id)]
+    keys = [archive.build_owner_key(owner_id)]
     if scope.role:
-        keys.append(archive.role_key(scope.role))
+        keys.append(archive.build_role_key(scope.role))
     chats = [key for key in (scope.id if scope.kind == "chat" else None, scope.chat) if key]
-    keys += [archive.chat_key(key) for key in chats]
+    keys += [archive.build_chat_key(key) for key in chats]
     among: Sequence[str] = ()
     if (scope.kind == "folder" or scope.unfiled) and not chats:
-        mine = Chat.objects.filter(in_scope(owner_id, scope)).order_by("-updated_at")
-        among = [archive.chat_key(key) for key in mine.values_list("pk", flat=True)[:MOST_CHATS]]
+        mine = Chat.objects.filter(build_scope_filter(owner_id, scope)).order_by("-updated_at")
+        among = [
+            archive.build_chat_key(key) for key in mine.values_list("pk", flat=True)[:MOST_CHATS]
+        ]
         if not among:
             return None
-    return Within(keys=keys, either=among, only=condition_of(scope))
+    return Within(keys=keys, either=among, only=build_scope_condition(scope))
 
 
-def in_scope(owner_id: int, scope: Scope) -> Q:
+def build_scope_filter(owner_id: int, scope: Scope) -> Q:
     """Return the filter for the owner's chats in a scope, neither deleted nor temporary."""
     found = Q(owner=owner_id, deleted_at=None, temporary=False)
     if scope.kind == "chat":
@@ -289,7 +306,7 @@ def in_scope(owner_id: int, scope: Scope) -> Q:
     return found & Q(pk=scope.chat) if scope.chat else found
 
 
-def condition_of(scope: Scope) -> fulltext.Statement:
+def build_scope_condition(scope: Scope) -> fulltext.Statement:
     """Return the SQL condition for times and speaker, beginning with `AND`."""
     parts: list[str] = []
     values: list[Any] = []
@@ -300,17 +317,17 @@ def condition_of(scope: Scope) -> fulltext.Statement:
             values.append(adapted(moment))
     if scope.speaker:
         parts.append(" AND chats_searchtext.speaker = %s")
-        values.append(" ".join(read(scope.speaker)[1])[:200])
+        values.append(" ".join(split_words(scope.speaker)[1])[:200])
     return "".join(parts), values
 
 
-def living(owner_id: int, ids: Sequence[int], *, scope: Scope) -> dict[int, SearchText]:
+def load_visible_texts(owner_id: int, ids: Sequence[int], *, scope: Scope) -> dict[int, SearchText]:
     """Return the visible texts with messages and chats, by id.
 
     Filters by owner again, and leaves out withdrawn and outdated texts.
     """
-    chats = Chat.objects.filter(in_scope(owner_id, scope))
-    texts = narrowed(SearchText.objects.filter(pk__in=list(ids)), scope)
+    chats = Chat.objects.filter(build_scope_filter(owner_id, scope))
+    texts = apply_scope_filters(SearchText.objects.filter(pk__in=list(ids)), scope)
     of_message = Q(message__branch__chat__in=chats, message__excluded=False)
     of_message &= Q(message__erased_at=None)
     in_force = Q(summary=F("summary__branch__active_compaction"))
@@ -318,7 +335,7 @@ def living(owner_id: int, ids: Sequence[int], *, scope: Scope) -> dict[int, Sear
     of_summary = Q(summary__branch__chat__in=chats, summary__erased_at=None) & in_force
     rows = texts.filter(of_message).select_related("message").only(*OF_A_TEXT)
     found = {row.pk: row for row in rows}
-    with_branches([row.message for row in found.values() if row.message])
+    attach_branches([row.message for row in found.values() if row.message])
     rest = [key for key in ids if key not in found and key & SUMMARY_SEQ == SUMMARY_SEQ]
     if rest:
         summaries = texts.filter(of_summary, pk__in=rest)
@@ -326,7 +343,7 @@ def living(owner_id: int, ids: Sequence[int], *, scope: Scope) -> dict[int, Sear
     return found
 
 
-def with_branches(messages: Sequence[Message]) -> None:
+def attach_branches(messages: Sequence[Message]) -> None:
     """Give messages their branches with their chats, one object for each branch."""
     ids = {message.branch_id for message in messages}
     branches = Branch.objects.select_related("chat").in_bulk(ids)
@@ -334,12 +351,12 @@ def with_branches(messages: Sequence[Message]) -> None:
         message.branch = branches[message.branch_id]
 
 
-def narrowed(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[SearchText]:
+def apply_scope_filters(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[SearchText]:
     """Apply a scope's filters, because neighbours were read without them."""
     if scope.role:
-        texts = texts.filter(keys__endswith=fulltext.KEY + archive.role_key(scope.role))
+        texts = texts.filter(keys__endswith=fulltext.KEY + archive.build_role_key(scope.role))
     if scope.speaker:
-        texts = texts.filter(speaker=" ".join(read(scope.speaker)[1])[:200])
+        texts = texts.filter(speaker=" ".join(split_words(scope.speaker)[1])[:200])
     if scope.before is not None:
         texts = texts.filter(written_at__lt=scope.before)
     if scope.after is not None:
@@ -347,19 +364,19 @@ def narrowed(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[SearchText]:
     return texts
 
 
-def passage_of(row: SearchText, found: FoundText, *, matches: Matches) -> Passage:
+def build_passage(row: SearchText, found: FoundText, *, matches: Matches) -> Passage:
     """Return a text of the index as a passage."""
     message, summary = row.message, row.summary
     if message is not None:
         branch, seq, role, speaker = message.branch, message.seq or 0, message.role, message.said_by
-        text = "\n".join(archive.texts_of(message.parts))[: archive.MOST_CHARACTERS]
+        text = "\n".join(archive.collect_searchable_texts(message.parts))[: archive.MOST_CHARACTERS]
     elif summary is not None:
         branch, seq, role, speaker = summary.branch, summary.to_seq, "summary", ""
         text = summary.text[: archive.MOST_CHARACTERS]
     else:
         raise AssertionError(row.pk)
-    marks = marks_of(text, matches.asked)
-    start, end = around(text, marks)
+    marks = find_question_matches(text, matches.asked)
+    start, end = select_match_excerpt(text, marks)
     return Passage(
         message_id=row.message_id,
         summary_id=row.summary_id,

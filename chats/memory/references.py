@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from chats.memory.archive import texts_of
+from chats.memory.archive import collect_searchable_texts
 from chats.memory.meaning import Look
 from chats.memory.question import is_greeting
-from chats.memory.recall import Passage, Scope, recall, with_branches
+from chats.memory.recall import Passage, Scope, attach_branches, recall_passages
 from chats.models import Branch, Chat, Message, TurnReference
 from chats.record import statements
-from chats.record.history import on_path
-from chats.record.zones import day_in
+from chats.record.history import select_path_messages
+from chats.record.zones import format_local_day
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.transcript import EntryRole, TextEntry
@@ -58,21 +58,21 @@ class ChosenReferences:
     chat_ids: frozenset[uuid.UUID] = frozenset()
 
 
-def asked_with(text: str, *, seq: int | None, branch: Branch) -> str:
+def build_search_question(text: str, *, seq: int | None, branch: Branch) -> str:
     """Return the search text of a question; a short one includes the previous user message.
 
     A greeting is short too, and is searched alone.
     """
     if len(text.split()) >= SHORT_QUESTION or seq is None or is_greeting(text):
         return text
-    earlier = on_path(branch, after=0, before=seq).filter(
+    earlier = select_path_messages(branch, after=0, before=seq).filter(
         role=Message.Role.USER, excluded=False, erased_at=None
     )
     before = earlier.order_by("-seq").first()
     return f"{before.text}\n{text}" if before else text
 
 
-def scope_of(chat: Chat, *, scope: str) -> Scope:
+def build_reference_scope(chat: Chat, *, scope: str) -> Scope:
     """Return the chats that a policy allows a chat to recall from.
 
     `folder`: the chats of its folder, or all without a folder if it has none.
@@ -84,14 +84,14 @@ def scope_of(chat: Chat, *, scope: str) -> Scope:
     return Scope("person", unfiled=scope == "folder")
 
 
-def in_prompt_anyway(branch: Branch, *, covered: int, window: int | None) -> list[uuid.UUID]:
+def list_prompt_messages(branch: Branch, *, covered: int, window: int | None) -> list[uuid.UUID]:
     """Return the newest messages of a branch that its prompt contains or may contain."""
     after = max(covered, branch.last_seq - window if window else 0)
-    rows = on_path(branch, after=after, before=branch.last_seq + 1).order_by("-seq")
+    rows = select_path_messages(branch, after=after, before=branch.last_seq + 1).order_by("-seq")
     return list(rows.values_list("pk", flat=True)[:MOST_LEFT_OUT])
 
 
-def find(
+def choose_references(
     *,
     chat: Chat,
     question: str,
@@ -107,8 +107,8 @@ def find(
     `is_closed` returns True for a chat whose policy excludes it from search. Without references,
     `note` is `none` if nothing was found, otherwise `below_floor`. `look` compares by embedding.
     """
-    scope = scope_of(chat, scope=values.reference_scope)
-    recalled = recall(
+    scope = build_reference_scope(chat, scope=values.reference_scope)
+    recalled = recall_passages(
         chat.owner_id,
         question,
         scope=scope,
@@ -126,7 +126,7 @@ def find(
     of_a_chat: Counter[uuid.UUID] = Counter()
     room = values.reference_tokens
     for passage in telling:
-        tokens = counter.count(excerpt(passage.text, *range_of(passage)))
+        tokens = counter.count(format_excerpt(passage.text, *get_sent_range(passage)))
         is_enough = scope.kind != "chat" and of_a_chat[passage.chat_id] >= MOST_OF_A_CHAT
         if is_enough or tokens > room or is_closed(passage.chat_id):
             continue
@@ -139,41 +139,41 @@ def find(
         return ChosenReferences(note="below_floor", by_words=late)
     chosen.sort(key=lambda passage: (passage.written_at, str(passage.message_id)))
     return ChosenReferences(
-        [reference_of(passage) for passage in chosen],
+        [build_reference(passage) for passage in chosen],
         by_words=late,
         chat_ids=frozenset(of_a_chat),
     )
 
 
-def range_of(passage: Passage) -> tuple[int, int]:
+def get_sent_range(passage: Passage) -> tuple[int, int]:
     """Return the part of a passage's text that is sent."""
     return passage.start, min(passage.end, passage.start + LONGEST)
 
 
-def reference_of(passage: Passage) -> Reference:
+def build_reference(passage: Passage) -> Reference:
     """Return the reference of a passage."""
     if passage.message_id is None:
         raise ValueError("a summary is not a reference")
-    return Reference(passage.message_id, *range_of(passage), score=round(passage.score, 4))
+    return Reference(passage.message_id, *get_sent_range(passage), score=round(passage.score, 4))
 
 
-def excerpt(text: str, start: int, end: int) -> str:
+def format_excerpt(text: str, start: int, end: int) -> str:
     """Return a part of a text, with ellipses where text was left out."""
     before = "… " if start > 0 else ""
     after = " …" if end < len(text) else ""
     return f"{before}{text[start:end].strip()}{after}"
 
 
-def entries_of(
+def build_chosen_entries(
     found: ChosenReferences, *, is_plain: bool = False, zone: str = ""
 ) -> tuple[TextEntry, ...]:
     """Return references in prompt form before they are stored with a turn."""
     rows = Message.objects.filter(pk__in=[each.message_id for each in found.references])
     messages = {row.pk: row for row in rows}
     return tuple(
-        entry_of(
-            author_of(messages[each.message_id]),
-            "\n".join(texts_of(messages[each.message_id].parts)),
+        build_text_entry(
+            build_author(messages[each.message_id]),
+            "\n".join(collect_searchable_texts(messages[each.message_id].parts)),
             each.start,
             each.end,
             is_plain=is_plain,
@@ -184,7 +184,7 @@ def entries_of(
     )
 
 
-def of_turn(turn_id: uuid.UUID, *, owner_id: int) -> list[TurnReference]:
+def load_turn_references(turn_id: uuid.UUID, *, owner_id: int) -> list[TurnReference]:
     """Return the references of a turn that may still be sent, in order.
 
     Leaves out messages that were erased or excluded, or whose chat was deleted.
@@ -197,11 +197,11 @@ def of_turn(turn_id: uuid.UUID, *, owner_id: int) -> list[TurnReference]:
         message__erased_at=None,
     )
     found = list(rows.select_related("message").order_by("place"))
-    with_branches([row.message for row in found])
+    attach_branches([row.message for row in found])
     return found
 
 
-def entries(
+def build_reference_entries(
     turn_id: uuid.UUID,
     *,
     owner_id: int,
@@ -219,17 +219,17 @@ def entries(
         made = [
             (
                 Author(role, (speaker or {}).get("roleName", ""), at),
-                "\n".join(texts_of(parts)),
+                "\n".join(collect_searchable_texts(parts)),
                 start,
                 end,
             )
             for start, end, role, speaker, at, parts in texts
         ]
     else:
-        rows = of_turn(turn_id, owner_id=owner_id)
-        made = [(author_of(row.message), shown(row.message), row.start, row.end) for row in rows]
+        rows = load_turn_references(turn_id, owner_id=owner_id)
+        made = [(build_author(row.message), shown(row.message), row.start, row.end) for row in rows]
     return tuple(
-        entry_of(author, text, start, end, is_plain=is_plain, zone=zone)
+        build_text_entry(author, text, start, end, is_plain=is_plain, zone=zone)
         for author, text, start, end in made
         if text[start:end].strip()
     )
@@ -244,22 +244,22 @@ class Author:
     at: datetime
 
 
-def name_of(speaker: Mapping[str, Any] | None) -> str:
+def get_speaker_name(speaker: Mapping[str, Any] | None) -> str:
     """Return the name of a message's speaker, or an empty string."""
     return str(speaker["roleName"]) if speaker else ""
 
 
-def author_of(message: Message) -> Author:
+def build_author(message: Message) -> Author:
     """Return the author and time of a message."""
-    return Author(message.role, name_of(message.speaker), message.created_at)
+    return Author(message.role, get_speaker_name(message.speaker), message.created_at)
 
 
-def entry_of(
+def build_text_entry(
     author: Author, text: str, start: int, end: int, *, is_plain: bool = False, zone: str = ""
 ) -> TextEntry:
     """Return a part of a message in prompt form; `is_plain`: without date and speaker."""
     role: EntryRole = "user" if author.role == Message.Role.USER else "assistant"
-    day = day_in(zone, author.at) if zone else f"{author.at:%Y-%m-%d}"
+    day = format_local_day(zone, author.at) if zone else f"{author.at:%Y-%m-%d}"
     told = f"{day}, {author.name}" if author.name else day
-    part = excerpt(text, start, end)
+    part = format_excerpt(text, start, end)
     return TextEntry(role, part if is_plain else f"({told}) {part}")

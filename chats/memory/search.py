@@ -14,11 +14,11 @@ from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.memory import archive, fulltext, reading, speakers
-from chats.memory.finding import TextOrder, find
+from chats.memory.finding import TextOrder, find_texts
 from chats.memory.fulltext import Within
 from chats.memory.meaning import Look
-from chats.memory.question import asked_in
-from chats.memory.recall import Scope, recall
+from chats.memory.question import parse_question
+from chats.memory.recall import Scope, recall_passages
 from chats.models import Branch, Message, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
 from chats.record import history
@@ -113,37 +113,41 @@ def check_question(question: str) -> None:
         raise QuestionTooLong(limit=LONGEST, length=len(question))
 
 
-def search(branch: Branch, *, question: str, most: int, speaker: str = "") -> SearchResult:
+def search_archive(branch: Branch, *, question: str, most: int, speaker: str = "") -> SearchResult:
     """Return the archived messages of a branch's path that answer a question, best first.
 
-    With a `speaker` (see `speakers.messages_of`), only messages of that one. Erased and excluded
-    messages are not found. The caller has authorised access to the branch.
+    With a `speaker` (see `speakers.build_speaker_filter`), only messages of that one. Erased and
+    excluded messages are not found. The caller has authorised access to the branch.
     """
-    to = archive.archived(branch)
+    to = archive.get_archived_seq(branch)
     if to is None:
         return SearchResult()
-    asked = asked_in(question, at=timezone.now())
-    said = SaidBy(speakers.messages_of(branch, speaker=speaker, to=to)) if speaker else None
+    asked = parse_question(question, at=timezone.now())
+    said = (
+        SaidBy(speakers.build_speaker_filter(branch, speaker=speaker, to=to)) if speaker else None
+    )
     if branch.chat.temporary:
-        rows = reading.look_through(branch, asked, to=to, said=said.condition if said else Q())
+        rows = reading.scan_archived_messages(
+            branch, asked, to=to, said=said.condition if said else Q()
+        )
         return SearchResult(rows[:most])
-    path = path_of(branch, to)
+    path = build_searchable_path(branch, to)
     missing = to - path.length
     if missing:
-        archive.catch_up(branch)
+        archive.request_indexing(branch)
     owner_id = branch.chat.owner_id
     within = Within(
-        keys=(archive.owner_key(owner_id), archive.chat_key(branch.chat_id)),
+        keys=(archive.build_owner_key(owner_id), archive.build_chat_key(branch.chat_id)),
         stretches=[part.stretch for part in path.parts],
         only=said.statement if said is not None else fulltext.ANY,
     )
     line = TextOrder(path.seq_of, path.id_at, summaries=path.summaries)
-    found, _ = find(owner_id, asked, within=within, line=line)
+    found, _ = find_texts(owner_id, asked, within=within, line=line)
     ids = [text.id for text in found]
     if said is not None:
         # Neighbours were ranked too, and may have another speaker.
-        ids = only(ids, said=said)
-    return SearchResult(messages_at(ids[:most]), missing)
+        ids = filter_by_speaker(ids, said=said)
+    return SearchResult(load_found_messages(ids[:most]), missing)
 
 
 def search_unsent(
@@ -158,29 +162,33 @@ def search_unsent(
     """Return unsent messages of a branch's path that answer a question, best first.
 
     Ranked like every search; `look` compares by embedding. `sent`: seqs of the messages in the
-    prompt. With a `speaker` (see `speakers.messages_of`), only their messages. Erased and excluded
-    messages are not found. The caller has authorised access to the branch.
+    prompt. With a `speaker` (see `speakers.build_speaker_filter`), only their messages. Erased and
+    excluded messages are not found. The caller has authorised access to the branch.
     """
-    to = last_unsent(branch, sent=sent)
+    to = find_last_unsent(branch, sent=sent)
     if not to:
         return SearchResult()
     at = timezone.now()
-    said = speakers.messages_of(branch, speaker=speaker, to=to) if speaker else Q()
+    said = speakers.build_speaker_filter(branch, speaker=speaker, to=to) if speaker else Q()
     if branch.chat.temporary:
-        rows = reading.look_through(branch, asked_in(question, at=at), to=to, said=said)
+        rows = reading.scan_archived_messages(
+            branch, parse_question(question, at=at), to=to, said=said
+        )
         return SearchResult([row for row in rows if row.seq not in sent][:most])
-    missing = to - path_of(branch, to).length
+    missing = to - build_searchable_path(branch, to).length
     if missing:
-        archive.catch_up(branch)
+        archive.request_indexing(branch)
     scope = Scope("chat", branch.chat_id)
-    found = recall(branch.chat.owner_id, question, scope=scope, limit=MOST_FOUND, at=at, look=look)
+    found = recall_passages(
+        branch.chat.owner_id, question, scope=scope, limit=MOST_FOUND, at=at, look=look
+    )
     ids = [each.message_id for each in found.passages if each.message_id and each.seq not in sent]
-    own = history.on_path(branch, after=0, before=to + 1)
+    own = history.select_path_messages(branch, after=0, before=to + 1)
     known = {row.pk: row for row in own.filter(said, pk__in=ids, excluded=False, erased_at=None)}
     return SearchResult([known[key] for key in ids if key in known][:most], missing)
 
 
-def last_unsent(branch: Branch, *, sent: Collection[int]) -> int:
+def find_last_unsent(branch: Branch, *, sent: Collection[int]) -> int:
     """Return the highest seq that a prompt does not contain; 0 if it contains all."""
     seq = branch.last_seq
     while seq in sent:
@@ -188,16 +196,16 @@ def last_unsent(branch: Branch, *, sent: Collection[int]) -> int:
     return seq
 
 
-def only(ids: Sequence[int], *, said: SaidBy) -> list[int]:
+def filter_by_speaker(ids: Sequence[int], *, said: SaidBy) -> list[int]:
     """Return the texts of the speaker."""
     theirs = Message.objects.filter(said.condition, search_text__in=list(ids))
     found = set(theirs.values_list("search_text", flat=True))
     return [key for key in ids if key in found]
 
 
-def path_of(branch: Branch, to: int) -> SearchablePath:
+def build_searchable_path(branch: Branch, to: int) -> SearchablePath:
     """Return the searchable parts of a branch's path up to a seq."""
-    segments = [part for part in history.segments(branch) if part.after < to]
+    segments = [part for part in history.list_path_segments(branch) if part.after < to]
     ids = {branch.pk, *(part.branch_id for part in segments)}
     rows = SearchPlace.objects.filter(branch__in=ids)
     places = {row.branch_id: row for row in rows}
@@ -208,7 +216,7 @@ def path_of(branch: Branch, to: int) -> SearchablePath:
         and part.after < place.to_seq
         and not place.closed
     ]
-    marked = history.on_path(branch, after=0, before=to + 1)
+    marked = history.select_path_messages(branch, after=0, before=to + 1)
     withdrawn = marked.filter(Q(excluded=True) | Q(erased_at__isnull=False))
     seqs = frozenset(seq for (seq,) in withdrawn.values_list("seq") if seq)
     return SearchablePath(
@@ -216,7 +224,7 @@ def path_of(branch: Branch, to: int) -> SearchablePath:
     )
 
 
-def messages_at(ids: Sequence[int]) -> list[Message]:
+def load_found_messages(ids: Sequence[int]) -> list[Message]:
     """Return the messages of some texts, in order."""
     rows = Message.objects.filter(search_text__in=list(ids), excluded=False, erased_at=None)
     found = {row.search_text.pk: row for row in rows.select_related("search_text")}

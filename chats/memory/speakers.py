@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from chats.models import Agent, Branch, Message
 from chats.record import history
-from contextpolicy.engine.team_view import folded
+from contextpolicy.engine.team_view import fold_member_name
 
 # The roles of speakers without a role of a team.
 UNNAMED = {"user": Message.Role.USER, "assistant": Message.Role.ASSISTANT}
@@ -24,36 +24,36 @@ class KnownSpeaker:
     role_id: str
 
 
-def known(branch: Branch, *, to: int) -> list[KnownSpeaker]:
+def list_known_speakers(branch: Branch, *, to: int) -> list[KnownSpeaker]:
     """Return the speakers with a role, by name; none in a chat without roles.
 
     These are the members of the chat's rounds, and speakers in the newest messages up to a seq.
     """
-    ids = [part.branch_id for part in history.segments(branch)]
+    ids = [part.branch_id for part in history.list_path_segments(branch)]
     members = Agent.objects.filter(version__rounds__branch__in=ids).order_by()
     found = {KnownSpeaker(*pair) for pair in members.values_list("name", "role_id").distinct()}
-    return sorted(found | spoke(branch, after=max(to - LOOKED_AT, 0), to=to))
+    return sorted(found | list_path_speakers(branch, after=max(to - LOOKED_AT, 0), to=to))
 
 
-def spoke(branch: Branch, *, after: int, to: int) -> set[KnownSpeaker]:
+def list_path_speakers(branch: Branch, *, after: int, to: int) -> set[KnownSpeaker]:
     """Return the speakers with a role in a part of a branch's path."""
-    rows = history.on_path(branch, after=after, before=to + 1).order_by()
+    rows = history.select_path_messages(branch, after=after, before=to + 1).order_by()
     said = rows.filter(speaker__isnull=False).values_list("speaker", flat=True).distinct()
     return {KnownSpeaker(each["roleName"], each["roleId"]) for each in said if each}
 
 
-def messages_of(branch: Branch, *, speaker: str, to: int) -> Q:
+def build_speaker_filter(branch: Branch, *, speaker: str, to: int) -> Q:
     """Return the filter for a speaker's messages.
 
     `speaker`: id or name of a role (ignoring case, spaces and hyphens), or the name of the chat's
     owner. A name covers all messages of its role, including those under other names.
     """
-    name = folded(speaker)
-    is_owner = name == folded(branch.chat.owner.get_username())
-    roles = called(known(branch, to=to), speaker=speaker)
+    name = fold_member_name(speaker)
+    is_owner = name == fold_member_name(branch.chat.owner.get_username())
+    roles = match_role_ids(list_known_speakers(branch, to=to), speaker=speaker)
     if not roles and not is_owner and speaker not in UNNAMED:
         # The speaker has been silent for long.
-        roles = called(spoke(branch, after=0, to=to), speaker=speaker)
+        roles = match_role_ids(list_path_speakers(branch, after=0, to=to), speaker=speaker)
     found: Any = Q(speaker__roleId__in=sorted({speaker, *roles}))
     plain = "user" if is_owner else speaker
     if plain in UNNAMED:
@@ -61,9 +61,11 @@ def messages_of(branch: Branch, *, speaker: str, to: int) -> Q:
     return Q(found)
 
 
-def called(speakers: Iterable[KnownSpeaker], *, speaker: str) -> set[str]:
+def match_role_ids(speakers: Iterable[KnownSpeaker], *, speaker: str) -> set[str]:
     """Return the ids of the roles with this id or name."""
-    name = folded(speaker)
+    name = fold_member_name(speaker)
     return {
-        each.role_id for each in speakers if each.role_id == speaker or folded(each.name) == name
+        each.role_id
+        for each in speakers
+        if each.role_id == speaker or fold_member_name(each.name) == name
     }

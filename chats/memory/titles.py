@@ -5,8 +5,8 @@ import uuid
 from django.db.models import CharField
 from django.db.models.functions import Cast
 
-from chats.memory.recall import Scope, in_scope
-from chats.memory.words import spans, stops
+from chats.memory.recall import Scope, build_scope_filter
+from chats.memory.words import find_words, load_stop_words
 from chats.models import Chat
 
 # Maximum titles compared, most recently used first. Compared in Python, because the databases fold
@@ -14,26 +14,26 @@ from chats.models import Chat
 MOST_LOOKED_AT = 2_000
 
 
-def titled(owner_id: int, question: str, *, scope: Scope, most: int) -> list[Chat]:
+def find_chats_by_title(owner_id: int, question: str, *, scope: Scope, most: int) -> list[Chat]:
     """Return a person's chats whose titles contain every significant word, newest first.
 
     None for filters that only apply to messages: role, speaker, time.
     """
-    found = spans(question)
-    wanted = {word.full or word.stem for word in found if word.stem not in stops()}
+    found = find_words(question)
+    wanted = {word.full or word.stem for word in found if word.stem not in load_stop_words()}
     wanted = wanted or {word.full or word.stem for word in found}
     if not wanted or scope.role or scope.speaker or scope.before or scope.after:
         return []
-    rows = Chat.objects.filter(in_scope(owner_id, scope)).exclude(title="")
+    rows = Chat.objects.filter(build_scope_filter(owner_id, scope)).exclude(title="")
     # As strings, because only a few of thousands of ids become UUID objects.
     titles = rows.annotate(key=Cast("pk", CharField())).values_list("key", "title")
     newest = titles.order_by("-updated_at", "-pk")[:MOST_LOOKED_AT]
-    ids = [uuid.UUID(key) for key, title in newest if has_all(title, wanted)][:most]
+    ids = [uuid.UUID(key) for key, title in newest if has_all_words(title, wanted)][:most]
     chats = {chat.pk: chat for chat in Chat.objects.filter(pk__in=ids).select_related("folder")}
     return [chats[pk] for pk in ids if pk in chats]
 
 
-def has_all(title: str, wanted: set[str]) -> bool:
+def has_all_words(title: str, wanted: set[str]) -> bool:
     """Return True if a title contains each of some folded words, also inside other words."""
     plain = title.casefold()
     if all(word in plain for word in wanted):
@@ -41,5 +41,5 @@ def has_all(title: str, wanted: set[str]) -> bool:
     # Pure ASCII words need no folding.
     if plain.isascii() and plain.replace(" ", "").isalnum():
         return False
-    folded = " ".join(word.full or word.stem for word in spans(title))
+    folded = " ".join(word.full or word.stem for word in find_words(title))
     return all(word in folded for word in wanted)

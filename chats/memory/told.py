@@ -287,7 +287,7 @@ class Telling(NamedTuple):
     end: int
 
 
-def told_in(text: str) -> list[Telling]:
+def extract_statements(text: str) -> list[Telling]:
     """Return the statements in a message, each a literal part of it; usually none."""
     if not text or len(text) > LONGEST_MESSAGE:
         return []
@@ -307,7 +307,7 @@ def told_in(text: str) -> list[Telling]:
     return found
 
 
-def withdrawn_in(text: str) -> list[str]:
+def extract_forget_requests(text: str) -> list[str]:
     """Return the requests to forget in a message, each as a literal part; usually none."""
     if not text or len(text) > LONGEST_MESSAGE:
         return []
@@ -315,10 +315,10 @@ def withdrawn_in(text: str) -> list[str]:
     seen = _HIDDEN.sub("\0", text[: end.start()] if end else text)
     found = (_FORGET.match(sentence.group()) for sentence in _SENTENCE.finditer(seen))
     said = (match.group("text").strip().rstrip(".!。！") for match in found if match)
-    return [each for each in said if each and "\0" not in each and not is_pointing(each)]
+    return [each for each in said if each and "\0" not in each and not is_mere_reference(each)]
 
 
-def is_span(told: Telling, *, text: str) -> bool:
+def is_quotable_span(told: Telling, *, text: str) -> bool:
     """Return True if a text is at its position, outside code, quotations and pastes."""
     if len(text) > LONGEST_MESSAGE or text[told.start : told.end] != told.text:
         return False
@@ -327,12 +327,12 @@ def is_span(told: Telling, *, text: str) -> bool:
     )
 
 
-def without_hidden(text: str) -> str:
+def mask_quotations(text: str) -> str:
     """Return a text with code and quotations masked."""
     return _HIDDEN.sub("[…]", text)
 
 
-def slot_of(text: str) -> str:
+def detect_slot(text: str) -> str:
     """Return the slot of a text; `note` by default."""
     return next((slot for slot, pattern in _SLOT_PATTERNS if pattern.search(text)), "note")
 
@@ -354,12 +354,14 @@ def _told(words: str, *, at: int, text: str) -> Telling | None:
     if noted is None:
         return None
     said = noted.group("text")
-    if is_pointing(said) or _PASSING.search(said):
+    if is_mere_reference(said) or _PASSING.search(said):
         return None
-    return _literal(slot_of(said), noted.start("text"), noted.end("text"), words, at=at, text=text)
+    return _literal(
+        detect_slot(said), noted.start("text"), noted.end("text"), words, at=at, text=text
+    )
 
 
-def is_pointing(text: str) -> bool:
+def is_mere_reference(text: str) -> bool:
     """Return True if a text only refers to something else, such as "that" or "this for later"."""
     return all(word in _POINTING for word in re.findall(r"\w+", text.lower()))
 
@@ -373,4 +375,4 @@ def _literal(slot: str, start: int, end: int, words: str, *, at: int, text: str)
         slot, text[at + start : at + start + len(said)], at + start, at + start + len(said)
     )
     fits = SHORTEST_TEXT <= len(said) <= LONGEST_TEXT
-    return told if fits and names.is_sound(said) and not is_secret(said) else None
+    return told if fits and names.is_allowed_name(said) and not is_secret(said) else None

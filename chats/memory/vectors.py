@@ -18,7 +18,7 @@ from chats.models import SearchPlace, SearchText, TextVector, VectorSpace
 from chats.models.search import SEQ_BITS
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
-from speed.commits import unflushed
+from speed.commits import unflushed_transaction
 
 # Version of the chunking; a new version needs a new space.
 DIVIDED = 1
@@ -54,7 +54,7 @@ class Progress:
         return max(self.texts - self.done, 0) + self.refused
 
 
-def passages(text: str) -> list[str]:
+def split_into_chunks(text: str) -> list[str]:
     """Split a text into chunks of limited words and characters."""
     found: list[str] = []
     start = end = words = 0
@@ -70,7 +70,7 @@ def passages(text: str) -> list[str]:
     return [part[at : at + size] for part in found for at in range(0, len(part), size)]
 
 
-def halves(text: str) -> list[str]:
+def split_in_half(text: str) -> list[str]:
     """Return both halves of a text that is too long for its model; empty for a short one."""
     if len(text) < 2 * SHORTEST_HALF:
         return []
@@ -80,32 +80,32 @@ def halves(text: str) -> list[str]:
     return [half for half in (text[:at].strip(), text[at:].strip()) if half]
 
 
-def prefixes(name: str) -> tuple[str, str]:
+def get_embedding_prefixes(name: str) -> tuple[str, str]:
     """Return the prefixes that a model expects before questions and before texts."""
     return ("query: ", "passage: ") if re.search(r"\be5\b", name, re.IGNORECASE) else ("", "")
 
 
-def key_of(model: ModelSpec, *, base_url: str) -> str:
+def build_space_key(model: ModelSpec, *, base_url: str) -> str:
     """Return the settings that a model's vectors depend on."""
     address = hashlib.sha256(base_url.encode()).hexdigest()[:12]
-    said = "".join(prefixes(model.name)).replace(" ", "")
+    said = "".join(get_embedding_prefixes(model.name)).replace(" ", "")
     return f"{model.provider}/{address}/{model.name}/{said}/{DIVIDED}"[:400]
 
 
-def serving() -> VectorSpace | None:
+def get_serving_space() -> VectorSpace | None:
     """Return the space used for questions."""
     rows = VectorSpace.objects.filter(state=VectorSpace.State.SERVING)
     return rows.select_related("model").first()
 
 
-def living() -> list[VectorSpace]:
+def list_active_spaces() -> list[VectorSpace]:
     """Return the active space and the one being built."""
     rows = VectorSpace.objects.exclude(state=VectorSpace.State.RETIRED)
     return list(rows.select_related("model").order_by("pk"))
 
 
 @transaction.atomic
-def choose(
+def choose_vector_space(
     model: ModelSpec | None, *, base_url: str, actor: str, now: datetime, anew: bool = False
 ) -> VectorSpace | None:
     """Choose the embedding model; without one, disable embedding.
@@ -116,12 +116,12 @@ def choose(
     spaces = {space.state: space for space in VectorSpace.objects.select_for_update()}
     State = VectorSpace.State  # noqa: N806 - a class
     used, built = spaces.get(State.SERVING), spaces.get(State.BUILDING)
-    key = key_of(model, base_url=base_url) if model else ""
+    key = build_space_key(model, base_url=base_url) if model else ""
     if built is not None and (built.key != key or anew):
-        retire(built, now=now)
+        retire_space(built, now=now)
         built = None
     if model is None and used is not None:
-        retire(used, now=now)
+        retire_space(used, now=now)
     is_used = used is not None and used.key == key and not anew
     space = used if is_used else built
     if model is not None and space is None:
@@ -130,19 +130,19 @@ def choose(
             model=model, key=key, revision=(last or 0) + 1, created_at=now, due_at=now
         )
     data = {"model": model.slug if model else "", "revision": space.revision if space else 0}
-    ledger.record("search.model_chosen", actor=actor, now=now, data=data)
+    ledger.record_event("search.model_chosen", actor=actor, now=now, data=data)
     queue.enqueue(queue.EMBED)
     return space
 
 
-def retire(space: VectorSpace, *, now: datetime) -> None:
+def retire_space(space: VectorSpace, *, now: datetime) -> None:
     """Schedule the deletion of a space in steps."""
     rows = VectorSpace.objects.filter(pk=space.pk)
     rows.update(state=VectorSpace.State.RETIRED, due_at=now, lease_token="", lease_until=None)
 
 
 @transaction.atomic
-def complete(space: VectorSpace, *, now: datetime) -> None:
+def activate_space(space: VectorSpace, *, now: datetime) -> None:
     """Activate a space whose pass has finished, replacing the previous one."""
     rows = VectorSpace.objects.select_for_update()
     held = rows.filter(pk=space.pk).exclude(state=VectorSpace.State.RETIRED).first()
@@ -152,26 +152,26 @@ def complete(space: VectorSpace, *, now: datetime) -> None:
     if held.state == VectorSpace.State.BUILDING:
         again = FIRST_PASS
         for old in rows.filter(state=VectorSpace.State.SERVING):
-            retire(old, now=now)
+            retire_space(old, now=now)
     held.state, held.completed_at = VectorSpace.State.SERVING, now
     held.cursor, held.due_at, held.fault = 0, now + again, ""
     held.save(update_fields=["state", "completed_at", "cursor", "due_at", "fault"])
 
 
-def delete_retired() -> bool:
+def delete_retired_vectors() -> bool:
     """Delete some vectors of unused spaces; return True if some are left."""
     for space in VectorSpace.objects.filter(state=VectorSpace.State.RETIRED):
         rows = TextVector.objects.filter(space=space).order_by("pk")
         some = list(rows.values_list("pk", flat=True)[:DELETED_AT_ONCE])
         if some:
-            with unflushed():
+            with unflushed_transaction():
                 rows.filter(pk__gte=some[0], pk__lte=some[-1]).delete()
             return True
         space.delete()
     return False
 
 
-def without_vectors(space: VectorSpace, texts: QuerySet[SearchText]) -> list[SearchText]:
+def list_unembedded_texts(space: VectorSpace, texts: QuerySet[SearchText]) -> list[SearchText]:
     """Return the texts that have no entry in a space, with their messages and chats."""
     keys = list(texts.values_list("pk", flat=True))
     known = TextVector.objects.filter(space=space, text__in=keys).values_list("text", flat=True)
@@ -179,14 +179,14 @@ def without_vectors(space: VectorSpace, texts: QuerySet[SearchText]) -> list[Sea
     return list(missing.select_related("message__branch__chat"))
 
 
-def store(space: VectorSpace, made: Mapping[int, Sequence[bytes] | None]) -> int:
+def store_vectors(space: VectorSpace, made: Mapping[int, Sequence[bytes] | None]) -> int:
     """Store the vectors of texts: one per chunk, empty without content, None if rejected.
 
     Skips texts erased or deleted in the meantime. Returns the number of stored texts. Raises
     `OtherDimensions`.
     """
     lengths = {len(row) // 2 for rows in made.values() for row in rows or ()}
-    with unflushed():
+    with unflushed_transaction():
         check_length(space, lengths)
         # The lock under which words leave the index.
         places = sorted({key >> SEQ_BITS for key in made})
@@ -218,23 +218,23 @@ def check_length(space: VectorSpace, lengths: Collection[int]) -> None:
             raise OtherDimensions
 
 
-def forget(texts: QuerySet[SearchText]) -> int:
+def delete_text_vectors(texts: QuerySet[SearchText]) -> int:
     """Delete the vectors of texts that leave the index, in the caller's transaction."""
     return TextVector.objects.filter(text__in=texts.values("pk")).delete()[0]
 
 
-def withdraw(space: VectorSpace, texts: QuerySet[SearchText]) -> int:
+def delete_space_vectors(space: VectorSpace, texts: QuerySet[SearchText]) -> int:
     """Delete the vectors of texts in a space; their words stay in the index."""
-    with unflushed():
+    with unflushed_transaction():
         return TextVector.objects.filter(space=space, text__in=texts.values("pk")).delete()[0]
 
 
-def forget_ids(keys: Collection[int]) -> int:
+def delete_vectors_by_id(keys: Collection[int]) -> int:
     """Delete the vectors of texts by id, in the caller's transaction."""
     return TextVector.objects.filter(text__in=keys).delete()[0] if keys else 0
 
 
-def progress(space: VectorSpace) -> Progress:
+def measure_space_progress(space: VectorSpace) -> Progress:
     """Return the progress of a space."""
     texts = SearchText.objects.filter(message__isnull=False).count()
     rows = TextVector.objects.filter(space=space)

@@ -118,7 +118,7 @@ def _folded(char: str) -> str:
     return folded.translate(_LETTERS)
 
 
-def spans(text: str, *, only: Callable[[Word], bool] | None = None) -> list[Word]:
+def find_words(text: str, *, only: Callable[[Word], bool] | None = None) -> list[Word]:
     """Return the words of a text in order, with positions in the original text.
 
     `only`: selects words; the others are processed faster.
@@ -137,7 +137,7 @@ def spans(text: str, *, only: Callable[[Word], bool] | None = None) -> list[Word
     return found
 
 
-def read(text: str) -> tuple[list[str], list[str]]:
+def split_words(text: str) -> tuple[list[str], list[str]]:
     """Return the stems and the full words of a text, each in order."""
     stems: list[str] = []
     full: list[str] = []
@@ -150,18 +150,18 @@ def read(text: str) -> tuple[list[str], list[str]]:
     return stems, full
 
 
-def words(text: str) -> list[str]:
+def list_search_stems(text: str) -> list[str]:
     """Return the stems of a text in order, without spaces."""
-    return read(text)[0]
+    return split_words(text)[0]
 
 
-def asked(text: str) -> list[str]:
+def extract_question_stems(text: str) -> list[str]:
     """Return the unique words of a question, without those that occur in every text.
 
     Returns all of them if nothing else is left.
     """
-    every = dict.fromkeys(words(text))
-    telling = [one for one in every if one not in stops()]
+    every = dict.fromkeys(list_search_stems(text))
+    telling = [one for one in every if one not in load_stop_words()]
     return telling or list(every)
 
 
@@ -236,11 +236,11 @@ def _word(part: str, script: str, start: int) -> Word:
     for mark in _APOSTROPHES:
         base, full = base.replace(mark, ""), full.replace(mark, "")
     language = "russian" if script == "cyrillic" else "english"
-    stem = stemmer(language).stemWord(base) if base.isalpha() else base
+    stem = get_stemmer(language).stemWord(base) if base.isalpha() else base
     return Word(str(stem)[:LONGEST_WORD], full[:LONGEST_WORD], start, start + len(part))
 
 
-def stemmer(language: str) -> Any:
+def get_stemmer(language: str) -> Any:
     """Return this thread's stemmer, because stemmers are not thread-safe."""
     if not hasattr(_stemmers, language):
         # Imported on first use: it loads all languages, 4 MB that an idle process does not need.
@@ -251,9 +251,9 @@ def stemmer(language: str) -> Any:
 
 
 @cache
-def stops() -> frozenset[str]:
+def load_stop_words() -> frozenset[str]:
     """Return the words that occur in every text, in search form."""
-    return frozenset(stem for one in STOP_WORDS for stem in words(one))
+    return frozenset(stem for one in STOP_WORDS for stem in list_search_stems(one))
 
 
 @cache

@@ -9,12 +9,12 @@ from chats.models.compactions import Compaction
 from contextpolicy.models.base import Stored
 
 
-def number() -> "models.PositiveBigIntegerField[Any, Any]":
+def counter_field() -> "models.PositiveBigIntegerField[Any, Any]":
     """Return a counter column."""
     return models.PositiveBigIntegerField(default=0)
 
 
-def worth() -> "models.DecimalField[Any, Any]":
+def amount_field() -> "models.DecimalField[Any, Any]":
     """Return a column for an amount in the row's currency. Savings can be negative."""
     return models.DecimalField(max_digits=24, decimal_places=10, default=0)
 
@@ -36,36 +36,36 @@ class DailyCount(Stored):
     currency = models.CharField(
         max_length=8, blank=True, default="", verbose_name=gettext_lazy("currency")
     )
-    replies = number()
-    stopped = number()
-    failed = number()
+    replies = counter_field()
+    stopped = counter_field()
+    failed = counter_field()
     # {error code: number of failures}
     failures = models.JSONField(default=dict)
     # {upper bound in ms: number of replies whose first token fell in this histogram bucket}
     first_tokens = models.JSONField(default=dict)
-    calls = number()
+    calls = counter_field()
     # Calls for which the provider reported no token usage.
-    unreported = number()
-    input = number()
-    cached = number()
-    written = number()
-    output = number()
-    cost = worth()
+    unreported = counter_field()
+    input = counter_field()
+    cached = counter_field()
+    written = counter_field()
+    output = counter_field()
+    cost = amount_field()
     # Calls with usage that has no price.
-    unpriced = number()
+    unpriced = counter_field()
     # {outcome: number of compactions}
     compactions = models.JSONField(default=dict)
-    summaries = number()
-    summary_cost = worth()
-    summaries_unpriced = number()
+    summaries = counter_field()
+    summary_cost = amount_field()
+    summaries_unpriced = counter_field()
     # Calls whose prompt used a compaction.
-    governed = number()
+    governed = counter_field()
     saved_tokens = models.BigIntegerField(default=0)
-    saved = worth()
-    saved_unpriced = number()
-    lost_tokens = number()
-    lost = worth()
-    lost_unpriced = number()
+    saved = amount_field()
+    saved_unpriced = counter_field()
+    lost_tokens = counter_field()
+    lost = amount_field()
+    lost_unpriced = counter_field()
 
     class Meta:
         verbose_name = gettext_lazy("daily count")
@@ -86,14 +86,14 @@ class CompactionBalance(Stored):
 
     compaction = models.ForeignKey(Compaction, on_delete=models.CASCADE, related_name="balances")
     currency = models.CharField(max_length=8, blank=True, default="")
-    calls = number()
-    unreported = number()
+    calls = counter_field()
+    unreported = counter_field()
     saved_tokens = models.BigIntegerField(default=0)
-    saved = worth()
-    saved_unpriced = number()
-    lost_tokens = number()
-    lost = worth()
-    lost_unpriced = number()
+    saved = amount_field()
+    saved_unpriced = counter_field()
+    lost_tokens = counter_field()
+    lost = amount_field()
+    lost_unpriced = counter_field()
 
     class Meta:
         constraints: ClassVar = [

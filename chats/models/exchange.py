@@ -7,7 +7,7 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy
 
-from chats.ground.sentences import localize
+from chats.ground.sentences import localize_sentence
 from contextpolicy.models.base import Stored
 
 
@@ -101,7 +101,7 @@ class FileImport(Stored):
     @property
     def localized_reason(self) -> str:
         """The reason in the active language."""
-        return localize(self.reason, self.reason_values)
+        return localize_sentence(self.reason, self.reason_values)
 
 
 class FilePiece(Stored):
@@ -157,4 +157,4 @@ class ImportOutcome(Stored):
     @property
     def localized_reason(self) -> str:
         """The reason in the active language."""
-        return localize(self.reason, self.reason_values)
+        return localize_sentence(self.reason, self.reason_values)

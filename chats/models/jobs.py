@@ -68,10 +68,10 @@ class SkippedRow(Stored):
         rows: dict[str, list[SkippedRow]] = {}
         for row in cls.objects.filter(last_at__gte=now - SHOWN_FOR).order_by("-last_at"):
             rows.setdefault(row.job, []).append(row)
-        return [warning(job, rows[job]) for job in sorted(rows)]
+        return [format_skip_warning(job, rows[job]) for job in sorted(rows)]
 
 
-def warning(job: str, rows: Sequence[SkippedRow]) -> str:
+def format_skip_warning(job: str, rows: Sequence[SkippedRow]) -> str:
     """Return the warning about the rows that a job skipped, in the active language."""
     named = ", ".join(f"{row.row} ({row.problem})" for row in rows[:NAMED])
     if len(rows) > NAMED:

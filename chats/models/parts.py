@@ -23,7 +23,7 @@ class PartsField(models.JSONField):
     def get_prep_value(self, value: Any) -> Any:  # JSON, or an expression
         """Compress a long list."""
         prepared = super().get_prep_value(value)
-        return packed(prepared) if isinstance(prepared, list) else prepared
+        return pack_parts(prepared) if isinstance(prepared, list) else prepared
 
     def from_db_value(
         self, value: str | None, expression: Any, connection: "BaseDatabaseWrapper"
@@ -32,7 +32,7 @@ class PartsField(models.JSONField):
         return unpacked(super().from_db_value(value, expression, connection))
 
 
-def packed(parts: list[Any]) -> list[Any] | dict[str, str]:
+def pack_parts(parts: list[Any]) -> list[Any] | dict[str, str]:
     """Return the value to store: the list, or an object with its compressed form."""
     written = json.dumps(parts, separators=(",", ":"))
     if len(written) < LONG:

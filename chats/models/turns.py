@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy
 
-from chats.ground.sentences import localize
+from chats.ground.sentences import localize_sentence
 from contextpolicy.models.base import Stored
 
 
@@ -186,7 +186,7 @@ class Turn(Stored):
     @property
     def localized_error(self) -> str:
         """The sentence of the failure in the active language."""
-        return localize(self.error_sentence, self.error_details)
+        return localize_sentence(self.error_sentence, self.error_details)
 
     @property
     def is_over(self) -> bool:

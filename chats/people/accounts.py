@@ -20,7 +20,7 @@ class EndedAccess:
     keys: int = 0
 
 
-def save_account(
+def save_user_account(
     *, person: User, changed: Collection[str], actor: str, now: datetime
 ) -> EndedAccess:
     """Save an account. Deactivating or activating it ends its sessions and revokes its API keys.
@@ -68,6 +68,6 @@ def change_password(
 @transaction.atomic
 def note_password(*, user: User, revoke_keys: bool, actor: str, now: datetime) -> None:
     """Record that a password was set, and revoke the person's API keys if requested."""
-    ledger.record("password.changed", actor=actor, now=now, data={"user": user.pk})
+    ledger.record_event("password.changed", actor=actor, now=now, data={"user": user.pk})
     if revoke_keys:
         keys.revoke_keys(owner=user, actor=actor, now=now)

@@ -47,7 +47,7 @@ class PendingInvitation:
 
 
 @transaction.atomic
-def invite(
+def invite_user(
     *, username: str, groups: Collection[Group], actor: str, now: datetime
 ) -> tuple[User, str]:
     """Create an account without a password and return it with the token of its link.
@@ -74,28 +74,28 @@ def invite(
     return person, link_for(person, actor=actor, now=now)
 
 
-def words_of(error: ValidationError) -> str:
+def join_error_messages(error: ValidationError) -> str:
     """Return the sentences of an error in the active language."""
     return " ".join(error.messages)
 
 
-lazy_words = lazy(words_of, str)
+lazy_words = lazy(join_error_messages, str)
 
 
 @transaction.atomic
-def renew(*, user_id: int, actor: str, now: datetime) -> tuple[User, str]:
+def renew_invitation(*, user_id: int, actor: str, now: datetime) -> tuple[User, str]:
     """Return a person with the token of a new link; the earlier links stop working.
 
     Raises `NotFound` if the person was not invited or has a password.
     """
-    person = without_password().select_for_update(of=("self",)).filter(pk=user_id).first()
+    person = select_passwordless_users().select_for_update(of=("self",)).filter(pk=user_id).first()
     if person is None:
         raise NotFound
     LoginLink.objects.filter(user=person, used_at=None).update(used_at=now)
     return person, link_for(person, actor=actor, now=now)
 
 
-def without_password() -> QuerySet[User]:
+def select_passwordless_users() -> QuerySet[User]:
     """Return the invited people who have no password yet."""
     invited = LoginLink.objects.filter(invitation=True).values("user")
     return User.objects.filter(
@@ -108,18 +108,20 @@ def link_for(person: User, *, actor: str, now: datetime) -> str:
     return create_link(user=person, now=now, actor=actor, lifetime=LIFETIME, invitation=True)
 
 
-def pending(*, now: datetime) -> list[PendingInvitation]:
+def list_pending_invitations(*, now: datetime) -> list[PendingInvitation]:
     """Return the invitations of people without a password, the newest first."""
-    people = without_password().order_by("-pk")[:MOST_SHOWN]
+    people = select_passwordless_users().order_by("-pk")[:MOST_SHOWN]
     links = LoginLink.objects.filter(invitation=True, user__in=[row.pk for row in people])
     newest = {link.user_id: link for link in links.order_by("pk")}
     return [
-        PendingInvitation(row, newest[row.pk].expires_at, status_of(newest[row.pk], now=now))
+        PendingInvitation(
+            row, newest[row.pk].expires_at, get_invitation_status(newest[row.pk], now=now)
+        )
         for row in people
     ]
 
 
-def status_of(link: LoginLink, *, now: datetime) -> str:
+def get_invitation_status(link: LoginLink, *, now: datetime) -> str:
     """Return the status of an invitation by its newest link."""
     if link.used_at is not None:
         return "used"

@@ -141,8 +141,8 @@ def create_key(
 
     Raises `InvalidKeyName`, `KeyNameTooLong`, `UnknownScope`, `InvalidLifetime` and `TooManyKeys`.
     """
-    name = names.normal(name)
-    if not names.is_sound(name):
+    name = names.normalise_name(name)
+    if not names.is_allowed_name(name):
         raise InvalidKeyName(limit=NAME_LENGTH)
     if len(name) > NAME_LENGTH:
         raise KeyNameTooLong(limit=NAME_LENGTH, length=len(name))
@@ -152,9 +152,9 @@ def create_key(
         raise InvalidLifetime(limit=LONGEST_DAYS)
     # Lock the owner, so that parallel requests cannot exceed the limit.
     User.objects.select_for_update(no_key=True).get(pk=owner.pk)
-    if statements.living_keys(now=now).filter(owner=owner.pk).count() >= KEYS_PER_PERSON:
+    if statements.select_active_keys(now=now).filter(owner=owner.pk).count() >= KEYS_PER_PERSON:
         raise TooManyKeys(limit=KEYS_PER_PERSON)
-    secret = MARK + secrets.new_token()
+    secret = MARK + secrets.generate_token()
     key = ApiKey.objects.create(
         owner_id=owner.pk,
         name=name,
@@ -162,15 +162,15 @@ def create_key(
         key_hash=secrets.hash_token(secret),
         scopes=sorted(set(scopes)),
         unmanaged=unmanaged,
-        policy=gateway_policy() if GATEWAY in scopes else None,
+        policy=find_gateway_policy() if GATEWAY in scopes else None,
         created_at=now,
         expires_at=now + timedelta(days=lifetime_days),
     )
-    note("api_key.created", key=key, actor=f"user:{owner.pk}", now=now)
+    record_key_event("api_key.created", key=key, actor=f"user:{owner.pk}", now=now)
     return key, secret
 
 
-def gateway_policy() -> ContextPolicy | None:
+def find_gateway_policy() -> ContextPolicy | None:
     """Return the default policy of new /v1 keys; None if it is retired."""
     rows = ContextPolicy.objects.filter(
         slug=CODING_AGENTS.slug, retired=False, current__isnull=False
@@ -182,7 +182,7 @@ def gateway_policy() -> ContextPolicy | None:
 def revoke_key(*, key: ApiKey, actor: str, now: datetime) -> ApiKey:
     """Revoke the key. Revoking it again changes nothing."""
     if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=now):
-        note("api_key.revoked", key=key, actor=actor, now=now)
+        record_key_event("api_key.revoked", key=key, actor=actor, now=now)
     key.refresh_from_db()
     return key
 
@@ -190,19 +190,19 @@ def revoke_key(*, key: ApiKey, actor: str, now: datetime) -> ApiKey:
 @transaction.atomic
 def revoke_keys(*, owner: AbstractBaseUser, actor: str, now: datetime) -> int:
     """Revoke every usable key of the person; return the number of revoked keys."""
-    rows = usable_keys(owner=owner, now=now)
+    rows = list_usable_keys(owner=owner, now=now)
     for key in rows:
         revoke_key(key=key, actor=actor, now=now)
     return len(rows)
 
 
-def usable_keys(*, owner: AbstractBaseUser, now: datetime) -> list[ApiKey]:
+def list_usable_keys(*, owner: AbstractBaseUser, now: datetime) -> list[ApiKey]:
     """Return the keys that are neither revoked nor expired, even if their owner is inactive."""
     rows = ApiKey.objects.filter(owner=owner.pk, revoked_at=None, expires_at__gt=now)
     return list(rows.order_by("created_at", "pk"))
 
 
-def note(event: str, *, key: ApiKey, actor: str, now: datetime) -> None:
+def record_key_event(event: str, *, key: ApiKey, actor: str, now: datetime) -> None:
     """Record an event about a key in the ledger: its scopes and expiry, not its name."""
     data = {
         "key": str(key.pk),
@@ -212,16 +212,16 @@ def note(event: str, *, key: ApiKey, actor: str, now: datetime) -> None:
         "unmanaged": key.unmanaged,
         "expires_at": key.expires_at.isoformat(),
     }
-    ledger.record(event, actor=actor, now=now, data=data)
+    ledger.record_event(event, actor=actor, now=now, data=data)
 
 
-def keys_of(*, owner: AbstractBaseUser) -> list[ApiKey]:
+def list_api_keys(*, owner: AbstractBaseUser) -> list[ApiKey]:
     """Return the person's keys, newest first, including revoked and expired ones."""
     rows = ApiKey.objects.filter(owner=owner.pk).select_related("policy")
     return list(rows.order_by("-created_at", "-pk"))
 
 
-def key_for(*, user: AbstractBaseUser, key_id: uuid.UUID) -> ApiKey:
+def get_own_api_key(*, user: AbstractBaseUser, key_id: uuid.UUID) -> ApiKey:
     """Return the person's own key. Raises `NotFound`."""
     key = ApiKey.objects.filter(pk=key_id, owner=user.pk).first()
     if key is None:
@@ -229,7 +229,7 @@ def key_for(*, user: AbstractBaseUser, key_id: uuid.UUID) -> ApiKey:
     return key
 
 
-def authenticate(*, secret: str, now: datetime) -> ApiKey | None:
+def authenticate_api_key(*, secret: str, now: datetime) -> ApiKey | None:
     """Return the usable key with this secret, with its owner loaded; None if there is none.
 
     Its last use is updated at most once a minute. The first use of a day is also recorded in the
@@ -260,15 +260,15 @@ def write_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
     unnoted = Q(last_used_at=None) | Q(last_used_at__lt=noted_until)
     is_first = key.last_used_at is None or key.last_used_at.date() < now.astimezone(UTC).date()
     if ApiKey.objects.filter(unnoted, pk=key.pk).update(last_used_at=now) and is_first:
-        note("api_key.used", key=key, actor=f"user:{key.owner_id}", now=now)
+        record_key_event("api_key.used", key=key, actor=f"user:{key.owner_id}", now=now)
 
 
 def is_living(*, key_id: uuid.UUID, now: datetime) -> bool:
     """Return True if the key is not revoked or expired and its owner is active."""
-    return statements.living_keys(now=now).filter(pk=key_id).exists()
+    return statements.select_active_keys(now=now).filter(pk=key_id).exists()
 
 
-def key_from_header(*, authorization: str, address: str, now: datetime) -> ApiKey:
+def get_key_from_header(*, authorization: str, address: str, now: datetime) -> ApiKey:
     """Return the key of an `Authorization` header.
 
     Raises `InvalidKey`, and `LoginThrottled` after too many wrong keys from one address.
@@ -276,7 +276,7 @@ def key_from_header(*, authorization: str, address: str, now: datetime) -> ApiKe
     scheme, _, secret = authorization.partition(" ")
     secret = secret.strip()
     if scheme.lower() == "bearer" and secret.startswith(MARK):
-        key = authenticate(secret=secret, now=now)
+        key = authenticate_api_key(secret=secret, now=now)
         if key is not None:
             return key
     attempt = signin.SignInAttempt(door="api", address=address, account="", now=now)

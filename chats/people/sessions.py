@@ -50,7 +50,7 @@ def begin_session(*, session: SessionBase, now: datetime) -> None:
     session[SIGNED_IN_AT] = session[SEEN_AT] = now.isoformat()
 
 
-def may_go_on(*, session: SessionBase, is_staff: bool, now: datetime) -> bool:
+def can_continue_session(*, session: SessionBase, is_staff: bool, now: datetime) -> bool:
     """Return True if the session is still valid.
 
     Staff sessions end after `STAFF_IDLE_SECONDS` idle.
@@ -76,16 +76,18 @@ def note_seen(session: SessionBase, *, now: datetime) -> None:
 @transaction.atomic
 def note_logout(*, user: AbstractBaseUser, now: datetime) -> None:
     """Record in the ledger that the person signed out."""
-    ledger.record("logout.succeeded", actor=f"user:{user.pk}", now=now, data={"user": user.pk})
+    ledger.record_event(
+        "logout.succeeded", actor=f"user:{user.pk}", now=now, data={"user": user.pk}
+    )
 
 
 def require_recent(*, session: SessionBase, now: datetime) -> None:
     """Raise `ReauthenticationRequired` unless the person signed in within the last 15 minutes."""
-    if not reauthenticated_recently(session=session, now=now):
+    if not has_recent_reauthentication(session=session, now=now):
         raise ReauthenticationRequired
 
 
-def reauthenticated_recently(*, session: SessionBase, now: datetime) -> bool:
+def has_recent_reauthentication(*, session: SessionBase, now: datetime) -> bool:
     """Return True if the person confirmed their identity within the last 15 minutes."""
     signed_in_at = session.get(SIGNED_IN_AT)
     if not signed_in_at:
@@ -98,31 +100,31 @@ def confirm_session(*, session: SessionBase, now: datetime) -> None:
     session[SIGNED_IN_AT] = now.isoformat()
 
 
-def sessions_of(*, user: AbstractBaseUser, now: datetime) -> list[SignedIn]:
+def list_sessions(*, user: AbstractBaseUser, now: datetime) -> list[SignedIn]:
     """Return the person's sessions, last used first."""
-    found = [signed_in(row) for row in rows_of(user=user, now=now)]
+    found = [describe_session(row) for row in iter_stored_sessions(user=user, now=now)]
     return sorted(found, key=lambda entry: entry.seen_at or entry.expires_at, reverse=True)
 
 
-def signed_in(row: Session) -> SignedIn:
+def describe_session(row: Session) -> SignedIn:
     """Return a stored session in the form that pages show."""
     data = row.get_decoded()
     times = [data.get(name) for name in (SIGNED_IN_AT, SEEN_AT)]
     signed_in_at, seen_at = (datetime.fromisoformat(text) if text else None for text in times)
     return SignedIn(
-        id=session_id(row.session_key),
+        id=derive_session_id(row.session_key),
         signed_in_at=signed_in_at,
         seen_at=seen_at,
         expires_at=row.expire_date,
     )
 
 
-def session_id(key: str) -> str:
+def derive_session_id(key: str) -> str:
     """Return the id of a session for pages and URLs. The session's key would be a credential."""
     return secrets.hash_token(key)[:32]
 
 
-def rows_of(*, user: AbstractBaseUser, now: datetime) -> Iterator[Session]:
+def iter_stored_sessions(*, user: AbstractBaseUser, now: datetime) -> Iterator[Session]:
     """Yield the person's stored sessions.
 
     Reads all unexpired sessions, because the rows do not store the user.
@@ -135,8 +137,8 @@ def rows_of(*, user: AbstractBaseUser, now: datetime) -> Iterator[Session]:
 @transaction.atomic
 def revoke_session(*, user: AbstractBaseUser, session: str, now: datetime) -> bool:
     """End the person's session with this id, like a sign-out; return False if there is none."""
-    keys = [row.session_key for row in rows_of(user=user, now=now)]
-    ended = [key for key in keys if session_id(key) == session]
+    keys = [row.session_key for row in iter_stored_sessions(user=user, now=now)]
+    ended = [key for key in keys if derive_session_id(key) == session]
     if not Session.objects.filter(session_key__in=ended).delete()[0]:
         return False
     note_logout(user=user, now=now)
@@ -145,5 +147,9 @@ def revoke_session(*, user: AbstractBaseUser, session: str, now: datetime) -> bo
 
 def drop_sessions(*, user: AbstractBaseUser, keep: str | None, now: datetime) -> int:
     """End every session of the person except the one with the key `keep`; return how many ended."""
-    keys = [row.session_key for row in rows_of(user=user, now=now) if row.session_key != keep]
+    keys = [
+        row.session_key
+        for row in iter_stored_sessions(user=user, now=now)
+        if row.session_key != keep
+    ]
     return Session.objects.filter(session_key__in=keys).delete()[0]

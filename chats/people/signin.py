@@ -97,7 +97,7 @@ def create_link(
     The default lifetime is `settings.LOGIN_LINK_SECONDS`. Only a hash is stored. The token lets its
     holder sign in as the person.
     """
-    token = secrets.new_token()
+    token = secrets.generate_token()
     expires_at = now + (lifetime or timedelta(seconds=settings.LOGIN_LINK_SECONDS))
     LoginLink.objects.create(
         user_id=user.pk,
@@ -107,7 +107,7 @@ def create_link(
     )
     data = {"user": user.pk, "expires_at": expires_at.isoformat()}
     data |= {"invitation": True} if invitation else {}
-    ledger.record("login.link_created", actor=actor, now=now, data=data)
+    ledger.record_event("login.link_created", actor=actor, now=now, data=data)
     return token
 
 
@@ -141,7 +141,7 @@ def check_credentials(*, username: str, password: str, address: str, now: dateti
     An unknown name takes as long as a wrong password (Django hashes a dummy for it) and gets the
     same error. Raises `WrongCredentials` and `LoginThrottled`.
     """
-    username, password = storable(username), storable(password)
+    username, password = sanitise_credential(username), sanitise_credential(password)
     attempt = SignInAttempt(door="login", address=address, account=username, now=now)
     attempt.begin()
     user = None
@@ -161,13 +161,13 @@ def confirm_password(*, user: User, password: str, address: str, now: datetime) 
     """
     attempt = SignInAttempt(door="login", address=address, account=user.username, now=now)
     attempt.begin()
-    if len(password) > PASSWORD_LENGTH or not user.check_password(storable(password)):
+    if len(password) > PASSWORD_LENGTH or not user.check_password(sanitise_credential(password)):
         attempt.fail()
         raise WrongPassword
     attempt.forget()
 
 
-def confirm(
+def verify_identity(
     *, user: User, password: str, link: str, address: str, session: SessionBase, now: datetime
 ) -> None:
     """Confirm the person's identity with their password, so that the session counts as fresh.
@@ -192,7 +192,7 @@ def confirm(
     sessions.confirm_session(session=session, now=now)
 
 
-def storable(text: str) -> str:
+def sanitise_credential(text: str) -> str:
     """Replace characters that databases reject. The result matches no stored name or password."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
@@ -210,7 +210,7 @@ class SignInAttempt:
         # Counted per entry point: a client that repeats a revoked API key does not block sign-in
         # for others behind the same address.
         self.address = f"{door}:{address}"[:64]
-        self.account = keyed("account", account.casefold()) if account else ""
+        self.account = compute_keyed_hash("account", account.casefold()) if account else ""
         self.door = door
         self.now = now
         self.row: LoginFailure | None = None
@@ -263,29 +263,29 @@ class SignInAttempt:
         """Record the sign-in."""
         self.forget()
         data = {"by": self.door, **self.origin()}
-        ledger.record("login.succeeded", actor=f"user:{user.pk}", now=self.now, data=data)
+        ledger.record_event("login.succeeded", actor=f"user:{user.pk}", now=self.now, data=data)
 
     @transaction.atomic
     def fail(self) -> None:
         """Record the failure, and the throttling if it reached a limit."""
         LoginFailure.objects.filter(at__lt=self.now - ACCOUNT_WINDOW).delete()
         data = {"by": self.door, "account": self.account, **self.origin()}
-        ledger.record("login.failed", actor="system", now=self.now, data=data)
+        ledger.record_event("login.failed", actor="system", now=self.now, data=data)
         # Recorded only here: otherwise a guesser who continues could fill the ledger.
         if any(rows.count() >= limit for rows, limit, _ in self.limits()):
-            ledger.record("login.throttled", actor="system", now=self.now, data=data)
+            ledger.record_event("login.throttled", actor="system", now=self.now, data=data)
 
     def origin(self) -> dict[str, str]:
         """Return a keyed hash of the origin, which can be compared but not read."""
-        return {"origin": keyed("address", self.address)}
+        return {"origin": compute_keyed_hash("address", self.address)}
 
 
-def keyed(kind: str, text: str) -> str:
+def compute_keyed_hash(kind: str, text: str) -> str:
     """Return a hash keyed to this instance, because names and addresses are easy to guess."""
     return salted_hmac(f"chats.people.signin.{kind}", text, algorithm="sha256").hexdigest()
 
 
-def client_address(*, remote_addr: str, forwarded_for: str) -> str:
+def resolve_client_address(*, remote_addr: str, forwarded_for: str) -> str:
     """Return the address to count failures by: the full IPv4 address, or the /64 of an IPv6.
 
     A /64 usually belongs to one customer. `X-Forwarded-For` counts only behind trusted proxies.

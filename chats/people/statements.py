@@ -8,11 +8,11 @@ from chats.models import ApiKey
 from speed import prepared
 
 
-def living_keys(*, now: Any) -> QuerySet[ApiKey]:
+def select_active_keys(*, now: Any) -> QuerySet[ApiKey]:
     """Return the usable keys: not revoked, not expired, and with an active owner."""
     return ApiKey.objects.filter(revoked_at=None, expires_at__gt=now, owner__is_active=True)
 
 
 LIVING_KEY = prepared.Select(
-    lambda at: living_keys(now=at("now")).select_related("owner").filter(key_hash=at("hash"))
+    lambda at: select_active_keys(now=at("now")).select_related("owner").filter(key_hash=at("hash"))
 )

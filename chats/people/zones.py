@@ -20,19 +20,19 @@ DEFAULTS = {CHOSEN: "", APPEARANCE: AccountSettings.Appearance.SYSTEM, LANGUAGE:
 
 
 @cache
-def known_zones() -> tuple[str, ...]:
+def list_time_zones() -> tuple[str, ...]:
     """Return the names of the time zones of this machine, sorted, without its aliases."""
     names = zoneinfo.available_timezones()
     return tuple(sorted(name for name in names if "/" in name and not name.startswith("Etc/")))
 
 
-def account_of(user: AbstractBaseUser) -> AccountSettings:
+def load_account_settings(user: AbstractBaseUser) -> AccountSettings:
     """Return the stored settings of an account, or unsaved defaults."""
     found = AccountSettings.objects.filter(owner_id=user.pk).first()
     return found or AccountSettings(owner_id=user.pk)
 
 
-def save_account(
+def save_account_settings(
     *,
     user: AbstractBaseUser,
     session: SessionBase,
@@ -56,7 +56,7 @@ def save_account(
 
 def refresh_session(*, user: AbstractBaseUser, session: SessionBase) -> None:
     """Copy the account's settings into a session, where they differ."""
-    account = account_of(user)
+    account = load_account_settings(user)
     values = {
         CHOSEN: account.time_zone if account.time_zone_chosen else "",
         APPEARANCE: account.appearance,
@@ -67,7 +67,7 @@ def refresh_session(*, user: AbstractBaseUser, session: SessionBase) -> None:
             session[key] = value
 
 
-def zone_for(*, session: SessionBase, browser: str) -> tzinfo:
+def resolve_session_zone(*, session: SessionBase, browser: str) -> tzinfo:
     """Return the time zone of a session's pages: the chosen one, else the browser's, else UTC."""
     try:
         return zoneinfo.ZoneInfo(session.get(CHOSEN) or browser)

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from chats.prompt import composition
-from chats.prompt.agents import AgentView, Seen, as_agent_sees
+from chats.prompt.agents import AgentView, Seen, apply_agent_view
 from chats.prompt.outlook import Outlook
 from contextpolicy.engine.assembly import AssembledContext
-from contextpolicy.engine.team_view import window_before
+from contextpolicy.engine.team_view import compute_agent_window
 
 
-def sent_to_agent(outlook: Outlook, *, view: AgentView) -> int:
+def estimate_agent_tokens(outlook: Outlook, *, view: AgentView) -> int:
     """Estimate the tokens that the next message would send to an agent of the chat's team.
 
     Composes from the chat's outlook as the agent sees it, without queries. The agent's own policy
@@ -17,7 +17,7 @@ def sent_to_agent(outlook: Outlook, *, view: AgentView) -> int:
     """
     plain = outlook.given
     before = plain.last_seq
-    shown_from = window_before(before, size=view.window_size)
+    shown_from = compute_agent_window(before, size=view.window_size)
     unloaded = plain.unloaded
     if unloaded is not None:
         first, last = unloaded
@@ -29,7 +29,7 @@ def sent_to_agent(outlook: Outlook, *, view: AgentView) -> int:
         unloaded=unloaded,
     )
     seen = Seen(question=None, before=before, steps=(), opening=None, duplicate=0)
-    given = as_agent_sees(given, view=view, seen=seen, counter=plain.counter)
+    given = apply_agent_view(given, view=view, seen=seen, counter=plain.counter)
     for _ in range(composition.MOST_MOVES):
         made = composition.ask_engine(given)
         if isinstance(made, AssembledContext):

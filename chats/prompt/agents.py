@@ -12,16 +12,16 @@ from chats.models import Agent, Branch, Chat, Message, Turn
 from chats.prompt import statements
 from chats.record import history
 from contextpolicy.engine import messages as engine
-from contextpolicy.engine.agent_layouts import makes_text
+from contextpolicy.engine.agent_layouts import is_text_form
 from contextpolicy.engine.assembly import ComposeInput
-from contextpolicy.engine.partition import unsendable
+from contextpolicy.engine.partition import explain_unsendable_message
 from contextpolicy.engine.team import Speaker
 from contextpolicy.engine.team_view import (
     Viewer,
-    as_seen,
-    for_text_prompt,
-    instructions,
-    window_before,
+    build_team_instructions,
+    compute_agent_window,
+    rewrite_for_text_prompt,
+    rewrite_for_viewer,
 )
 from contextpolicy.engine.tokens import TokenCounter
 
@@ -64,27 +64,32 @@ class AgentView:
     def seen(self, message: engine.Message, *, counter: TokenCounter) -> engine.Message:
         """Return a message as the agent sees it."""
         speaker = self.speaker(message)
-        show = for_text_prompt if self.form else as_seen
+        show = rewrite_for_text_prompt if self.form else rewrite_for_viewer
         return show(message, speaker=speaker, viewer=self.viewer, counter=counter)
 
     def words(self, message: engine.Message, *, counter: TokenCounter) -> str:
         """Return the text of a message as the agent sees it, without the speaker's name."""
         speaker = self.speaker(message)
-        shown = for_text_prompt(message, speaker=speaker, viewer=self.viewer, counter=counter)
-        return engine.text_of(shown)
+        shown = rewrite_for_text_prompt(
+            message, speaker=speaker, viewer=self.viewer, counter=counter
+        )
+        return engine.extract_message_text(shown)
 
 
-def view_of(agent: Agent, *, chat: Chat, team: Sequence[Agent]) -> AgentView:
+def build_agent_view(agent: Agent, *, chat: Chat, team: Sequence[Agent]) -> AgentView:
     """Return the view of a team's agent on a chat."""
     mates = tuple(member.name for member in team if member.pk != agent.pk and not member.rests)
     humans = {member.name for member in team if member.type == Agent.Type.HUMAN}
     viewer = Viewer(role_id=agent.role_id, name=agent.name, mates=mates)
-    is_text = makes_text(agent.prompt_form)
+    is_text = is_text_form(agent.prompt_form)
     task = chat.team_task or ""
     own = (
         ("agent", agent.instruction),
         ("agent", agent.instruction_file_text),
-        ("team" if is_text else "agent", instructions(viewer, humans=humans, is_text=is_text)),
+        (
+            "team" if is_text else "agent",
+            build_team_instructions(viewer, humans=humans, is_text=is_text),
+        ),
         ("task", task if is_text or not task else f"The team's task:\n{task}"),
     )
     return AgentView(
@@ -97,13 +102,13 @@ def view_of(agent: Agent, *, chat: Chat, team: Sequence[Agent]) -> AgentView:
     )
 
 
-def view_for(turn: Turn) -> AgentView | None:
+def load_agent_view(turn: Turn) -> AgentView | None:
     """Return the view of a turn's agent. None if the chat's own model replies."""
     if turn.agent_id is None:
         return None
     agent = Agent.objects.select_related("version").get(pk=turn.agent_id)
     team = list(Agent.objects.filter(version=agent.version_id))
-    return view_of(agent, chat=turn.branch.chat, team=team)
+    return build_agent_view(agent, chat=turn.branch.chat, team=team)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +126,7 @@ class Seen:
     duplicate: int
 
 
-def seen_by(
+def load_seen_messages(
     view: AgentView, *, turn: Turn, branch: Branch, counter: TokenCounter, zone: str = ""
 ) -> Seen:
     """Return the question of an agent's turn, the messages after it, and the round's opening.
@@ -130,7 +135,7 @@ def seen_by(
     write. Replies after the border, such as those of an independent team, are hidden.
     """
     border = branch.last_seq if turn.seen_to is None else min(turn.seen_to, branch.last_seq)
-    shown, sendable, duplicate = newest_seen(
+    shown, sendable, duplicate = load_newest_seen(
         view, branch=branch, border=border, counter=counter, zone=zone
     )
     # A continued reply has no question.
@@ -141,7 +146,7 @@ def seen_by(
     own = sorted(statements.OWN_MESSAGES.rows(turn=turn.pk), key=lambda row: row.seq or 0)
     steps = [row for row in own if (row.seq or 0) > border]
     mine = {row.pk for row in steps}
-    others = history.on_path(branch, after=border, before=branch.last_seq + 1)
+    others = history.select_path_messages(branch, after=border, before=branch.last_seq + 1)
     unseen = [row for row in others.order_by("seq") if row.pk not in mine]
     loaded = history.load_all(unseen, counter=counter, zone=zone)
     told = [replace(message, left="not_seen") for message in loaded]
@@ -152,12 +157,12 @@ def seen_by(
         question=question,
         before=before,
         steps=(*behind, *told),
-        opening=opening_of(view, turn=turn, before=before, counter=counter),
+        opening=load_round_opening(view, turn=turn, before=before, counter=counter),
         duplicate=duplicate,
     )
 
 
-def newest_seen(
+def load_newest_seen(
     view: AgentView, *, branch: Branch, border: int, counter: TokenCounter, zone: str = ""
 ) -> tuple[list[engine.Message], list[engine.Message], int]:
     """Return the newest messages up to a border as the agent sees them, ascending.
@@ -166,14 +171,16 @@ def newest_seen(
     repeats. Only an agent's message counts as a repetition (S3.6). Reads backwards, no further than
     needed.
     """
-    rows = history.on_path(branch, after=max(0, border - NEWEST), before=border + 1)
+    rows = history.select_path_messages(branch, after=max(0, border - NEWEST), before=border + 1)
     shown: list[engine.Message] = []
     sendable: list[engine.Message] = []
     is_agents = False
     for row in rows.order_by("-seq").iterator(chunk_size=4):
-        message = view.seen(history.to_engine(row, counter=counter, zone=zone), counter=counter)
+        message = view.seen(
+            history.build_engine_message(row, counter=counter, zone=zone), counter=counter
+        )
         shown.append(message)
-        if not unsendable(message):
+        if not explain_unsendable_message(message):
             is_agents = row.role == Message.Role.ASSISTANT if not sendable else is_agents
             sendable.append(message)
         if len(sendable) == 2:
@@ -186,7 +193,7 @@ def newest_seen(
     return shown[::-1], sendable[::-1], duplicate
 
 
-def opening_of(
+def load_round_opening(
     view: AgentView, *, turn: Turn, before: int, counter: TokenCounter
 ) -> engine.Message | None:
     """Return the message that opened the round, if it may be sent and is not the question
@@ -195,15 +202,15 @@ def opening_of(
     opening: Message | None = turn.round.opening if turn.round else None
     if opening is None or opening.seq is None or opening.seq >= before:
         return None
-    message = view.seen(history.to_engine(opening, counter=counter), counter=counter)
-    return None if unsendable(message) else message
+    message = view.seen(history.build_engine_message(opening, counter=counter), counter=counter)
+    return None if explain_unsendable_message(message) else message
 
 
-def as_agent_sees(
+def apply_agent_view(
     given: ComposeInput, *, view: AgentView, seen: Seen, counter: TokenCounter
 ) -> ComposeInput:
     """Return the prompt's input as the agent sees it, with its window and the round's opening."""
-    window_to = max(given.window_to, window_before(seen.before, size=view.window_size))
+    window_to = max(given.window_to, compute_agent_window(seen.before, size=view.window_size))
     pins = {message.seq: view.seen(message, counter=counter) for message in given.pins}
     if seen.opening is not None and seen.opening.seq <= window_to:
         pins[seen.opening.seq] = seen.opening

@@ -16,9 +16,9 @@ from chats.providers import anthropic_wire, wire
 from chats.providers.base import ProviderRequest
 from chats.providers.kinds import ANTHROPIC_VERSION
 from contextpolicy.engine.messages import WireMessage
-from contextpolicy.engine.segments import Segment, text_ref
+from contextpolicy.engine.segments import Segment, compute_text_ref
 from contextpolicy.models import ModelSpec
-from contextpolicy.resolution import values_of
+from contextpolicy.resolution import load_policy_values
 
 Kind = Literal["same", "gone", "new"]
 FAULTS = {
@@ -97,38 +97,42 @@ class AsSent:
         return gettext(FAULTS.get(self.found.fault, ""))
 
 
-def as_sent(receipt: Receipt, *, sees_hidden: bool) -> AsSent:
+def load_sent_request(receipt: Receipt, *, sees_hidden: bool) -> AsSent:
     """Return the request of a call, compared with the previous one on the branch."""
-    found = rebuilt.rebuilt(receipt)
-    earlier = rebuilt.receipt_before(receipt)
-    before = rebuilt.rebuilt(earlier) if earlier else None
-    hides = not sees_hidden and hides_system(receipt)
-    hid = not sees_hidden and earlier is not None and hides_system(earlier)
-    lines = [] if found.fault else list(lines_of(found, before, hides=hides or hid))
-    return AsSent(found, lines, rebuilt.prefix(found, before), hides, body_check(found))
+    found = rebuilt.rebuild_request(receipt)
+    earlier = rebuilt.find_previous_receipt(receipt)
+    before = rebuilt.rebuild_request(earlier) if earlier else None
+    hides = not sees_hidden and has_hidden_system(receipt)
+    hid = not sees_hidden and earlier is not None and has_hidden_system(earlier)
+    lines = [] if found.fault else list(build_sent_lines(found, before, hides=hides or hid))
+    return AsSent(
+        found, lines, rebuilt.compare_request_prefix(found, before), hides, compare_body_hash(found)
+    )
 
 
-def hides_system(receipt: Receipt) -> bool:
+def has_hidden_system(receipt: Receipt) -> bool:
     """Return True if the policy hides a system text of this call."""
-    values = values_of(receipt.effective_policy)
+    values = load_policy_values(receipt.effective_policy)
     kept = (row for row in receipt.segments if row[0] == "system" and row[1] != "chat")
     return values.hide_system_text and any(kept)
 
 
-def lines_of(found: Rebuilt, before: Rebuilt | None, *, hides: bool) -> Iterator[SentLine]:
+def build_sent_lines(found: Rebuilt, before: Rebuilt | None, *, hides: bool) -> Iterator[SentLine]:
     """Yield the messages of a request, with removed messages of the previous call in their
     places.
     """
-    owners = owners_of(found)
+    owners = list_message_segments(found)
     old = before.messages if before and not before.fault else ()
     origin, is_open = rebuilt.request_of(found).origin, wire.open_loop(found.messages)
-    for kind, message, place in side_by_side(old, found.messages):
+    for kind, message, place in align_messages(old, found.messages):
         segments = () if place is None else owners[place]
         by = origin if place is not None and place >= is_open else None
-        yield SentLine(kind, message.role, told(message, hides=hides, by=by), segments)
+        yield SentLine(
+            kind, message.role, format_request_message(message, hides=hides, by=by), segments
+        )
 
 
-def side_by_side(
+def align_messages(
     old: Sequence[WireMessage], new: Sequence[WireMessage]
 ) -> Iterator[tuple[Kind, WireMessage, int | None]]:
     """Yield the messages of two requests in order, those of the new one with their index."""
@@ -140,7 +144,7 @@ def side_by_side(
         yield from ((kind, new[place], place) for place in range(first, last))
 
 
-def owners_of(found: Rebuilt) -> list[Sequence[Segment]]:
+def list_message_segments(found: Rebuilt) -> list[Sequence[Segment]]:
     """Return the segments of each message of a request.
 
     A block's segments belong to its first message.
@@ -152,70 +156,72 @@ def owners_of(found: Rebuilt) -> list[Sequence[Segment]]:
     return owners
 
 
-def told(message: WireMessage, *, hides: bool, by: str | None = None) -> str:
+def format_request_message(message: WireMessage, *, hides: bool, by: str | None = None) -> str:
     """Format a message of a request, with its tool calls and the fields sent to `by`."""
     if hides and message.role == "system":
         return HIDDEN
     calls = [
-        f"{call.name}({wire.sendable_arguments(call.arguments)})" for call in message.tool_calls
+        f"{call.name}({wire.clean_call_arguments(call.arguments)})" for call in message.tool_calls
     ]
-    own = wire.fields_sent(message, by=by)
+    own = wire.collect_sent_fields(message, by=by)
     fields = f"[Fields for its server: {json.dumps(own, ensure_ascii=False)}]" if own else ""
     return "\n".join([part for part in (message.shown(by_hash=True), *calls, fields) if part])
 
 
-def body_json(found: Rebuilt) -> str:
+def build_body_json(found: Rebuilt) -> str:
     """Return the request body as JSON, in the form that was sent if that is known.
 
     Images are replaced by their hashes.
     """
-    made = list(bodies(found))
+    made = list(build_request_bodies(found))
     known = found.receipt.body_sha256
-    return next((text for text in made if text_ref(text) == known), made[0])
+    return next((text for text in made if compute_text_ref(text) == known), made[0])
 
 
-def bodies(found: Rebuilt, *, with_images: bool = False) -> Iterator[str]:
+def build_request_bodies(found: Rebuilt, *, with_images: bool = False) -> Iterator[str]:
     """Yield the body in each form that the server may have required, the default form first.
 
     The adapter detects the form at run time and keeps it only in memory.
     """
     request = rebuilt.request_of(found, with_images=with_images)
-    yield from forms_of(request, is_anthropic=_is_anthropic(found))
+    yield from serialise_request_forms(request, is_anthropic=_is_anthropic(found))
 
 
-def forms_of(request: ProviderRequest, *, is_anthropic: bool) -> Iterator[str]:
+def serialise_request_forms(request: ProviderRequest, *, is_anthropic: bool) -> Iterator[str]:
     """Yield a request's body in each form that its server may require, the default form first."""
     if is_anthropic:
-        yield as_json(anthropic_wire.body_of(request))
+        yield serialise_body(anthropic_wire.build_anthropic_body(request))
         return
     for limit_name in ("max_tokens", "max_completion_tokens"):
         for takes_usage in (True, False):
-            yield as_json(
-                wire.body_of(request, limit_name=limit_name, takes_usage_option=takes_usage)
+            yield serialise_body(
+                wire.build_openai_body(
+                    request, limit_name=limit_name, takes_usage_option=takes_usage
+                )
             )
 
 
-def as_json(body: Mapping[str, Any]) -> str:
+def serialise_body(body: Mapping[str, Any]) -> str:
     """Serialise a body like the vendors' client libraries do."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 
-def body_check(found: Rebuilt) -> BodyCheck:
+def compare_body_hash(found: Rebuilt) -> BodyCheck:
     """Compare the rebuilt body with the hash of the request as sent."""
     known = found.receipt.body_sha256
     if found.fault or not known:
         return "unknown"
-    return compared(bodies(found, with_images=True), known)
+    return compare_body_forms(build_request_bodies(found, with_images=True), known)
 
 
-def compared(made: Iterator[str], known: str) -> BodyCheck:
+def compare_body_forms(made: Iterator[str], known: str) -> BodyCheck:
     """Return "same" if one of the rebuilt bodies has the hash of the request as sent, else
     "options".
     """
-    return "same" if any(text_ref(text) == known for text in made) else "options"
+    return "same" if any(compute_text_ref(text) == known for text in made) else "options"
 
 
-def as_curl(body: str, *, is_anthropic: bool) -> str:
+def format_curl_command(body: str, *, is_anthropic: bool) -> str:
     """Format a request with this body as a shell command.
 
     Contains no secrets.
@@ -237,10 +243,10 @@ def as_curl(body: str, *, is_anthropic: bool) -> str:
 
 def _is_anthropic(found: Rebuilt) -> bool:
     """Return True if the call's model is currently served through Anthropic's API."""
-    return speaks_anthropic(rebuilt.model_of(found.receipt))
+    return is_anthropic_model(rebuilt.find_call_model(found.receipt))
 
 
-def speaks_anthropic(model: ModelSpec | None) -> bool:
+def is_anthropic_model(model: ModelSpec | None) -> bool:
     """Return True if a model is currently served through Anthropic's API."""
     of_model = ProviderAccount.objects.filter(slug=model.provider if model else "")
     return of_model.filter(kind=ProviderAccount.Kind.ANTHROPIC).exists()
@@ -261,16 +267,16 @@ class RequestFile:
     text: str
 
 
-def file_of(sent: AsSent, *, form: str) -> RequestFile:
+def build_request_file(sent: AsSent, *, form: str) -> RequestFile:
     """Return a request as a file in one of the `FORMS`. Raises `RequestNotWhole`."""
     if sent.has_hidden or sent.found.fault:
         raise RequestNotWhole
     is_anthropic = _is_anthropic(sent.found)
-    return written(body_json(sent.found), form=form, is_anthropic=is_anthropic)
+    return format_request_file(build_body_json(sent.found), form=form, is_anthropic=is_anthropic)
 
 
-def written(body: str, *, form: str, is_anthropic: bool) -> RequestFile:
+def format_request_file(body: str, *, form: str, is_anthropic: bool) -> RequestFile:
     """Return a body as a file in one of the `FORMS`."""
     name, kind = FORMS[form]
-    text = as_curl(body, is_anthropic=is_anthropic) if form == "curl" else body
+    text = format_curl_command(body, is_anthropic=is_anthropic) if form == "curl" else body
     return RequestFile(name, kind, text)

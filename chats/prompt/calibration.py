@@ -7,14 +7,14 @@ dropped.
 from collections.abc import Mapping
 
 from chats.prompt import statements
-from contextpolicy.engine.calibration import BilledUsage, Factors, why_not_counted
-from contextpolicy.engine.costs import used_of
+from contextpolicy.engine.calibration import BilledUsage, Factors, explain_calibration_skip
+from contextpolicy.engine.costs import parse_reported_usage
 
 # In tokens. In shorter prompts, the provider's own frame outweighs our count.
 SMALLEST_PROMPT = 200
 
 
-def learn(
+def update_model_factors(
     *,
     model_id: int,
     factors: Factors,
@@ -31,10 +31,12 @@ def learn(
     (tokens, our count) describe the prompt. `reported` is the usage in the receipt's format.
     Stopped and failed calls and short prompts are not used.
     """
-    if used_of(reported) is None:
+    if parse_reported_usage(reported) is None:
         return False
-    usage = usage_of(str(model_id), estimate=estimate, reported=reported, completed=completed)
-    if why_not_counted(usage, model=str(model_id)) or estimate < SMALLEST_PROMPT:
+    usage = build_billed_usage(
+        str(model_id), estimate=estimate, reported=reported, completed=completed
+    )
+    if explain_calibration_skip(usage, model=str(model_id)) or estimate < SMALLEST_PROMPT:
         return False
     learned = factors.taught(shares, estimate=estimate, actual=usage.input_tokens)
     new = {
@@ -45,7 +47,7 @@ def learn(
     return bool(statements.LEARNED_FACTORS.run(new, model=model_id, known=factors.overall))
 
 
-def usage_of(
+def build_billed_usage(
     model: str, *, estimate: int, reported: Mapping[str, int], completed: bool
 ) -> BilledUsage:
     """Convert a receipt's usage for the engine. Cached tokens are part of the input."""

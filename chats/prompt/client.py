@@ -11,13 +11,13 @@ from typing import Any
 from chats.providers.base import ProviderRequest
 from contextpolicy.engine.assembly import AssembledContext, ComposeInput
 from contextpolicy.engine.messages import ToolSpec
-from contextpolicy.engine.systemtext import system_parts
+from contextpolicy.engine.systemtext import order_system_parts
 
 # Label of a client's own tools in receipts. Their text is stored for its chat only.
 TOOLS = "client"
 
 
-def begins_after(client: Mapping[str, Any] | None) -> int:
+def get_client_start(client: Mapping[str, Any] | None) -> int:
     """Return the `seq` after which the client's messages start.
 
     The client left out earlier ones.
@@ -25,7 +25,7 @@ def begins_after(client: Mapping[str, Any] | None) -> int:
     return int((client or {}).get("after") or 0)
 
 
-def as_asked(given: ComposeInput, *, client: Mapping[str, Any] | None) -> ComposeInput:
+def apply_client_input(given: ComposeInput, *, client: Mapping[str, Any] | None) -> ComposeInput:
     """Return the input with the client's system text and tools, which replace ours.
 
     The system text counts as the chat's own, so the policy's rule for that applies.
@@ -35,12 +35,14 @@ def as_asked(given: ComposeInput, *, client: Mapping[str, Any] | None) -> Compos
     own = [("chat", text) for text in client.get("system") or ()]
     return replace(
         given,
-        system=system_parts((*given.system, *own)) if own else given.system,
+        system=order_system_parts((*given.system, *own)) if own else given.system,
         tools=tuple(ToolSpec(**tool) for tool in client.get("tools") or ()),
     )
 
 
-def labelled(assembled: AssembledContext, *, client: Mapping[str, Any] | None) -> AssembledContext:
+def label_client_tools(
+    assembled: AssembledContext, *, client: Mapping[str, Any] | None
+) -> AssembledContext:
     """Label the prompt's tools as the client's own."""
     if client is None:
         return assembled
@@ -51,7 +53,9 @@ def labelled(assembled: AssembledContext, *, client: Mapping[str, Any] | None) -
     return replace(assembled, segments=tuple(segments))
 
 
-def request_for(request: ProviderRequest, *, client: Mapping[str, Any]) -> ProviderRequest:
+def apply_client_parameters(
+    request: ProviderRequest, *, client: Mapping[str, Any]
+) -> ProviderRequest:
     """Return the request with the client's parameters. It may only lower the output limit."""
     known = [request.max_output_tokens, client.get("max_output")]
     return replace(

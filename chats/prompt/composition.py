@@ -27,18 +27,27 @@ from contextpolicy.engine.assembly import (
     CompactionNeed,
     ComposeInput,
     WindowNeeded,
-    fold_from,
-    lead_of,
-    need,
-    was_compressed,
+    assess_compaction_need,
+    compute_compaction_threshold,
+    extract_shared_prefix,
+    is_compressed,
 )
-from contextpolicy.engine.assembly import compose as assemble
-from contextpolicy.engine.budget import BudgetRefusal, compact_mark, in_our_count, prompt_limit
+from contextpolicy.engine.assembly import compose_context as assemble
+from contextpolicy.engine.budget import (
+    BudgetRefusal,
+    compute_compact_mark,
+    compute_prompt_limit,
+    convert_provider_tokens,
+)
 from contextpolicy.engine.calibration import Factors
-from contextpolicy.engine.policy import PolicyValues, knows_compactions
-from contextpolicy.engine.strategies.entity_state import state_text
-from contextpolicy.engine.systemtext import budget_note, runtime_note, system_parts
-from contextpolicy.engine.team_view import window_before
+from contextpolicy.engine.policy import PolicyValues, can_compact_messages
+from contextpolicy.engine.strategies.entity_state import format_state_text
+from contextpolicy.engine.systemtext import (
+    format_budget_note,
+    format_runtime_note,
+    order_system_parts,
+)
+from contextpolicy.engine.team_view import compute_agent_window
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.transcript import Background
 from contextpolicy.models import EffectivePolicy, ModelSpec
@@ -75,8 +84,8 @@ class Move:
 class Prompt:
     """A composed call: the request, and the content of its receipt.
 
-    `warm_from`: a reply of this many tokens changes the next prompt's prefix. None: no cache
-    warm-up.
+    `find_warm_up_start`: a reply of this many tokens changes the next prompt's prefix. None: no
+    cache warm-up.
     """
 
     request: ProviderRequest
@@ -116,7 +125,7 @@ class Prompt:
         )
 
 
-def compose(
+def compose_prompt(
     *,
     turn: Turn,
     counter: TokenCounter,
@@ -127,56 +136,57 @@ def compose(
 
     Returns an order to build the turn's tail or to move the window instead, if that must come
     first. `window_limit` is the smaller window learned from an overflow error, `branch` the turn's
-    branch if it was just read. Raises the refusals of `model_choice.choose`, and `PromptRefused`.
+    branch if it was just read. Raises the refusals of `model_choice.choose_chat_model`, and
+    `PromptRefused`.
     """
     chat = turn.branch.chat
     choice = model_choice.choose_again(chat=chat, turn=turn)
-    due = tail.due(turn, choice=choice)
+    due = tail.find_missing_tail(turn, choice=choice)
     if due is not None:
         return due
-    branch = governed(branch or read_branch(turn))
+    branch = with_active_compaction(branch or read_branch(turn))
     if turn.agent_id is not None:
         return compose_for_agent(
             turn=turn, branch=branch, choice=choice, counter=counter, window_limit=window_limit
         )
     # A client's messages are sent unchanged.
-    zone = zone_for(branch, values=choice.values) if turn.client is None else ""
-    asked = asked_by(turn, branch=branch, choice=choice, counter=counter, zone=zone)
-    given = gather(
+    zone = get_prompt_zone(branch, values=choice.values) if turn.client is None else ""
+    asked = load_turn_question(turn, branch=branch, choice=choice, counter=counter, zone=zone)
+    given = load_prompt_facts(
         branch=branch,
         choice=choice,
         asked=asked,
         counter=counter,
         window_limit=window_limit,
-        after=client.begins_after(turn.client),
+        after=client.get_client_start(turn.client),
     )
-    given = client.as_asked(given, client=turn.client)
+    given = client.apply_client_input(given, client=turn.client)
     if turn.client is None and window_limit is None:
-        needed = wider_window(branch, choice=choice, asked=asked, counter=counter)
+        needed = find_wider_window(branch, choice=choice, asked=asked, counter=counter)
         if needed is not None:
             return Move(needed=needed, effective=choice.effective)
     if turn.client is None:
-        given, assembled = with_search(given, branch=branch, choice=choice)
+        given, assembled = compose_with_search(given, branch=branch, choice=choice)
     else:
         assembled = ask_engine(given)
     if isinstance(assembled, WindowNeeded):
         return Move(needed=assembled, effective=choice.effective)
-    excerpts = tail.excerpts_due(turn, choice=choice, given=given, context=assembled)
+    excerpts = tail.request_excerpts(turn, choice=choice, given=given, context=assembled)
     if excerpts is not None:
         return excerpts
-    notes = (*tail.notes(turn, choice=choice), *asked.notes)
-    assembled = client.labelled(assembled, client=turn.client)
-    prompt = prompt_of(assembled, given=given, choice=choice, branch=branch, notes=notes)
-    return prompt if turn.client is None else for_program(prompt, asked=turn.client)
+    notes = (*tail.list_tail_notes(turn, choice=choice), *asked.notes)
+    assembled = client.label_client_tools(assembled, client=turn.client)
+    prompt = build_prompt(assembled, given=given, choice=choice, branch=branch, notes=notes)
+    return prompt if turn.client is None else adapt_prompt_for_client(prompt, asked=turn.client)
 
 
-def for_program(prompt: Prompt, *, asked: Mapping[str, Any]) -> Prompt:
+def adapt_prompt_for_client(prompt: Prompt, *, asked: Mapping[str, Any]) -> Prompt:
     """Return the prompt of a client's turn with the client's parameters.
 
     No cache warm-up: the client sends the next prompt's prefix itself. No preferences: the writer
     behind a client is unknown.
     """
-    request = client.request_for(prompt.request, client=asked)
+    request = client.apply_client_parameters(prompt.request, client=asked)
     return replace(
         prompt, request=request, warm_from=None, tells=False, infers=False, offers_search=False
     )
@@ -199,61 +209,63 @@ def compose_for_agent(
     If the prompt does not fit, the window shrinks for this agent only and is not stored. Returns an
     order to look up excerpts instead, if that must come first. Raises `PromptRefused`.
     """
-    view = agents.view_for(turn)
+    view = agents.load_agent_view(turn)
     if view is None:
         raise ValueError(f"turn {turn.pk} has no agent")
-    zone = zone_for(branch, values=choice.values)
-    seen = agents.seen_by(view, turn=turn, branch=branch, counter=counter, zone=zone)
-    known = person.about(branch, choice=choice, until=asked_at(turn))
+    zone = get_prompt_zone(branch, values=choice.values)
+    seen = agents.load_seen_messages(view, turn=turn, branch=branch, counter=counter, zone=zone)
+    known = person.load_person_context(branch, choice=choice, until=get_question_time(turn))
     asked = Question(
         question=(seen.question,) if seen.question else (),
         before=seen.before,
         last_seq=branch.last_seq,
         steps=seen.steps,
         continues=str(turn.continues.reply_id) if turn.continues else "",
-        background=background(
+        background=build_background(
             turn,
             values=choice.values,
             known=known,
             zone=zone,
-            shown=lambda row: view.words(history.to_engine(row, counter=counter), counter=counter),
+            shown=lambda row: view.words(
+                history.build_engine_message(row, counter=counter), counter=counter
+            ),
         ),
         notes=known.notes,
         zone=zone,
     )
-    plain = gather(
+    plain = load_prompt_facts(
         branch=branch,
         choice=choice,
         asked=asked,
         counter=counter,
         window_limit=window_limit,
-        after=window_before(seen.before, size=view.window_size),
+        after=compute_agent_window(seen.before, size=view.window_size),
     )
-    given = agents.as_agent_sees(plain, view=view, seen=seen, counter=counter)
+    given = agents.apply_agent_view(plain, view=view, seen=seen, counter=counter)
     if seen.question is None and turn.continues is None:
         given = replace(given, instruction=agents.YOUR_TURN)
     for _ in range(MOST_MOVES):
-        given, assembled = with_search(given, branch=branch, choice=choice)
+        given, assembled = compose_with_search(given, branch=branch, choice=choice)
         if isinstance(assembled, AssembledContext):
             break
         given = replace(given, window_to=assembled.to_seq)
     else:
         raise RuntimeError("an agent's prompt does not fit after the most window moves")
-    excerpts = tail.excerpts_due_for_agent(
+    excerpts = tail.request_agent_excerpts(
         turn, choice=choice, given=given, context=assembled, seen=seen
     )
     if excerpts is not None:
         return excerpts
     opening = seen.opening.seq if seen.opening else 0
     is_beside = any(s.origin == "pin" and s.seq == opening for s in assembled.segments)
-    prompt = prompt_of(
+    prompt = build_prompt(
         assembled,
         # Whether a summary is due is decided for the whole chat at the end of the round.
         given=given,
         choice=choice,
         branch=branch,
         notes=(
-            *tail.notes(turn, choice=choice),
+            *tail.list_tail_notes(turn, choice=choice),
             *asked.notes,
             *([agents.ROUND_OPENING] if is_beside else []),
             *([f"{agents.PROMPT_FORM}:{view.form}"] if view.form else []),
@@ -281,17 +293,17 @@ def compose_lead(
     question = engine.Message(id="", seq=seq, role="user", parts=(), tokens=0)
     if expected is not None:
         question = replace(expected, id="", seq=seq)
-    zone = zone_for(branch, values=choice.values)
+    zone = get_prompt_zone(branch, values=choice.values)
     asked = Question(question=(question,), before=seq, last_seq=seq, zone=zone)
-    given = gather(branch=branch, choice=choice, asked=asked, counter=counter)
-    given, assembled = with_search(given, branch=branch, choice=choice)
+    given = load_prompt_facts(branch=branch, choice=choice, asked=asked, counter=counter)
+    given, assembled = compose_with_search(given, branch=branch, choice=choice)
     if isinstance(assembled, WindowNeeded):
         return Move(needed=assembled, effective=choice.effective)
-    lead = lead_of(assembled)
+    lead = extract_shared_prefix(assembled)
     if lead is None:
         return None
     given = replace(given, last_seq=branch.last_seq)
-    prompt = prompt_of(lead, given=given, choice=choice, branch=branch)
+    prompt = build_prompt(lead, given=given, choice=choice, branch=branch)
     return replace(prompt, request=replace(prompt.request, max_output_tokens=1))
 
 
@@ -309,7 +321,7 @@ NOT_SEARCHED = frozenset(
 )
 
 
-def with_search(
+def compose_with_search(
     given: ComposeInput, *, branch: Branch, choice: model_choice.ChosenModel
 ) -> tuple[ComposeInput, AssembledContext | WindowNeeded]:
     """Let the engine compose, with the chat's search tool if the prompt leaves out messages.
@@ -324,7 +336,7 @@ def with_search(
         return given, assembled
     offering = copy(branch)
     offering.search_offered = True
-    offered = tools.offered(branch=offering, values=choice.values, model=choice.model)
+    offered = tools.list_offered_tools(branch=offering, values=choice.values, model=choice.model)
     if not offered:
         return given, assembled
     searching = replace(given, tools=offered)
@@ -343,7 +355,7 @@ def read_branch(turn: Turn) -> Branch:
     return branch
 
 
-def governed(branch: Branch) -> Branch:
+def with_active_compaction(branch: Branch) -> Branch:
     """Load the branch's active compaction, if there is one.
 
     Most chats have none, and joining its seventy columns costs more than the rest of the query.
@@ -376,12 +388,12 @@ class Question:
     zone: str = ""
 
 
-def zone_for(branch: Branch, *, values: PolicyValues) -> str:
+def get_prompt_zone(branch: Branch, *, values: PolicyValues) -> str:
     """Return the time zone of the dates in a branch's prompts. Empty if its policy shows none."""
-    return zones.zone_of(branch) if values.dates else ""
+    return zones.get_branch_zone(branch) if values.dates else ""
 
 
-def asked_by(
+def load_turn_question(
     turn: Turn,
     *,
     branch: Branch,
@@ -390,8 +402,8 @@ def asked_by(
     zone: str = "",
 ) -> Question:
     """Return the question of a turn's next call. Message dates use `zone`."""
-    question, steps = turn_messages(turn, branch=branch)
-    known = person.about(branch, choice=choice, until=asked_at(turn))
+    question, steps = load_turn_messages(turn, branch=branch)
+    known = person.load_person_context(branch, choice=choice, until=get_question_time(turn))
     first = (*question, *steps)
     return Question(
         question=history.load_all(question, counter=counter, zone=zone),
@@ -399,13 +411,13 @@ def asked_by(
         last_seq=branch.last_seq,
         steps=history.load_all(steps, counter=counter, zone=zone),
         continues=str(turn.continues.reply_id) if turn.continues else "",
-        background=background(turn, values=choice.values, known=known, zone=zone),
+        background=build_background(turn, values=choice.values, known=known, zone=zone),
         notes=known.notes,
         zone=zone,
     )
 
 
-def gather(
+def load_prompt_facts(
     *,
     branch: Branch,
     choice: model_choice.ChosenModel,
@@ -420,29 +432,29 @@ def gather(
 
     The number of queries does not grow with the chat.
     """
-    active = governing(branch.active_compaction, values=choice.values)
-    summary, window_to = in_force(active, counter=counter)
+    active = usable_compaction(branch.active_compaction, values=choice.values)
+    summary, window_to = summary_and_window(active, counter=counter)
     if branch.client_windowed:
         summary = None
     window_to = max(window_to, after)
     covered = max(summary.to_seq if summary else 0, window_to)
     known = [size for size in (choice.model.window, window_limit) if size]
     model_window = min(known) if known else None
-    limit = prompt_limit(choice.values, model_window=model_window)
+    limit = compute_prompt_limit(choice.values, model_window=model_window)
     provided = load_provided(
         branch,
         after=covered,
         before=asked.before,
         values=choice.values,
         counter=counter,
-        tokens=max(in_our_count(limit, calibration=choice.model.factors.lowest), 1),
+        tokens=max(convert_provider_tokens(limit, calibration=choice.model.factors.lowest), 1),
         most=choice.values.window_size if choice.values.strategy == "simple" else None,
         zone=asked.zone,
         keep=asked.continues,
     )
     loaded = provided.loaded
     ends = [end for _, end in (*provided.skipped, *([loaded.unloaded] if loaded.unloaded else []))]
-    pins, exceptions = never_folded(
+    pins, exceptions = load_pins_and_exceptions(
         branch,
         summary=summary,
         hidden_to=max(covered, *ends) if ends else covered,
@@ -454,11 +466,11 @@ def gather(
         values=choice.values,
         model_window=model_window,
         counter=counter,
-        system=whole_system_of(branch.chat, choice=choice),
-        tools=tools.offered(branch=branch, values=choice.values, model=choice.model),
+        system=collect_system_texts(branch.chat, choice=choice),
+        tools=tools.list_offered_tools(branch=branch, values=choice.values, model=choice.model),
         summary=summary,
         window_to=window_to,
-        history=(*exceptions, *continued(asked.continues, loaded.messages)),
+        history=(*exceptions, *mark_continued_reply(asked.continues, loaded.messages)),
         pins=pins,
         unloaded=loaded.unloaded,
         skipped=provided.skipped,
@@ -471,36 +483,38 @@ def gather(
         strict_roles=choice.model.strict_roles,
         strategy=plugins.find_strategy(choice.values.strategy),
     )
-    return replace(given, calibration=choice.model.factors.of(shares_of(given)))
+    return replace(given, calibration=choice.model.factors.of(measure_prompt_scripts(given)))
 
 
-def wider_window(
+def find_wider_window(
     branch: Branch, *, choice: model_choice.ChosenModel, asked: Question, counter: TokenCounter
 ) -> WindowNeeded | None:
     """Return the move that brings back history under a policy with more room, or None.
 
     Also None if the prompt without a window is refused.
     """
-    if not widening.could_be_wider(branch, choice=choice):
+    if not widening.can_widen_window(branch, choice=choice):
         return None
-    whole = widening.without_window(branch)
+    whole = widening.copy_without_window(branch)
     try:
-        found = ask_engine(gather(branch=whole, choice=choice, asked=asked, counter=counter))
+        found = ask_engine(
+            load_prompt_facts(branch=whole, choice=choice, asked=asked, counter=counter)
+        )
     except PromptRefused:
         return None
     move = found if isinstance(found, WindowNeeded) else None
     return widening.find_wider(move, branch=branch)
 
 
-def shares_of(given: ComposeInput) -> dict[str, float]:
+def measure_prompt_scripts(given: ComposeInput) -> dict[str, float]:
     """Return the share of each script in the texts of a prompt."""
     texts = [text for _, text in given.system]
     texts += [given.summary.text] if given.summary else []
-    told = words_of((*given.history, *given.question, *given.steps))
-    return scripts.shares((*texts, *told))
+    told = iter_prompt_texts((*given.history, *given.question, *given.steps))
+    return scripts.compute_script_shares((*texts, *told))
 
 
-def words_of(messages: Iterable[engine.Message]) -> Iterator[str]:
+def iter_prompt_texts(messages: Iterable[engine.Message]) -> Iterator[str]:
     """Yield the texts of messages, including tool results."""
     for message in messages:
         for part in message.parts:
@@ -514,43 +528,47 @@ def words_of(messages: Iterable[engine.Message]) -> Iterator[str]:
 NEWEST = 20
 
 
-def calibration_of(branch: Branch, *, model: ModelSpec) -> float:
+def get_calibration_factor(branch: Branch, *, model: ModelSpec) -> float:
     """Return a model's calibration factor for the scripts of a chat's newest messages."""
     if not model.calibration_by_script:
         return model.calibration
-    rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("-seq")
-    parts = (part for row in rows[:NEWEST] for part in engine.parts_from_json(row.parts))
+    rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by(
+        "-seq"
+    )
+    parts = (part for row in rows[:NEWEST] for part in engine.parse_parts(row.parts))
     told = (part.text for part in parts if isinstance(part, engine.TextPart))
-    return model.factors.of(scripts.shares(told))
+    return model.factors.of(scripts.compute_script_shares(told))
 
 
-def system_of(chat: Chat, *, values: PolicyValues) -> tuple[tuple[str, str], ...]:
+def get_base_system_texts(chat: Chat, *, values: PolicyValues) -> tuple[tuple[str, str], ...]:
     """Return the policy's and the chat's system text as (origin, text), without empty ones."""
     parts = (("policy", values.system_text), ("chat", chat.system_text))
     return tuple((origin, text) for origin, text in parts if text)
 
 
-def whole_system_of(chat: Chat, *, choice: model_choice.ChosenModel) -> tuple[tuple[str, str], ...]:
+def collect_system_texts(
+    chat: Chat, *, choice: model_choice.ChosenModel
+) -> tuple[tuple[str, str], ...]:
     """Return all parts of the system text as (origin, text), in the order of the policy."""
     values = choice.values
-    more = [("skills", text) for text in skills.texts_of(values.skills)]
+    more = [("skills", text) for text in skills.load_skill_texts(values.skills)]
     if values.runtime_note:
-        more.append(("runtime", runtime_note(choice.model.name)))
+        more.append(("runtime", format_runtime_note(choice.model.name)))
     if values.budget_note:
-        more.append(("budget", budget_note(values)))
-    parts = system_of(chat, values=values)
-    return system_parts((*parts, *more)) if more else parts
+        more.append(("budget", format_budget_note(values)))
+    parts = get_base_system_texts(chat, values=values)
+    return order_system_parts((*parts, *more)) if more else parts
 
 
-def governing(active: Compaction | None, *, values: PolicyValues) -> Compaction | None:
+def usable_compaction(active: Compaction | None, *, values: PolicyValues) -> Compaction | None:
     """Return the active compaction if the policy applies it to prompts, else None.
 
     An ignored compaction stays active for other policies.
     """
-    return active if knows_compactions(values) else None
+    return active if can_compact_messages(values) else None
 
 
-def background(
+def build_background(
     turn: Turn,
     *,
     values: PolicyValues,
@@ -567,8 +585,8 @@ def background(
     return Background(
         preferences=known.preferences,
         profile=known.profile,
-        state=state_text(row.values) if row else "",
-        references=references.entries(
+        state=format_state_text(row.values) if row else "",
+        references=references.build_reference_entries(
             turn.pk,
             owner_id=turn.branch.chat.owner_id,
             is_plain=values.plain_sections,
@@ -578,16 +596,16 @@ def background(
         if values.references and (turn.tail or {}).get("references") == ""
         else (),
         recent=known.recent,
-        date=f"{asked_at(turn):%Y-%m-%d}" if values.show_date else "",
+        date=f"{get_question_time(turn):%Y-%m-%d}" if values.show_date else "",
     )
 
 
-def asked_at(turn: Turn) -> datetime:
+def get_question_time(turn: Turn) -> datetime:
     """Return when the turn's question was asked. Requeueing does not change it."""
     return turn.trigger.created_at if turn.trigger else turn.queued_at
 
 
-def in_force(
+def summary_and_window(
     active: Compaction | None, *, counter: TokenCounter
 ) -> tuple[engine.Summary | None, int]:
     """Return the published summary, and the `seq` up to which a window leaves out messages.
@@ -611,7 +629,7 @@ def in_force(
     return summary, window_to
 
 
-def never_folded(
+def load_pins_and_exceptions(
     branch: Branch,
     *,
     summary: engine.Summary | None,
@@ -631,12 +649,16 @@ def never_folded(
         pins = history.load_all(pinned, counter=counter, zone=zone)
     if summary is None or not summary.exceptions:
         return pins, ()
-    rows = history.on_path(branch, after=summary.from_seq - 1, before=summary.to_seq + 1)
+    rows = history.select_path_messages(
+        branch, after=summary.from_seq - 1, before=summary.to_seq + 1
+    )
     found = rows.filter(seq__in=summary.exceptions, seq__gt=window_to, pinned_at=None)
     return pins, history.load_all(found.order_by("seq"), counter=counter, zone=zone)
 
 
-def continued(reply_id: str, messages: tuple[engine.Message, ...]) -> tuple[engine.Message, ...]:
+def mark_continued_reply(
+    reply_id: str, messages: tuple[engine.Message, ...]
+) -> tuple[engine.Message, ...]:
     """Return the history of a continuation: the truncated reply counts as complete."""
     return tuple(
         replace(message, incomplete=False) if message.id == reply_id else message
@@ -644,7 +666,7 @@ def continued(reply_id: str, messages: tuple[engine.Message, ...]) -> tuple[engi
     )
 
 
-def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Message]]:
+def load_turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Message]]:
     """Return the question of a turn, and the messages after it: its steps and later messages.
 
     The question is the newest user message before the turn's first step. Earlier ones are history.
@@ -666,11 +688,11 @@ def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Me
     question = asked[-1]
     if question.seq == branch.last_seq:
         return [question], []
-    rows = history.on_path(branch, after=question.seq or 0, before=branch.last_seq + 1)
+    rows = history.select_path_messages(branch, after=question.seq or 0, before=branch.last_seq + 1)
     return [question], list(rows.order_by("seq"))
 
 
-def prompt_of(
+def build_prompt(
     assembled: AssembledContext,
     *,
     given: ComposeInput,
@@ -680,27 +702,29 @@ def prompt_of(
 ) -> Prompt:
     """Build the request and receipt of an assembled context. `notes` are added to the receipt."""
     values = choice.values
-    account = model_choice.account_for(choice.model)
+    account = model_choice.get_model_account(choice.model)
     chat_id = branch.chat_id
     refs = [
-        receipts.own_ref(s.text_ref, origin=s.origin, label=s.message_id, chat_id=chat_id)
+        receipts.derive_stored_digest(
+            s.text_ref, origin=s.origin, label=s.message_id, chat_id=chat_id
+        )
         for s in assembled.segments
     ]
     named = list(zip(assembled.segments, refs, strict=True))
-    active = governing(branch.active_compaction, values=values)
-    needed = need(given, assembled)
+    active = usable_compaction(branch.active_compaction, values=values)
+    needed = assess_compaction_need(given, assembled)
     return Prompt(
         request=ProviderRequest(
             model=choice.model.name,
             messages=assembled.messages,
             tools=assembled.tools,
             max_output_tokens=min(values.reserve_tokens, choice.model.max_output or 10**9),
-            facts=facts(assembled, given=given, choice=choice),
+            facts=build_context_facts(assembled, given=given, choice=choice),
             stream=not choice.model.cannot_stream,
-            images=images.of_prompt(assembled.messages, chat=branch.chat),
+            images=images.load_prompt_images(assembled.messages, chat=branch.chat),
             cache_marks=assembled.cache_marks if values.cache_marks else (),
             thinking=choice.model.thinking,
-            origin=model_choice.origin_of(choice.model),
+            origin=model_choice.get_model_origin(choice.model),
         ),
         account=account,
         effective=choice.effective,
@@ -709,8 +733,8 @@ def prompt_of(
         prompt_tokens=assembled.prompt_tokens,
         calibration=given.calibration,
         factors=choice.model.factors,
-        zone=branch_zone(assembled, branch=branch),
-        shares=shares_of(given),
+        zone=find_zone_to_freeze(assembled, branch=branch),
+        shares=measure_prompt_scripts(given),
         reserve=assembled.budget.reserve,
         texts=[(ref, s.origin, assembled.texts[s.text_ref]) for s, ref in named if ref],
         receipt_fields={
@@ -726,43 +750,47 @@ def prompt_of(
             "notes": [*assembled.adjusted, *assembled.notes, *given.notes, *notes],
             "compaction_need": asdict(needed),
         },
-        compressed=compressed(assembled, values=values),
+        compressed=build_compression_event(assembled, values=values),
         need=needed,
-        fold_from=fold_from(needed, values=values, limit=assembled.budget.prompt_limit),
-        warm_from=warm_from(needed, choice=choice, account=account, assembled=assembled),
+        fold_from=compute_compaction_threshold(
+            needed, values=values, limit=assembled.budget.prompt_limit
+        ),
+        warm_from=find_warm_up_start(needed, choice=choice, account=account, assembled=assembled),
         light_model=values.summarization_model,
         strategy=values.strategy,
-        tells=values.preferences and tells(given),
-        infers=infers(values),
+        tells=values.preferences and has_preference_statement(given),
+        infers=is_inference_enabled(values),
         offers_search=bool(given.tools),
     )
 
 
-def branch_zone(assembled: AssembledContext, *, branch: Branch) -> str:
+def find_zone_to_freeze(assembled: AssembledContext, *, branch: Branch) -> str:
     """Return the time zone to store for the branch: that of its first prompt with dates."""
     is_first = not branch.time_zone and any(s.origin == "day" for s in assembled.segments)
-    return zones.zone_of(branch) if is_first else ""
+    return zones.get_branch_zone(branch) if is_first else ""
 
 
-def infers(values: PolicyValues) -> bool:
+def is_inference_enabled(values: PolicyValues) -> bool:
     """Return True if a policy allows inferred preferences and names a summary model."""
     allowed = values.preferences and values.inferred_preferences
     return allowed and bool(values.summarization_model)
 
 
-def tells(given: ComposeInput) -> bool:
+def has_preference_statement(given: ComposeInput) -> bool:
     """Return True if an answered message states a preference or withdraws one."""
     asked = (m for m in (*given.question, *given.steps) if m.role == "user")
-    texts = [engine.text_of(message) for message in asked]
-    return any(told.told_in(text) or told.withdrawn_in(text) for text in texts)
+    texts = [engine.extract_message_text(message) for message in asked]
+    return any(
+        told.extract_statements(text) or told.extract_forget_requests(text) for text in texts
+    )
 
 
-def may_warm_up(choice: model_choice.ChosenModel, *, account: Account) -> bool:
+def can_warm_up_cache(choice: model_choice.ChosenModel, *, account: Account) -> bool:
     """Return True if the policy and the server allow cache warm-ups, at no cost."""
     return choice.values.warm_up and account.warms_up and not model_choice.has_price(choice.model)
 
 
-def warm_from(
+def find_warm_up_start(
     needed: CompactionNeed,
     *,
     choice: model_choice.ChosenModel,
@@ -773,20 +801,22 @@ def warm_from(
 
     Assumes that the next question is as long as this one.
     """
-    if not may_warm_up(choice, account=account) or not knows_compactions(choice.values):
+    if not can_warm_up_cache(choice, account=account) or not can_compact_messages(choice.values):
         return None
     if choice.values.window_turns or choice.values.window_size or choice.values.window_tokens:
         # Any reply may reach the limit.
         return 0
     limit = assembled.budget.prompt_limit
     next_question = round(assembled.budget.question * assembled.budget.calibration)
-    mark = compact_mark(choice.values, prompt_limit=limit)
+    mark = compute_compact_mark(choice.values, prompt_limit=limit)
     return max(mark - needed.tokens - next_question, 0)
 
 
-def compressed(assembled: AssembledContext, *, values: PolicyValues) -> dict[str, int | None]:
+def build_compression_event(
+    assembled: AssembledContext, *, values: PolicyValues
+) -> dict[str, int | None]:
     """Return the data of `context.compressed`. Empty if nothing was left out or cut (S0.5)."""
-    if not was_compressed(assembled):
+    if not is_compressed(assembled):
         return {}
     return {
         "original_count": assembled.original_count,
@@ -797,7 +827,7 @@ def compressed(assembled: AssembledContext, *, values: PolicyValues) -> dict[str
     }
 
 
-def facts(
+def build_context_facts(
     assembled: AssembledContext, *, given: ComposeInput, choice: model_choice.ChosenModel
 ) -> ContextFacts:
     """Return how the context was reduced, in numbers."""

@@ -42,7 +42,7 @@ class Explanation:
     fields: Sequence[ExplainedField]
 
 
-def viewpoint_of(
+def find_viewpoint_by_names(
     *, username: str, chat_id: uuid.UUID | None, role_id: str, model: str
 ) -> PersonViewpoint:
     """Find a viewpoint by names. Empty names are left open. Raises `NotThere`."""
@@ -60,10 +60,10 @@ def viewpoint_of(
                 what=gettext_lazy("chat with this id for this user"),
                 do=gettext_lazy("Leave the field empty, or look up the id."),
             )
-    return viewpoint_in(person, chat=chat, role_id=role_id, model=model)
+    return resolve_viewpoint(person, chat=chat, role_id=role_id, model=model)
 
 
-def viewpoint_in(
+def resolve_viewpoint(
     person: User, *, chat: Chat | None, role_id: str = "", model: str = ""
 ) -> PersonViewpoint:
     """Find the agent and model of a viewpoint.
@@ -99,10 +99,10 @@ def viewpoint_in(
 def explain_for(viewpoint: PersonViewpoint) -> Explanation:
     """Explain every field of a viewpoint's effective policy. Raises `PolicyRefused`."""
     agent, chat = viewpoint.agent, viewpoint.chat
-    asked = model_choice.asked_policy(chat) if chat else None
-    layers = resolution.layers_for(
+    asked = model_choice.get_client_policy(chat) if chat else None
+    layers = resolution.list_chat_layers(
         user_id=viewpoint.person.pk,
         chat_id=chat.pk if chat else None,
         agent_policy=agent.policy if agent else asked,
     )
-    return Explanation(viewpoint, model_choice.explained(layers, model=viewpoint.model))
+    return Explanation(viewpoint, model_choice.explain_policy_layers(layers, model=viewpoint.model))

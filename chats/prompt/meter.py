@@ -14,12 +14,12 @@ from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
 from chats.models import Branch, Chat, Compaction
 from chats.prompt import model_choice
-from chats.prompt.outlook import Outlook, fate_of, outlook_on
-from chats.prompt.tail import excerpt_room
-from chats.prompt.tokenizer import counter_for_pages
+from chats.prompt.outlook import Outlook, compose_next_prompt, get_segment_disposition
+from chats.prompt.tail import measure_excerpt_room
+from chats.prompt.tokenizer import get_page_counter
 from chats.record import states
-from contextpolicy.engine.assembly import need
-from contextpolicy.engine.budget import compact_mark, prepare_mark
+from contextpolicy.engine.assembly import assess_compaction_need
+from contextpolicy.engine.budget import compute_compact_mark, compute_prepare_mark
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.wording import join_items
 
@@ -68,7 +68,7 @@ class Meter:
     outlook: Outlook
 
 
-def meter(
+def build_meter(
     *,
     chat: Chat,
     now: datetime,
@@ -79,27 +79,28 @@ def meter(
     """Return the meter of a chat.
 
     `outlook`, `branch` and `making` (the status of a pending summary) are given if they were
-    already read. Raises the refusals of `model_choice.choose`, and `composition.PromptRefused`.
+    already read. Raises the refusals of `model_choice.choose_chat_model`, and
+    `composition.PromptRefused`.
     """
     if branch is None:
         rows = Branch.objects.select_related("active_compaction__base", "parent")
         branch = rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
         branch.chat = chat
-        making = making_on(branch)
+        making = get_pending_summary_status(branch)
     if outlook is None:
-        choice, counter = model_choice.choose(chat=chat), counter_for_pages()
-        outlook = outlook_on(branch, choice=choice, counter=counter, now=now)
+        choice, counter = model_choice.choose_chat_model(chat=chat), get_page_counter()
+        outlook = compose_next_prompt(branch, choice=choice, counter=counter, now=now)
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     return Meter(
         used=sum(outlook.tokens.values()),
         prompt_limit=limit,
         token_budget=limit + values.reserve_tokens,
         reserve=values.reserve_tokens,
-        parts=parts_of(outlook),
+        parts=build_meter_parts(outlook),
         approximate=outlook.is_estimate,
         policy_label=outlook.choice.effective.label,
-        next_compaction=forecast(branch, outlook=outlook, making=making),
-        prepare_mark=prepare_mark(values, prompt_limit=limit),
+        next_compaction=describe_next_compaction(branch, outlook=outlook, making=making),
+        prepare_mark=compute_prepare_mark(values, prompt_limit=limit),
         limit=values.input_length_limit,
         system_hidden=values.hide_system_text,
         kept=outlook.kept,
@@ -109,17 +110,17 @@ def meter(
     )
 
 
-def parts_of(outlook: Outlook) -> tuple[MeterPart, ...]:
+def build_meter_parts(outlook: Outlook) -> tuple[MeterPart, ...]:
     """Return the lines of the breakdown, each with its reason."""
     tokens, values = outlook.tokens, outlook.choice.values
     limit = outlook.sent.budget.prompt_limit
     why = {
-        "system": (pgettext("part of a prompt", "System"), system_words(outlook)),
+        "system": (pgettext("part of a prompt", "System"), describe_system_sources(outlook)),
         "tools": (gettext("Tools"), gettext("Definitions of the tools the model may call")),
-        "summary": layer_words(outlook),
-        "pins": (gettext("Pins"), pin_words(outlook)),
-        "history": (gettext("History"), history_words(outlook)),
-        "tail": tail_words(outlook),
+        "summary": describe_summary_layer(outlook),
+        "pins": (gettext("Pins"), describe_pins(outlook)),
+        "history": (gettext("History"), describe_history(outlook)),
+        "tail": describe_tail(outlook),
         "question": (gettext("Your message"), gettext("Message overhead; your text is added")),
     }
     if outlook.kept and not tokens.get("summary"):
@@ -134,7 +135,7 @@ def parts_of(outlook: Outlook) -> tuple[MeterPart, ...]:
             "free",
             pgettext("room", "Free"),
             max(limit - sum(tokens.values()), 0),
-            room_words(outlook),
+            describe_free_room(outlook),
         ),
         MeterPart(
             "reserve",
@@ -145,7 +146,7 @@ def parts_of(outlook: Outlook) -> tuple[MeterPart, ...]:
     )
 
 
-def system_words(outlook: Outlook) -> str:
+def describe_system_sources(outlook: Outlook) -> str:
     """Name the sources of the system text."""
     found = [s.message_id for s in outlook.sent.segments if s.origin == "system"]
     if not found:
@@ -155,7 +156,7 @@ def system_words(outlook: Outlook) -> str:
     return gettext("Instructions from {sources}").format(sources=named)
 
 
-def pin_words(outlook: Outlook) -> str:
+def describe_pins(outlook: Outlook) -> str:
     """Count the pinned messages that are sent outside the history."""
     count = sum(1 for s in outlook.sent.segments if s.origin == "pin")
     if not count:
@@ -171,13 +172,13 @@ def pin_words(outlook: Outlook) -> str:
     return words.format(n=count)
 
 
-def layer_words(outlook: Outlook) -> tuple[str, str]:
+def describe_summary_layer(outlook: Outlook) -> tuple[str, str]:
     """Describe the part before the history: a summary, a window, both, or neither."""
     summary, left = outlook.given.summary, outlook.sent.left_out
-    behind = ranges_words(outlook, "window")
+    behind = describe_left_out(outlook, "window")
     label = gettext("Summary")
     if summary is not None and any(out.reason == "covered" for out in left):
-        covered = span_words(summary.from_seq, summary.to_seq)
+        covered = format_seq_range(summary.from_seq, summary.to_seq)
         if behind:
             words = gettext("Covers {covered}; {left} left out")
             return label, words.format(covered=covered, left=behind)
@@ -190,12 +191,14 @@ def layer_words(outlook: Outlook) -> tuple[str, str]:
     return label, gettext("None yet") if writes else gettext("Not used by this policy")
 
 
-def ranges_words(outlook: Outlook, reason: str) -> str:
+def describe_left_out(outlook: Outlook, reason: str) -> str:
     """Name the messages left out for a reason: their range, or the number in several ranges."""
     found = [out for out in outlook.sent.left_out if out.reason == reason]
     if len(found) == 1:
-        return span_words(found[0].from_seq, found[0].to_seq)
-    return messages(sum(out.to_seq - out.from_seq + 1 for out in found)) if found else ""
+        return format_seq_range(found[0].from_seq, found[0].to_seq)
+    return (
+        format_meter_messages(sum(out.to_seq - out.from_seq + 1 for out in found)) if found else ""
+    )
 
 
 # The parts of the tail by segment label.
@@ -208,10 +211,10 @@ TAIL_PARTS = {
 }
 
 
-def tail_words(outlook: Outlook) -> tuple[str, str]:
+def describe_tail(outlook: Outlook) -> tuple[str, str]:
     """Return the label and the parts of the tail: a state, or background."""
     if outlook.kept is not None:
-        left = ranges_words(outlook, "state") or gettext("none yet")
+        left = describe_left_out(outlook, "state") or gettext("none yet")
         return gettext("State"), gettext("Replaces dialogue: {left}").format(left=left)
     names = {s.message_id for s in outlook.sent.segments if s.origin == "tail"}
     found = [str(words) for name, words in TAIL_PARTS.items() if name in names]
@@ -220,12 +223,12 @@ def tail_words(outlook: Outlook) -> tuple[str, str]:
     return label, f"{words[0].upper()}{words[1:]}"
 
 
-def history_words(outlook: Outlook) -> str:
+def describe_history(outlook: Outlook) -> str:
     """Describe the messages that are sent unchanged."""
     found = [s for s in outlook.sent.segments if s.origin == "history"]
     if not found:
         return gettext("None: replaced by the state") if outlook.kept else gettext("Nothing yet")
-    cut = sum(1 for s in found if fate_of(s).sent == "cut")
+    cut = sum(1 for s in found if get_segment_disposition(s).sent == "cut")
     if cut:
         words = ngettext(
             "{n:,} message, from message {first:,} on, {cut:,} of them cut",
@@ -241,59 +244,59 @@ def history_words(outlook: Outlook) -> str:
     return words.format(n=len(found), first=found[0].seq, cut=cut)
 
 
-def room_words(outlook: Outlook) -> str:
+def describe_free_room(outlook: Outlook) -> str:
     """Describe the use of the free room, and the effect once it is used up."""
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
-    words = free_words(values, limit=limit)
-    if not excerpt_room(outlook.given, outlook.sent):
+    words = describe_full_room(values, limit=limit)
+    if not measure_excerpt_room(outlook.given, outlook.sent):
         return words
     share = int(values.reference_share * limit)
     added = gettext("{words}. A question uses up to {share:,} for excerpts of earlier messages")
     return added.format(words=words, share=share)
 
 
-def free_words(values: PolicyValues, *, limit: int) -> str:
+def describe_full_room(values: PolicyValues, *, limit: int) -> str:
     """Describe the effect once the free room is used up."""
     if values.strategy == "entity_state":
         return gettext("Of {limit:,}; the state does not grow with the chat").format(limit=limit)
     if values.strategy == "simple":
         return gettext("Of {limit:,}; only the newest messages are sent").format(limit=limit)
     if values.strategy == "dynamic_summary":
-        mark = prepare_mark(values, prompt_limit=limit)
+        mark = compute_prepare_mark(values, prompt_limit=limit)
         # xgettext:no-python-format, a percent sign
         words = gettext("Compaction starts at {mark:,} ({share} % of {limit:,})")
     else:
-        mark = compact_mark(values, prompt_limit=limit)
+        mark = compute_compact_mark(values, prompt_limit=limit)
         # xgettext:no-python-format, a percent sign
         words = gettext("The window moves at {mark:,} ({share} % of {limit:,})")
     share = round(100 * mark / limit) if limit else 0
     return words.format(mark=mark, share=share, limit=limit)
 
 
-def span_words(first: int, last: int) -> str:
+def format_seq_range(first: int, last: int) -> str:
     """Format a range of messages."""
     if first == last:
         return gettext("message {first:,}").format(first=first)
     return gettext("messages {first:,} to {last:,}").format(first=first, last=last)
 
 
-def messages(count: int) -> str:
+def format_meter_messages(count: int) -> str:
     """Format a number of messages: 1 message, 2 messages."""
     return ngettext("{n:,} message", "{n:,} messages", count).format(n=count)
 
 
-def making_on(branch: Branch) -> str | None:
+def get_pending_summary_status(branch: Branch) -> str | None:
     """Return the status of the branch's pending summary, or None."""
     rows = branch.compactions.filter(status__in=IN_THE_MAKING)
     return rows.values_list("status", flat=True).first()
 
 
-def forecast(branch: Branch, *, outlook: Outlook, making: str | None) -> str:
+def describe_next_compaction(branch: Branch, *, outlook: Outlook, making: str | None) -> str:
     """Announce when older messages leave the prompt next. Empty if far away or unknown."""
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     used = sum(outlook.tokens.values())
     if values.strategy == "sliding_window":
-        due = used >= compact_mark(values, prompt_limit=limit)
+        due = used >= compute_compact_mark(values, prompt_limit=limit)
         return gettext("the window moves with the next message") if due else ""
     if values.strategy != "dynamic_summary":
         return ""
@@ -302,16 +305,18 @@ def forecast(branch: Branch, *, outlook: Outlook, making: str | None) -> str:
     if making is not None:
         running = making == Compaction.Status.PREPARING
         return gettext("compaction running") if running else gettext("a summary is ready")
-    return turns_words(turns_left(outlook))
+    return format_turns_left(estimate_turns_left(outlook))
 
 
-def turns_left(outlook: Outlook) -> int | None:
+def estimate_turns_left(outlook: Outlook) -> int | None:
     """Estimate the number of replies until the next compaction, at least 1. None if unknown."""
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     found = []
     if values.turn_threshold:
-        found.append(values.turn_threshold + 1 - need(outlook.given, outlook.sent).turns)
-    mark = prepare_mark(values, prompt_limit=limit)
+        found.append(
+            values.turn_threshold + 1 - assess_compaction_need(outlook.given, outlook.sent).turns
+        )
+    mark = compute_prepare_mark(values, prompt_limit=limit)
     used = sum(outlook.tokens.values())
     count = sum(1 for s in outlook.sent.segments if s.origin == "history")
     # A turn is a question and its reply: two messages of the average size so far.
@@ -323,7 +328,7 @@ def turns_left(outlook: Outlook) -> int | None:
     return max(min(found), 1) if found else None
 
 
-def turns_words(left: int | None) -> str:
+def format_turns_left(left: int | None) -> str:
     """Format the forecast. Empty if unknown or far away."""
     if left is None or left >= FORESEEN:
         return ""

@@ -17,9 +17,9 @@ from chats.providers.address import is_private
 from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy import resolution
 from contextpolicy.engine.budget import PolicyImpossible
-from contextpolicy.engine.costs import UsedTokens, cost_of
+from contextpolicy.engine.costs import UsedTokens, compute_call_cost
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.explanation import ExplainedField, explain
+from contextpolicy.explanation import ExplainedField, explain_policy_fields
 from contextpolicy.models import ContextPolicy, EffectivePolicy, ModelSpec
 
 
@@ -69,7 +69,7 @@ class ChosenModel:
     values: PolicyValues
 
 
-def choose(
+def choose_chat_model(
     *, chat: Chat, default: ModelSpec | None = None, agent: Agent | None = None
 ) -> ChosenModel:
     """Return the chat's model and effective policy, or those of an agent of its team.
@@ -81,8 +81,8 @@ def choose(
     model = own or chat.model or default or statements.DEFAULT_MODEL.first()
     if model is None:
         raise NoModel
-    effective = effective_policy(chat=chat, model=model, agent=agent)
-    values = resolution.values_of(effective)
+    effective = resolve_effective_policy(chat=chat, model=model, agent=agent)
+    values = resolution.load_policy_values(effective)
     allowed = values.allowed_models
     if allowed is not None and model.slug not in allowed:
         raise ModelNotAllowed(policy=effective.label, model=str(model))
@@ -100,12 +100,12 @@ def choose_with(*, chat: Chat, assigned: tuple[resolution.Assigned, ...]) -> Cho
     if model is None:
         raise NoModel
     try:
-        effective = resolution.unsaved(
-            assigned, model_window=model.window, defaults=server_defaults()
+        effective = resolution.build_effective_policy(
+            assigned, model_window=model.window, defaults=get_server_defaults()
         )
     except PolicyImpossible as error:
         raise PolicyRefused(reason=str(error)) from error
-    values = resolution.values_of(effective)
+    values = resolution.load_policy_values(effective)
     if values.allowed_models is not None and model.slug not in values.allowed_models:
         raise ModelNotAllowed(policy=effective.label, model=str(model))
     return ChosenModel(model=model, effective=effective, values=values)
@@ -114,19 +114,19 @@ def choose_with(*, chat: Chat, assigned: tuple[resolution.Assigned, ...]) -> Cho
 def choose_again(*, chat: Chat, turn: Turn) -> ChosenModel:
     """Return the choice for a running turn: its original model and the current policy.
 
-    Raises `NoModel`, and the refusals of `choose`.
+    Raises `NoModel`, and the refusals of `choose_chat_model`.
     """
     if turn.model is None:
         raise NoModel
     chat.model = turn.model
     if turn.agent_id is None:
-        return choose(chat=chat)
+        return choose_chat_model(chat=chat)
     agent = Agent.objects.select_related("policy__current").get(pk=turn.agent_id)
     agent.model = turn.model
-    return choose(chat=chat, agent=agent)
+    return choose_chat_model(chat=chat, agent=agent)
 
 
-def effective_policy(
+def resolve_effective_policy(
     *,
     chat: Chat,
     model: ModelSpec | None,
@@ -143,18 +143,18 @@ def effective_policy(
     window = model.window if model else None
     known = [size for size in (window, window_limit) if size]
     try:
-        return resolution.resolve(
+        return resolution.resolve_policy(
             user_id=chat.owner_id,
             chat_id=chat.pk,
-            agent_policy=agent.policy if agent else asked_policy(chat),
+            agent_policy=agent.policy if agent else get_client_policy(chat),
             model_window=min(known) if known else None,
-            defaults=server_defaults(),
+            defaults=get_server_defaults(),
         )
     except PolicyImpossible as error:
         raise PolicyRefused(reason=str(error)) from error
 
 
-def asked_policy(chat: Chat) -> ContextPolicy | None:
+def get_client_policy(chat: Chat) -> ContextPolicy | None:
     """Return the policy that an API client chose for the chat, with its version.
 
     Usually None.
@@ -167,18 +167,18 @@ def asked_policy(chat: Chat) -> ContextPolicy | None:
     return rows.filter(pk=chat.policy_id, retired=False).first()
 
 
-def explained(
+def explain_policy_layers(
     layers: Collection[resolution.Layer], *, model: ModelSpec | None
 ) -> list[ExplainedField]:
     """Explain the policy of these layers with a model. Raises `PolicyRefused`."""
     window = model.window if model else None
     try:
-        return explain(layers, defaults=server_defaults(), model_window=window)
+        return explain_policy_fields(layers, defaults=get_server_defaults(), model_window=window)
     except PolicyImpossible as error:
         raise PolicyRefused(reason=str(error)) from error
 
 
-def server_defaults() -> dict[str, object]:
+def get_server_defaults() -> dict[str, object]:
     """Return the server's default values."""
     return {
         "window_size": settings.HISTORY_WINDOW,
@@ -186,22 +186,22 @@ def server_defaults() -> dict[str, object]:
     }
 
 
-def recent_window(*, user_id: int, chat_id: uuid.UUID | None) -> int:
+def get_recent_window(*, user_id: int, chat_id: uuid.UUID | None) -> int:
     """Return how many messages count as recent under a person's or their chat's policy.
 
     Raises `PolicyRefused`.
     """
     try:
-        effective = resolution.resolve(
-            user_id=user_id, chat_id=chat_id, model_window=None, defaults=server_defaults()
+        effective = resolution.resolve_policy(
+            user_id=user_id, chat_id=chat_id, model_window=None, defaults=get_server_defaults()
         )
     except PolicyImpossible as error:
         raise PolicyRefused(reason=str(error)) from error
-    window = resolution.values_of(effective).window_size
+    window = resolution.load_policy_values(effective).window_size
     return settings.HISTORY_WINDOW if window is None else window
 
 
-def available_account(model: ModelSpec, *, to_embed: bool = False) -> ProviderAccount:
+def get_available_account(model: ModelSpec, *, to_embed: bool = False) -> ProviderAccount:
     """Return the provider account of a model if it can be used.
 
     Raises `ModelUnavailable`.
@@ -218,20 +218,20 @@ def available_account(model: ModelSpec, *, to_embed: bool = False) -> ProviderAc
     return row
 
 
-def account_for(model: ModelSpec, *, to_embed: bool = False) -> Account:
+def get_model_account(model: ModelSpec, *, to_embed: bool = False) -> Account:
     """Return a model's provider account with its key decrypted. Raises `ModelUnavailable`."""
-    row = available_account(model, to_embed=to_embed)
+    row = get_available_account(model, to_embed=to_embed)
     return Account(
         slug=row.slug,
         kind=cast(Any, row.kind),
         base_url=row.base_url,
         api_key=secrets.decrypt(row.encrypted_key) if row.encrypted_key else "",
         name=row.name,
-        warms_up=warms_up(row),
+        warms_up=can_warm_up_account(row),
     )
 
 
-def warms_up(row: ProviderAccount) -> bool:
+def can_warm_up_account(row: ProviderAccount) -> bool:
     """Return True if a server may get cache warm-ups: it is private and they are not disabled.
 
     The demo model has no cache. With Anthropic's API, a prefix that ends with a reply would be
@@ -250,11 +250,11 @@ def has_price(model: ModelSpec) -> bool:
     return any(prices)
 
 
-def price_of(model: ModelSpec | None, used: UsedTokens) -> Decimal | None:
+def calculate_call_cost(model: ModelSpec | None, used: UsedTokens) -> Decimal | None:
     """Return the cost of a call. None if one of its prices is not set."""
-    return cost_of(used, model.prices) if model is not None else None
+    return compute_call_cost(used, model.prices) if model is not None else None
 
 
-def origin_of(model: ModelSpec) -> str:
+def get_model_origin(model: ModelSpec) -> str:
     """Return the name under which a model's own fields are stored with its tool calls."""
     return f"{model.provider}/{model.name}"

@@ -14,14 +14,18 @@ from django.utils.translation import gettext_noop
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat
 from chats.prompt import model_choice, outlook, sent_texts
-from chats.prompt.tokenizer import counter_for_pages
+from chats.prompt.tokenizer import get_page_counter
 from chats.record import receipts
 from chats.record.messages import check_text
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.messages import WireMessage
 from contextpolicy.engine.segments import Segment
-from contextpolicy.engine.systemtext import governed, system_parts
-from contextpolicy.engine.text_layouts import TextContext, context_text, to_messages
+from contextpolicy.engine.systemtext import filter_system_parts, order_system_parts
+from contextpolicy.engine.text_layouts import (
+    TextContext,
+    build_context_messages,
+    format_context_text,
+)
 from contextpolicy.engine.transcript import SECTION_JOINT, TextEntry
 
 # Seconds to wait for the tokenizer at a process's first request. Usually it takes less than one.
@@ -66,36 +70,40 @@ class NextContext:
 
     def as_text(self, *, include_system: bool) -> str:
         """Return the context as text: headings and one entry per message, without the question."""
-        return context_text(self.text_context, include_system=include_system)
+        return format_context_text(self.text_context, include_system=include_system)
 
     def as_messages(self, *, include_system: bool) -> list[WireMessage]:
         """Return the context as messages, with the question last if there is one."""
-        made = to_messages(self.text_context, question=self.question, include_system=include_system)
+        made = build_context_messages(
+            self.text_context, question=self.question, include_system=include_system
+        )
         return made if self.question else made[:-1]
 
 
-def next_context(*, chat: Chat, question: str, now: datetime) -> NextContext:
+def compose_next_context(*, chat: Chat, question: str, now: datetime) -> NextContext:
     """Compose the context that `question` would send in a chat.
 
     Without one, all other parts.
 
     Raises `TeamRepliesHere`, the refusals of `record.messages.check_text` and
-    `model_choice.choose`, and `composition.PromptRefused`.
+    `model_choice.choose_chat_model`, and `composition.PromptRefused`.
     """
     if chat.team_id is not None:
         raise TeamRepliesHere
-    choice = model_choice.choose(chat=chat)
+    choice = model_choice.choose_chat_model(chat=chat)
     if question:
         check_text(question, limit=choice.values.input_length_limit)
     rows = Branch.objects.select_related("active_compaction__base", "parent")
     branch = rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
     branch.chat = chat
-    found = outlook.outlook_on(
-        branch, choice=choice, counter=counter_for_pages(wait=SECONDS), now=now, question=question
+    found = outlook.compose_next_prompt(
+        branch, choice=choice, counter=get_page_counter(wait=SECONDS), now=now, question=question
     )
-    segments = [[*row_of(segment)] for segment in found.sent.segments]
-    sources = replace(sent_texts.sources_in(segments), texts=texts_of(found, chat=chat))
-    recent, notes = entries(found, segments=segments, sources=sources)
+    segments = [[*build_segment_row(segment)] for segment in found.sent.segments]
+    sources = replace(
+        sent_texts.load_segment_sources(segments), texts=collect_segment_texts(found, chat=chat)
+    )
+    recent, notes = build_context_entries(found, segments=segments, sources=sources)
     summary = found.given.summary
     return NextContext(
         outlook=found,
@@ -104,8 +112,8 @@ def next_context(*, chat: Chat, question: str, now: datetime) -> NextContext:
         sources=sources,
         notes=[*found.sent.adjusted, *found.sent.notes, *notes],
         text_context=TextContext(
-            system=system_text(found),
-            summary=summary.text if summary and has(found, "summary") else "",
+            system=get_visible_system_text(found),
+            summary=summary.text if summary and has_origin(found, "summary") else "",
             pinned=recent["pin"],
             recent=recent["history"],
             background=found.given.background,
@@ -113,18 +121,18 @@ def next_context(*, chat: Chat, question: str, now: datetime) -> NextContext:
     )
 
 
-def row_of(segment: Segment) -> tuple[object, ...]:
+def build_segment_row(segment: Segment) -> tuple[object, ...]:
     """Return a segment in the receipt's format."""
     s = segment
     return (s.origin, s.message_id, s.seq, s.tokens, s.cut_to, s.text_ref, s.result_limit)
 
 
-def texts_of(found: outlook.Outlook, *, chat: Chat) -> Mapping[str, str]:
+def collect_segment_texts(found: outlook.Outlook, *, chat: Chat) -> Mapping[str, str]:
     """Return the texts other than messages, by the digests that segments refer to."""
     named: dict[str, str] = {}
     for segment in found.sent.segments:
         for digest, text in found.sent.texts.items():
-            own = receipts.own_ref(
+            own = receipts.derive_stored_digest(
                 digest, origin=segment.origin, label=segment.message_id, chat_id=chat.pk
             )
             if own == segment.text_ref:
@@ -132,20 +140,20 @@ def texts_of(found: outlook.Outlook, *, chat: Chat) -> Mapping[str, str]:
     return named
 
 
-def has(found: outlook.Outlook, origin: str) -> bool:
+def has_origin(found: outlook.Outlook, origin: str) -> bool:
     """Return True if the prompt has a segment of that origin."""
     return any(segment.origin == origin for segment in found.sent.segments)
 
 
-def system_text(found: outlook.Outlook) -> str:
+def get_visible_system_text(found: outlook.Outlook) -> str:
     """Return the system text as sent, without parts that the policy hides."""
     values = found.choice.values
-    parts = governed(system_parts(found.given.system), values=values)
+    parts = filter_system_parts(order_system_parts(found.given.system), values=values)
     shown = [text for origin, text in parts if origin == "chat" or not values.hide_system_text]
     return SECTION_JOINT.join(shown)
 
 
-def entries(
+def build_context_entries(
     found: outlook.Outlook,
     *,
     segments: Sequence[Sequence[object]],
@@ -163,7 +171,7 @@ def entries(
         if origin not in listed or message is None:
             continue
         values = found.choice.values
-        wires, _ = sent_texts.wires_sent(message, segment, values=values)
+        wires, _ = sent_texts.recreate_wire_messages(message, segment, values=values)
         told = [wire.shown() for wire in wires if wire.role != "tool" and wire.shown()]
         if any(wire.role == "tool" or wire.tool_calls for wire in wires):
             notes.append(f"{seq}:tool_parts_left_out")

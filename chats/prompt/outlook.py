@@ -22,11 +22,11 @@ from contextpolicy.engine.assembly import (
     AssembledContext,
     ComposeInput,
     WindowNeeded,
-    tokens_by_part,
+    count_tokens_by_part,
 )
 from contextpolicy.engine.segments import Segment
-from contextpolicy.engine.strategies.entity_state import state_text
-from contextpolicy.engine.tokens import TokenCounter, message_tokens
+from contextpolicy.engine.strategies.entity_state import format_state_text
+from contextpolicy.engine.tokens import TokenCounter, count_uncut_tokens
 from contextpolicy.engine.transcript import Background, TextEntry
 
 Sent = Literal["full", "cut", "summary", "none"]
@@ -69,7 +69,7 @@ class Outlook:
         """The tokens of each part in the provider's count. Their sum equals the rounded total."""
         factor, ours, told = self.given.calibration, 0, 0
         found: dict[str, int] = {}
-        for part, tokens in tokens_by_part(self.sent.segments).items():
+        for part, tokens in count_tokens_by_part(self.sent.segments).items():
             ours += tokens
             found[part] = round(ours * factor) - told
             told += found[part]
@@ -79,7 +79,7 @@ class Outlook:
         """Return how a message is sent. A newer message is sent in full."""
         segment = self.segments.get(seq)
         if segment is not None:
-            return fate_of(segment)
+            return get_segment_disposition(segment)
         for out in self.sent.left_out:
             if out.from_seq <= seq <= out.to_seq:
                 return Fate("summary") if out.reason == "covered" else Fate("none", out.reason)
@@ -90,7 +90,7 @@ class Outlook:
         found: Counter[Sent] = Counter()
         for seq, segment in self.segments.items():
             if first <= seq <= last:
-                found[fate_of(segment).sent] += 1
+                found[get_segment_disposition(segment).sent] += 1
         for out in self.sent.left_out:
             size = min(last, out.to_seq) - max(first, out.from_seq) + 1
             if size > 0:
@@ -98,14 +98,14 @@ class Outlook:
         return found
 
 
-def fate_of(segment: Segment) -> Fate:
+def get_segment_disposition(segment: Segment) -> Fate:
     """Return how a message is sent that is a segment of the prompt."""
     if segment.cut_to is None and segment.result_limit is None:
         return FULL
     return Fate("cut", cut_to=segment.cut_to, results_to=segment.result_limit)
 
 
-def outlook_on(
+def compose_next_prompt(
     branch: Branch,
     *,
     choice: model_choice.ChosenModel,
@@ -119,27 +119,40 @@ def outlook_on(
     With the worker's counter, the result equals the next receipt. `said` is a question that is
     already stored. Without either, the question is empty. Raises `composition.PromptRefused`.
     """
-    kept = states.kept_on(branch, values=choice.values)
-    answered = asked(branch, question=question, kept=kept, choice=choice, counter=counter, now=now)
+    kept = states.load_stored_state(branch, values=choice.values)
+    answered = build_next_question(
+        branch, question=question, kept=kept, choice=choice, counter=counter, now=now
+    )
     if said is not None:
-        day = zones.day_in(answered.zone, datetime.fromisoformat(said.created_at))
+        day = zones.format_local_day(answered.zone, datetime.fromisoformat(said.created_at))
         said = replace(said, day=day if answered.zone else "")
         answered = replace(answered, question=(said,))
-    given = composition.gather(branch=branch, choice=choice, asked=answered, counter=counter)
-    given, made = composition.with_search(given, branch=branch, choice=choice)
-    made = composition.wider_window(branch, choice=choice, asked=answered, counter=counter) or made
+    given = composition.load_prompt_facts(
+        branch=branch, choice=choice, asked=answered, counter=counter
+    )
+    given, made = composition.compose_with_search(given, branch=branch, choice=choice)
+    made = (
+        composition.find_wider_window(branch, choice=choice, asked=answered, counter=counter)
+        or made
+    )
     while isinstance(made, WindowNeeded):
         # Like the worker: move the window, then load and compose again.
-        branch = moved(branch, to_seq=made.to_seq)
-        given = composition.gather(branch=branch, choice=choice, asked=answered, counter=counter)
-        given, made = composition.with_search(given, branch=branch, choice=choice)
-    asks = question or (engine.text_of(said) if said else "")
-    if asks and (entries := excerpts(branch, asks, given=given, made=made, asked=answered, at=now)):
+        branch = simulate_window_move(branch, to_seq=made.to_seq)
+        given = composition.load_prompt_facts(
+            branch=branch, choice=choice, asked=answered, counter=counter
+        )
+        given, made = composition.compose_with_search(given, branch=branch, choice=choice)
+    asks = question or (engine.extract_message_text(said) if said else "")
+    if asks and (
+        entries := find_prompt_excerpts(
+            branch, asks, given=given, made=made, asked=answered, at=now
+        )
+    ):
         with_entries = replace(given, background=replace(given.background, references=entries))
         again = composition.ask_engine(with_entries)
         if isinstance(again, AssembledContext):
             given, made = with_entries, again
-    sent = as_kept(made, chat_id=branch.chat_id)
+    sent = apply_stored_digests(made, chat_id=branch.chat_id)
     return Outlook(
         choice=choice,
         given=given,
@@ -149,7 +162,7 @@ def outlook_on(
     )
 
 
-def excerpts(
+def find_prompt_excerpts(
     branch: Branch,
     question: str,
     *,
@@ -159,13 +172,13 @@ def excerpts(
     at: datetime,
 ) -> tuple[TextEntry, ...]:
     """Return the excerpts of the chat for a question, found by keywords only."""
-    room = tail.excerpt_room(given, made)
+    room = tail.measure_excerpt_room(given, made)
     if room is None:
         return ()
     is_closed = branch.chat.without_memory or not given.values.archive
     found = find_in_chat(
         branch,
-        question=references.asked_with(question, seq=asked.before, branch=branch),
+        question=references.build_search_question(question, seq=asked.before, branch=branch),
         before=asked.before,
         values=given.values,
         room=room.tokens,
@@ -174,10 +187,12 @@ def excerpts(
         counter=given.counter,
         at=at,
     )
-    return references.entries_of(found, is_plain=given.values.plain_sections, zone=asked.zone)
+    return references.build_chosen_entries(
+        found, is_plain=given.values.plain_sections, zone=asked.zone
+    )
 
 
-def moved(branch: Branch, *, to_seq: int) -> Branch:
+def simulate_window_move(branch: Branch, *, to_seq: int) -> Branch:
     """Return the branch as it would be after a window move. Stores nothing."""
     active = branch.active_compaction
     is_window = active is not None and active.kind == Compaction.Kind.WINDOW
@@ -187,7 +202,7 @@ def moved(branch: Branch, *, to_seq: int) -> Branch:
     return found
 
 
-def asked(
+def build_next_question(
     branch: Branch,
     *,
     question: str,
@@ -198,16 +213,16 @@ def asked(
 ) -> composition.Question:
     """Return the question as if it were the branch's last message, with its current tail."""
     parts = (engine.TextPart(question),) if question else ()
-    zone = composition.zone_for(branch, values=choice.values)
-    known = person.about(branch, choice=choice, until=now)
+    zone = composition.get_prompt_zone(branch, values=choice.values)
+    known = person.load_person_context(branch, choice=choice, until=now)
     message = engine.Message(
         id="",
         seq=branch.last_seq + 1,
         role="user",
         parts=parts,
-        tokens=message_tokens(parts, "user", counter),
+        tokens=count_uncut_tokens(parts, "user", counter),
         created_at=now.isoformat(timespec="seconds"),
-        day=zones.day_in(zone, now) if zone else "",
+        day=zones.format_local_day(zone, now) if zone else "",
     )
     return composition.Question(
         question=(message,),
@@ -218,18 +233,18 @@ def asked(
             preferences=known.preferences,
             profile=known.profile,
             recent=known.recent,
-            state=state_text(kept.row.values) if kept and kept.row else "",
+            state=format_state_text(kept.row.values) if kept and kept.row else "",
             date=f"{now:%Y-%m-%d}" if choice.values.show_date else "",
         ),
         notes=known.notes,
     )
 
 
-def as_kept(made: AssembledContext, *, chat_id: uuid.UUID) -> AssembledContext:
+def apply_stored_digests(made: AssembledContext, *, chat_id: uuid.UUID) -> AssembledContext:
     """Return the prompt with text digests like in the chat's receipts."""
     segments = tuple(
         s._replace(
-            text_ref=receipts.own_ref(
+            text_ref=receipts.derive_stored_digest(
                 s.text_ref, origin=s.origin, label=s.message_id, chat_id=chat_id
             )
         )

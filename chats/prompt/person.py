@@ -23,10 +23,10 @@ from chats.models import (
 from chats.prompt import statements
 from chats.prompt.model_choice import ChosenModel
 from chats.record import access
-from chats.record.recent import recent_messages
-from contextpolicy.engine.policy_checks import estimated_tokens
+from chats.record.recent import list_recent_messages
+from contextpolicy.engine.policy_checks import estimate_tokens
 from contextpolicy.engine.transcript import TextEntry
-from contextpolicy.engine.truncation import cut
+from contextpolicy.engine.truncation import cut_text
 
 # Limits for preferences, and for messages of other chats. In estimated tokens, which are
 # independent of the counter: the outlook page has no tokenizer.
@@ -56,7 +56,7 @@ WITHHOLDS_OTHERS = ("temporary", "without_memory", "folder_without_memory", "pro
 NOTHING = AboutPerson()
 
 
-def about(branch: Branch, *, choice: ChosenModel, until: datetime) -> AboutPerson:
+def load_person_context(branch: Branch, *, choice: ChosenModel, until: datetime) -> AboutPerson:
     """Return the prompt's information about the chat's owner, as known at `until`.
 
     The branch comes with its chat and active compaction.
@@ -65,7 +65,9 @@ def about(branch: Branch, *, choice: ChosenModel, until: datetime) -> AboutPerso
     asks_recent = bool(values.recent_by_user)
     if chat.temporary or chat.without_memory:
         return NOTHING
-    settings = statements.MEMORY.first(owner=chat.owner_id) if wanted(choice) else None
+    settings = (
+        statements.MEMORY.first(owner=chat.owner_id) if should_load_settings(choice) else None
+    )
     has_own = settings is not None and not settings.paused
     if settings is not None and settings.paused:
         asks_recent = False
@@ -78,19 +80,21 @@ def about(branch: Branch, *, choice: ChosenModel, until: datetime) -> AboutPerso
         has_any = asks_recent or (settings is not None and is_of_use(settings))
         return AboutPerson(notes=(WITHHELD,)) if has_any else NOTHING
     return AboutPerson(
-        preferences=preferences_text(branch, settings=settings, is_plain=values.plain_sections)
+        preferences=format_preferences(branch, settings=settings, is_plain=values.plain_sections)
         if values.preferences
         else "",
-        profile=profile_text(settings, is_plain=values.plain_sections)
+        profile=format_profile(settings, is_plain=values.plain_sections)
         if values.own_instructions
         else "",
-        recent=recent_entries(chat, most=min(values.recent_by_user or 0, MOST_RECENT), until=until)
+        recent=load_recent_entries(
+            chat, most=min(values.recent_by_user or 0, MOST_RECENT), until=until
+        )
         if asks_recent
         else (),
     )
 
 
-def withheld_others(chat: Chat, *, choice: ChosenModel) -> str:
+def find_withhold_reason(chat: Chat, *, choice: ChosenModel) -> str:
     """Return the reason to withhold the owner's other chats from the chat's model, or empty."""
     allowed = choice.values.memory_providers
     if chat.temporary:
@@ -104,7 +108,7 @@ def withheld_others(chat: Chat, *, choice: ChosenModel) -> str:
     return ""
 
 
-def wanted(choice: ChosenModel) -> bool:
+def should_load_settings(choice: ChosenModel) -> bool:
     """Return True if the policy uses anything that depends on the person's settings."""
     values = choice.values
     return values.preferences or values.own_instructions or bool(values.recent_by_user)
@@ -115,7 +119,7 @@ def is_of_use(settings: MemorySettings) -> bool:
     return bool(settings.instructions) or settings.consented_at is not None
 
 
-def profile_text(settings: MemorySettings | None, *, is_plain: bool = False) -> str:
+def format_profile(settings: MemorySettings | None, *, is_plain: bool = False) -> str:
     """Return the person's instructions with an introduction, or without it if `is_plain`."""
     if settings is None or settings.paused or not settings.instructions.strip():
         return ""
@@ -123,7 +127,7 @@ def profile_text(settings: MemorySettings | None, *, is_plain: bool = False) -> 
     return text if is_plain else f"{PROFILE_FRAME}\n{text}"
 
 
-def preferences_text(
+def format_preferences(
     branch: Branch, *, settings: MemorySettings | None, is_plain: bool = False
 ) -> str:
     """Return the active preferences of the branch's chat, one per line.
@@ -134,36 +138,38 @@ def preferences_text(
     """
     if settings is None or not preferences.is_noting(settings):
         return ""
-    rows = fitting(holding(branch))
+    rows = trim_preferences(select_chat_preferences(branch))
     if is_plain:
         return "\n".join(row.text for row in rows)
     lines = [f"- {row.slot}: {row.text}" for row in rows]
     return "\n".join([FRAME, *lines]) if lines else ""
 
 
-def holding(branch: Branch) -> list[Preference]:
+def select_chat_preferences(branch: Branch) -> list[Preference]:
     """Return the active preferences of a chat, by slot, then by age.
 
     They are frozen between compactions: changes from other chats apply after the next one. Evidence
     from this chat, and edits by the person, apply at once.
     """
     chat = branch.chat
-    since = frozen_at(branch)
-    scopes = preferences.living(chat.owner_id).filter(folder=None)
+    since = get_freeze_time(branch)
+    scopes = preferences.select_visible_preferences(chat.owner_id).filter(folder=None)
     if chat.folder_id:
-        scopes = scopes | preferences.living(chat.owner_id).filter(folder=chat.folder_id)
+        scopes = scopes | preferences.select_visible_preferences(chat.owner_id).filter(
+            folder=chat.folder_id
+        )
     used = scopes.exclude(status=Preference.Status.PROPOSED).select_related("superseded_by")
     rows = [row for row in used if row.closed_at is None or row.closed_at > since]
-    own = own_ids(chat)
-    rows = [row for row in rows if holds(row, own=own, since=since)]
+    own = list_own_preference_ids(chat)
+    rows = [row for row in rows if is_preference_active(row, own=own, since=since)]
     by_slot = {(row.slot, row.folder_id): row for row in rows}
     return sorted(
         (row for row in rows if not is_overridden(row, by_slot, folder_id=chat.folder_id)),
-        key=preferences.place_of,
+        key=preferences.build_preference_sort_key,
     )
 
 
-def own_ids(chat: Chat) -> set[uuid.UUID]:
+def list_own_preference_ids(chat: Chat) -> set[uuid.UUID]:
     """Return the ids of preferences with evidence in the chat itself."""
     rows = PreferenceEvidence.objects.filter(
         message__branch__chat=chat, preference__owner=chat.owner_id
@@ -171,19 +177,19 @@ def own_ids(chat: Chat) -> set[uuid.UUID]:
     return set(rows.values_list("preference", flat=True))
 
 
-def holds(row: Preference, *, own: set[uuid.UUID], since: datetime) -> bool:
+def is_preference_active(row: Preference, *, own: set[uuid.UUID], since: datetime) -> bool:
     """Return True if the row was active when the chat's preferences were frozen, or applies at
     once.
     """
-    if not is_known(row, own=own, since=since):
+    if not is_preference_known(row, own=own, since=since):
         return False
     if row.status == Preference.Status.CURRENT:
         return True
     closer = row.superseded_by
-    return closer is not None and not is_known(closer, own=own, since=since)
+    return closer is not None and not is_preference_known(closer, own=own, since=since)
 
 
-def is_known(row: Preference, *, own: set[uuid.UUID], since: datetime) -> bool:
+def is_preference_known(row: Preference, *, own: set[uuid.UUID], since: datetime) -> bool:
     """Return True if the chat knows a row, whether or not it is still active."""
     return row.kind == Preference.Kind.WRITTEN or row.pk in own or row.learned_at <= since
 
@@ -199,20 +205,20 @@ def is_overridden(
     return bool(folder_id) and is_general and (row.slot, folder_id) in by_slot
 
 
-def fitting(rows: Sequence[Preference]) -> list[Preference]:
+def trim_preferences(rows: Sequence[Preference]) -> list[Preference]:
     """Return the rows within the limits, in order. The oldest notes are left out first."""
     notes = [row for row in rows if row.slot == Preference.Slot.NOTE]
     others = [row for row in rows if row.slot != Preference.Slot.NOTE]
     taken, room = set[uuid.UUID](), MOST_TOKENS
     for row in (*others, *reversed(notes)):
-        room -= estimated_tokens(f"- {row.slot}: {row.text}\n")
+        room -= estimate_tokens(f"- {row.slot}: {row.text}\n")
         if room < 0 or len(taken) == MOST_ROWS:
             break
         taken.add(row.pk)
     return [row for row in rows if row.pk in taken]
 
 
-def frozen_at(branch: Branch) -> datetime:
+def get_freeze_time(branch: Branch) -> datetime:
     """Return since when the chat's preferences are frozen: its last compaction, or its creation."""
     active: Compaction | None = branch.active_compaction
     if active is None:
@@ -220,19 +226,21 @@ def frozen_at(branch: Branch) -> datetime:
     return active.published_at or active.created_at
 
 
-def recent_entries(chat: Chat, *, most: int, until: datetime) -> tuple[TextEntry, ...]:
+def load_recent_entries(chat: Chat, *, most: int, until: datetime) -> tuple[TextEntry, ...]:
     """Return the newest messages of the person's other chats, ascending, within the limits.
 
     A chat in a folder sees the other chats of that folder. A chat without a folder sees those
     without one. Chats without memory, temporary and deleted chats are left out.
     """
-    others = access.chats_visible_to(user=chat.owner).exclude(pk=chat.pk)
+    others = access.get_visible_chats(user=chat.owner).exclude(pk=chat.pk)
     others = others.filter(folder=chat.folder_id, without_memory=False)
     entries: list[TextEntry] = []
     room = MOST_RECENT_TOKENS
-    for row in reversed(recent_messages(owner=chat.owner, most=most, among=others, until=until)):
-        text = cut(row.text, limit=MOST_OF_A_MESSAGE, style="head").text
-        room -= estimated_tokens(text)
+    for row in reversed(
+        list_recent_messages(owner=chat.owner, most=most, among=others, until=until)
+    ):
+        text = cut_text(row.text, limit=MOST_OF_A_MESSAGE, style="head").text
+        room -= estimate_tokens(text)
         if room < 0:
             break
         entries.append(TextEntry("user" if row.role == row.Role.USER else "assistant", text))

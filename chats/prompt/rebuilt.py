@@ -15,26 +15,33 @@ from itertools import pairwise
 from chats.memory import inferred
 from chats.models import Message, Receipt
 from chats.prompt import model_choice
-from chats.prompt.agents import AgentView, view_for
-from chats.prompt.sent_texts import SegmentSources, sources_of
+from chats.prompt.agents import AgentView, load_agent_view
+from chats.prompt.sent_texts import SegmentSources, load_receipt_sources
 from chats.providers.base import ProviderRequest
 from chats.record import images
-from chats.record.history import to_engine
+from chats.record.history import build_engine_message
 from contextpolicy.engine import messages as engine
-from contextpolicy.engine.cachemarks import cache_marks
+from contextpolicy.engine.cachemarks import place_cache_breakpoints
 from contextpolicy.engine.entries import Entry
-from contextpolicy.engine.layouts import Maker, entry_block, in_strict_roles
+from contextpolicy.engine.layouts import Maker, build_entry_block, enforce_strict_roles
 from contextpolicy.engine.messages import ToolSpec, WireMessage
-from contextpolicy.engine.pieces import maker_for
+from contextpolicy.engine.pieces import build_prompt_maker
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.segments import Block, Parts, Scale, Segment, prompt_json, text_ref
-from contextpolicy.engine.strategies.entity_state import state_request
+from contextpolicy.engine.segments import (
+    Block,
+    Parts,
+    Scale,
+    Segment,
+    compute_text_ref,
+    format_prompt_json,
+)
+from contextpolicy.engine.strategies.entity_state import build_state_request
 from contextpolicy.engine.text_layouts import TextMaker
 from contextpolicy.engine.tokens import ApproximateCounter
-from contextpolicy.engine.toolrules import stubbed_results
-from contextpolicy.engine.truncation import cut
+from contextpolicy.engine.toolrules import find_stubbed_results
+from contextpolicy.engine.truncation import cut_text
 from contextpolicy.models import ModelSpec
-from contextpolicy.resolution import values_of
+from contextpolicy.resolution import load_policy_values
 
 COUNTER = ApproximateCounter()
 # Receipt notes of prompts for servers that require alternating roles.
@@ -63,10 +70,10 @@ class Rebuilt:
     @property
     def sha256(self) -> str:
         """SHA-256 of the canonical JSON of messages and tools, as in receipts."""
-        return text_ref(prompt_json(self.messages, self.tools))
+        return compute_text_ref(format_prompt_json(self.messages, self.tools))
 
 
-def rebuilt(receipt: Receipt) -> Rebuilt:
+def rebuild_request(receipt: Receipt) -> Rebuilt:
     """Rebuild the request of a call and compare its hash with the receipt's."""
     if receipt.erased_at is not None:
         return Rebuilt(receipt, fault="erased")
@@ -84,8 +91,10 @@ def request_of(found: Rebuilt, *, with_images: bool = False) -> ProviderRequest:
     as sent.
     """
     receipt = found.receipt
-    model = model_of(receipt)
-    is_marked = receipt.purpose == "reply" and values_of(receipt.effective_policy).cache_marks
+    model = find_call_model(receipt)
+    is_marked = (
+        receipt.purpose == "reply" and load_policy_values(receipt.effective_policy).cache_marks
+    )
     most = receipt.budget.get("reserve") or None
     if model and model.max_output and most:
         most = min(most, model.max_output)
@@ -98,15 +107,17 @@ def request_of(found: Rebuilt, *, with_images: bool = False) -> ProviderRequest:
         max_output_tokens=most,
         stream=not (model and model.cannot_stream),
         images=(
-            images.of_prompt(found.messages, chat=receipt.turn.branch.chat) if with_images else {}
+            images.load_prompt_images(found.messages, chat=receipt.turn.branch.chat)
+            if with_images
+            else {}
         ),
-        cache_marks=cache_marks(found.pieces, found.messages) if is_marked else (),
+        cache_marks=place_cache_breakpoints(found.pieces, found.messages) if is_marked else (),
         thinking=model.thinking if model and receipt.purpose in {"reply", "warm_up"} else "",
-        origin=model_choice.origin_of(model) if model else "",
+        origin=model_choice.get_model_origin(model) if model else "",
     )
 
 
-def model_of(receipt: Receipt) -> ModelSpec | None:
+def find_call_model(receipt: Receipt) -> ModelSpec | None:
     """Return the current model of a call. None if no model has its name."""
     rows = ModelSpec.objects.filter(name=receipt.model_name).order_by("-enabled", "slug")
     own = receipt.turn.model
@@ -126,10 +137,10 @@ class _Build:
     days: dict[Segment, Segment] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.values = values_of(self.receipt.effective_policy)
-        self.sources = sources_of([self.receipt])
+        self.values = load_policy_values(self.receipt.effective_policy)
+        self.sources = load_receipt_sources([self.receipt])
         of_reply = self.receipt.purpose in {"reply", "warm_up"}
-        self.view = view_for(self.receipt.turn) if of_reply else None
+        self.view = load_agent_view(self.receipt.turn) if of_reply else None
         self.segments = [
             Segment(row[0], str(row[1]), row[2], "user", row[3], row[4], row[5], row[6])
             for row in self.receipt.segments
@@ -158,16 +169,16 @@ class _Build:
         texts = {s.message_id: self.text(s) for s in self.segments if s.origin == "tail"}
         known = json.loads(texts["state"]) if texts.get("state") else {}
         read = [self.message(s) for s in self.segments if s.origin == "question"]
-        made = state_request(question=read, state=known, schema=self.values.state_schema)
+        made = build_state_request(question=read, state=known, schema=self.values.state_schema)
         return (WireMessage("system", self.text(self.segments[0])), made[1])
 
     def title(self) -> Sequence[WireMessage]:
         """Build the call that asked for a title."""
         said = []
         for segment in self.segments[1:]:
-            text = engine.text_of(self.message(segment))
+            text = engine.extract_message_text(self.message(segment))
             limit = len(text) if segment.cut_to is None else segment.cut_to
-            said.append(cut(text, limit=max(limit, 1), style=self.values.cut_style).text)
+            said.append(cut_text(text, limit=max(limit, 1), style=self.values.cut_style).text)
         system = WireMessage("system", self.text(self.segments[0]))
         return (system, WireMessage("user", "\n\n".join(said)))
 
@@ -175,7 +186,7 @@ class _Build:
         """Build the call that inferred preferences."""
         said = [self.message(segment) for segment in self.segments[1:]]
         system = WireMessage("system", self.text(self.segments[0]))
-        return (system, WireMessage("user", inferred.shown(said)))
+        return (system, WireMessage("user", inferred.format_conversation(said)))
 
     def reply(self) -> Rebuilt:
         """Build the prompt of a reply, or its prefix."""
@@ -183,12 +194,12 @@ class _Build:
         for segment in self.segments:
             by_origin[segment.origin].append(segment)
         history = [self.message(segment) for segment in by_origin["history"]]
-        maker = maker_for(
+        maker = build_prompt_maker(
             values=self.values,
             form=self.view.form if self.view else "",
             counter=COUNTER,
             scale=Scale(1, None),
-            stubbed=stubbed_results(history, values=self.values),
+            stubbed=find_stubbed_results(history, values=self.values),
         )
         asked = [*by_origin["question"], *by_origin["continue"]]
         parts = Parts(
@@ -209,7 +220,7 @@ class _Build:
         )
         blocks = maker.arranged(parts)
         if STRICT & set(self.receipt.notes):
-            blocks, _ = in_strict_roles(blocks, maker=maker)
+            blocks, _ = enforce_strict_roles(blocks, maker=maker)
         return Rebuilt(
             self.receipt,
             tuple(wire for block in blocks for wire in block.wires),
@@ -229,7 +240,7 @@ class _Build:
         row: Message | None = self.sources.messages.get(segment.message_id)
         if row is None or row.erased_at is not None:
             raise PartMissing(segment.message_id)
-        value = to_engine(row, counter=COUNTER)
+        value = build_engine_message(row, counter=COUNTER)
         return self.view.seen(value, counter=COUNTER) if self.view else value
 
     def tools(self, segments: Sequence[Segment]) -> tuple[ToolSpec, ...]:
@@ -279,10 +290,10 @@ class _Build:
 
     def as_sent(self, segment: Segment, made: Entry) -> Block:
         """Return the block of a message with the receipt's segment."""
-        return entry_block(segment.origin, made)._replace(segments=(segment,))
+        return build_entry_block(segment.origin, made)._replace(segments=(segment,))
 
 
-def receipt_before(receipt: Receipt) -> Receipt | None:
+def find_previous_receipt(receipt: Receipt) -> Receipt | None:
     """Return the receipt of the previous call on the same branch by the same agent."""
     rows = Receipt.objects.filter(
         turn__branch=receipt.turn.branch_id,
@@ -314,7 +325,7 @@ class Prefix:
     before: uuid.UUID | None = None
 
 
-def prefix(now: Rebuilt, before: Rebuilt | None) -> Prefix | None:
+def compare_request_prefix(now: Rebuilt, before: Rebuilt | None) -> Prefix | None:
     """Compare a request with the previous one. None if one of them cannot be rebuilt."""
     if before is None or now.fault or before.fault:
         return None

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from chats.models import Message, PromptText, Receipt
 from chats.prompt.agents import AgentView
-from chats.record.history import to_engine
-from contextpolicy.engine.entries import entry
-from contextpolicy.engine.messages import WireMessage, wires_of
+from chats.record.history import build_engine_message
+from contextpolicy.engine.entries import build_prompt_entry
+from contextpolicy.engine.messages import WireMessage, convert_parts_to_wires
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import ApproximateCounter
 
@@ -38,12 +38,12 @@ class SentText:
     hidden: bool = False
 
 
-def sources_of(rows: Iterable[Receipt]) -> SegmentSources:
+def load_receipt_sources(rows: Iterable[Receipt]) -> SegmentSources:
     """Return the sources of the receipts' segments."""
-    return sources_in(segment for row in rows for segment in row.segments)
+    return load_segment_sources(segment for row in rows for segment in row.segments)
 
 
-def sources_in(segments: Iterable[Row]) -> SegmentSources:
+def load_segment_sources(segments: Iterable[Row]) -> SegmentSources:
     """Return the sources of segments."""
     listed = list(segments)
     digests = {str(segment[5]) for segment in listed if segment[5]}
@@ -63,7 +63,7 @@ def is_uuid(value: object) -> bool:
     return True
 
 
-def sent_text(segment: Row, *, sources: SegmentSources, values: PolicyValues) -> SentText:
+def recreate_sent_text(segment: Row, *, sources: SegmentSources, values: PolicyValues) -> SentText:
     """Return the text of a segment.
 
     Empty if it is no longer stored.
@@ -74,7 +74,7 @@ def sent_text(segment: Row, *, sources: SegmentSources, values: PolicyValues) ->
     origin, label, _, _, _, digest, *_ = segment
     message = sources.messages.get(str(label))
     if message is not None:
-        return of_message(message, segment, values=values, view=sources.view)
+        return recreate_message_text(message, segment, values=values, view=sources.view)
     text = sources.texts.get(str(digest or label), "")
     # In text forms, an agent's instructions and the task are sections of the text.
     is_system = origin == "system" or (origin == "tail" and label in ("agent", "task"))
@@ -83,7 +83,7 @@ def sent_text(segment: Row, *, sources: SegmentSources, values: PolicyValues) ->
     return SentText(text, len(text))
 
 
-def of_message(
+def recreate_message_text(
     message: Message, segment: Row, *, values: PolicyValues, view: AgentView | None = None
 ) -> SentText:
     """Return the text that a segment sent of a message.
@@ -93,11 +93,11 @@ def of_message(
     A cut is a pure function of the message, the limit and the policy's style, so it can be
     recreated. An erased message has no text.
     """
-    wires, whole = wires_sent(message, segment, values=values, view=view)
-    return SentText(told(wires), whole)
+    wires, whole = recreate_wire_messages(message, segment, values=values, view=view)
+    return SentText(format_wire_messages(wires), whole)
 
 
-def wires_sent(
+def recreate_wire_messages(
     message: Message, segment: Row, *, values: PolicyValues, view: AgentView | None = None
 ) -> tuple[Sequence[WireMessage], int]:
     """Return the wire messages that a segment sent of a message, and its uncut length in
@@ -105,15 +105,15 @@ def wires_sent(
     """
     origin, _, _, _, cut_to, _, *rest = segment
     results_to = rest[0] if rest else None
-    value = to_engine(message, counter=ApproximateCounter())
+    value = build_engine_message(message, counter=ApproximateCounter())
     if view is not None:
         value = view.seen(value, counter=ApproximateCounter())
-    wires = wires_of(value.role, value.parts)
-    whole = len(told(wires))
+    wires = convert_parts_to_wires(value.role, value.parts)
+    whole = len(format_wire_messages(wires))
     if cut_to is None and results_to is None:
         return wires, whole
     limits = [limit if isinstance(limit, int) else None for limit in (cut_to, results_to)]
-    made = entry(
+    made = build_prompt_entry(
         value,
         values=replace(values, max_chars_per_message=limits[0]),
         counter=ApproximateCounter(),
@@ -123,7 +123,7 @@ def wires_sent(
     return made.wires, whole
 
 
-def told(wires: Sequence[WireMessage]) -> str:
+def format_wire_messages(wires: Sequence[WireMessage]) -> str:
     """Return the text of wire messages, with their tool calls and results."""
     pieces = []
     for wire in wires:

@@ -14,8 +14,8 @@ from functools import partial
 from chats.ground import databases
 from chats.ground.computing import give_way
 from chats.models import Chat, Message, Receipt
-from chats.prompt.rebuilt import rebuilt
-from chats.record.witness import SCOPE, pages
+from chats.prompt.rebuilt import rebuild_request
+from chats.record.witness import SCOPE, iter_ledger_chat_pages
 from contextpolicy.ledger import CONTENTS, Break
 from contextpolicy.models import LedgerReader
 
@@ -32,11 +32,11 @@ FITS = "prompts were rebuilt from stored messages and equal the prompts as sent"
 NOT_BUILT = "prompts could not be rebuilt, so their messages were not compared"
 
 
-def verify(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
+def verify_stored_messages(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
     """Yield the first prompt of each chat whose stored messages differ from the sent ones."""
-    for page in pages(scope):
+    for page in iter_ledger_chat_pages(scope):
         for chat_id in page:
-            yield from of_chat(chat_id, told=told)
+            yield from verify_chat_messages(chat_id, told=told)
 
 
 def verify_some(
@@ -48,20 +48,24 @@ def verify_some(
     once.
     """
     for scope in scopes:
-        chats = in_turn() if scope is None else (one for page in pages(scope) for one in page)
+        chats = (
+            iter_chats_in_rotation()
+            if scope is None
+            else (one for page in iter_ledger_chat_pages(scope) for one in page)
+        )
         while not is_late():
             chat_id = next(chats, None)
             if chat_id is None:
                 break
             told[COMPARED] += 1
-            yield from of_chat(chat_id, told=told)
+            yield from verify_chat_messages(chat_id, told=told)
             give_way(REST)
         else:
             told[LATE] = 1
             return
 
 
-def in_turn() -> Iterator[uuid.UUID]:
+def iter_chats_in_rotation() -> Iterator[uuid.UUID]:
     """Yield every chat once, starting after the last one yielded."""
     place = LedgerReader.objects.filter(pk=READER).first()
     chats = Chat.objects.order_by("pk")
@@ -70,16 +74,18 @@ def in_turn() -> Iterator[uuid.UUID]:
         for chat_id in some.values_list("pk", flat=True).iterator(chunk_size=PAGE):
             # Stored first, so that the next run skips a chat that crashes this one.
             last = ((chat_id.int >> DROPPED) + 1) % LIMIT
-            databases.write_if_possible("the position of the message check", partial(store, last))
+            databases.write_if_possible(
+                "the position of the message check", partial(store_reading_position, last)
+            )
             yield chat_id
 
 
-def store(last: int) -> None:
+def store_reading_position(last: int) -> None:
     """Store the position after which the next run starts."""
     LedgerReader.objects.update_or_create(name=READER, defaults={"last": last})
 
 
-def of_chat(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[Break]:
+def verify_chat_messages(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[Break]:
     """Yield the first such prompt of one chat."""
     rows = Receipt.objects.filter(turn__branch__chat=chat_id, erased_at=None)
     rows = rows.exclude(commitment="").order_by("-created_at", "-pk").only("segments")
@@ -88,7 +94,7 @@ def of_chat(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[Break]:
         ids = {str(segment[1]) for segment in row.segments if is_id(segment[1])}
         if ids <= shown:
             continue
-        fault = fault_of(row.pk, ids=ids)
+        fault = find_prompt_fault(row.pk, ids=ids)
         if fault == "":
             shown |= ids
             told[FITS] += 1
@@ -108,13 +114,13 @@ def is_id(text: object) -> bool:
     return True
 
 
-def fault_of(receipt_id: uuid.UUID, *, ids: set[str]) -> str:
+def find_prompt_fault(receipt_id: uuid.UUID, *, ids: set[str]) -> str:
     """Return the fault of a prompt's messages. `missing` if the prompt cannot be rebuilt."""
     related = ("effective_policy", "turn__branch__chat__owner")
     receipt = Receipt.objects.select_related(*related).filter(pk=receipt_id).first()
     if receipt is None:
         return "erased"
-    found = rebuilt(receipt).fault
+    found = rebuild_request(receipt).fault
     if found in {"", "erased"}:
         return found
     # A concurrent erasure marks the receipt in its own transaction.

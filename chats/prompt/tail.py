@@ -7,8 +7,8 @@ from chats.prompt import person
 from chats.prompt.agents import Seen
 from chats.prompt.model_choice import ChosenModel
 from contextpolicy.engine.assembly import AssembledContext, ComposeInput
-from contextpolicy.engine.budget import in_our_count
-from contextpolicy.engine.partition import unsendable
+from contextpolicy.engine.budget import convert_provider_tokens
+from contextpolicy.engine.partition import explain_unsendable_message
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState
 
@@ -37,23 +37,23 @@ SMALLEST_ROOM = 120
 HEADING = 40
 
 
-def recalls(turn: Turn, *, values: PolicyValues) -> bool:
+def should_retrieve_context(turn: Turn, *, values: PolicyValues) -> bool:
     """Return True if context is retrieved for a turn. A continued reply has no question."""
     return values.references and turn.trigger is not None
 
 
-def references_withheld(turn: Turn, *, choice: ChosenModel) -> str:
+def get_withheld_note(turn: Turn, *, choice: ChosenModel) -> str:
     """Return why a turn gets no retrieved context, as a receipt note, or an empty string."""
-    if not recalls(turn, values=choice.values) or "references" in (turn.tail or {}):
+    if not should_retrieve_context(turn, values=choice.values) or "references" in (turn.tail or {}):
         return ""
     if choice.values.reference_share:
         # Excerpts of the chat itself contain nothing from other chats.
         return ""
-    reason = person.withheld_others(turn.branch.chat, choice=choice)
+    reason = person.find_withhold_reason(turn.branch.chat, choice=choice)
     return reason and f"references:{reason}"
 
 
-def due(turn: Turn, *, choice: ChosenModel) -> TailDue | None:
+def find_missing_tail(turn: Turn, *, choice: ChosenModel) -> TailDue | None:
     """Return the parts of the tail that are still missing.
 
     None if it is complete.
@@ -64,13 +64,13 @@ def due(turn: Turn, *, choice: ChosenModel) -> TailDue | None:
     values = choice.values
     known = turn.tail or {}
     state = values.strategy == EntityState.name and "state" not in known
-    missing = recalls(turn, values=values) and "references" not in known
+    missing = should_retrieve_context(turn, values=values) and "references" not in known
     missing = missing and not values.reference_share
-    missing = missing and not references_withheld(turn, choice=choice)
+    missing = missing and not get_withheld_note(turn, choice=choice)
     return TailDue(choice, state=state, references=missing) if state or missing else None
 
 
-def excerpts_due(
+def request_excerpts(
     turn: Turn, *, choice: ChosenModel, given: ComposeInput, context: AssembledContext
 ) -> TailDue | None:
     """Return the order to look up excerpts of the chat itself, or None if none are needed.
@@ -85,13 +85,13 @@ def excerpts_due(
     has_begun = any(message.role != "user" for message in given.steps)
     if "references" in (turn.tail or {}) or has_begun:
         return None
-    room = excerpt_room(given, context)
+    room = measure_excerpt_room(given, context)
     if room is None:
         return None
     return TailDue(choice, state=False, references=True, room=room.tokens, sent=room.sent)
 
 
-def excerpts_due_for_agent(
+def request_agent_excerpts(
     turn: Turn,
     *,
     choice: ChosenModel,
@@ -101,13 +101,15 @@ def excerpts_due_for_agent(
 ) -> TailDue | None:
     """Return the order to look up excerpts for an agent's turn, or None if none are needed.
 
-    Like `excerpts_due`, for the message that the agent answers, whether a person or an agent wrote
-    it.
+    Like `request_excerpts`, for the message that the agent answers, whether a person or an agent
+    wrote it.
     """
-    has_begun = any(step.role == "assistant" and not unsendable(step) for step in seen.steps)
+    has_begun = any(
+        step.role == "assistant" and not explain_unsendable_message(step) for step in seen.steps
+    )
     if seen.question is None or has_begun or "references" in (turn.tail or {}):
         return None
-    room = excerpt_room(given, context)
+    room = measure_excerpt_room(given, context)
     if room is None:
         return None
     asked = seen.question.seq
@@ -124,7 +126,7 @@ class ExcerptRoom:
     sent: frozenset[int]
 
 
-def excerpt_room(given: ComposeInput, context: AssembledContext) -> ExcerptRoom | None:
+def measure_excerpt_room(given: ComposeInput, context: AssembledContext) -> ExcerptRoom | None:
     """Return the room for excerpts of the chat itself. None if none are needed or none fit."""
     values = given.values
     if not (values.references and values.reference_share):
@@ -133,17 +135,17 @@ def excerpt_room(given: ComposeInput, context: AssembledContext) -> ExcerptRoom 
     if len(sent) >= given.last_seq:
         return None
     share = int(values.reference_share * context.budget.prompt_limit)
-    room = in_our_count(share, calibration=given.calibration)
+    room = convert_provider_tokens(share, calibration=given.calibration)
     room = min(room, context.budget.limit - context.prompt_tokens) - HEADING
     return ExcerptRoom(room, sent) if room >= SMALLEST_ROOM else None
 
 
-def notes(turn: Turn, *, choice: ChosenModel) -> list[str]:
+def list_tail_notes(turn: Turn, *, choice: ChosenModel) -> list[str]:
     """Return the receipt notes for missing or outdated parts of the tail."""
     known = turn.tail or {}
     found = [known["note"]] if known.get("note") else []
     found += [f"vectors:{known['vectors']}"] if known.get("vectors") else []
     if known.get("references"):
         return [*found, f"references:{known['references']}"]
-    withheld = references_withheld(turn, choice=choice)
+    withheld = get_withheld_note(turn, choice=choice)
     return [*found, withheld] if withheld else found

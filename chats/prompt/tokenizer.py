@@ -57,7 +57,7 @@ class O200kCounter:
 
 
 def _count(text: str) -> int:
-    encoding = load()
+    encoding = load_encoding()
     return sum(
         len(encoding.encode_ordinary(text[start : start + SLICE]))
         for start in range(0, len(text), SLICE)
@@ -67,13 +67,13 @@ def _count(text: str) -> int:
 _counts = CountCache(_count)
 
 
-def counter_for_pages(*, wait: float = 0) -> TokenCounter:
+def get_page_counter(*, wait: float = 0) -> TokenCounter:
     """Return the production counter, or an estimate until its vocabulary is loaded.
 
     The first call starts loading in a thread. `wait` is the time to wait for it, in seconds.
     """
     if not is_loaded():
-        loader().join(wait)
+        start_loader().join(wait)
     return O200kCounter() if is_loaded() else ApproximateCounter()
 
 
@@ -83,9 +83,9 @@ def is_loaded() -> bool:
 
 
 @cache
-def loader() -> threading.Thread:
+def start_loader() -> threading.Thread:
     """Start the thread that loads the vocabulary, once per process."""
-    thread = threading.Thread(target=load, name="load-vocabulary", daemon=True)
+    thread = threading.Thread(target=load_encoding, name="load-vocabulary", daemon=True)
     thread.start()
     return thread
 
@@ -95,7 +95,7 @@ def is_estimate(counter: TokenCounter) -> bool:
     return counter.version != O200kCounter.version
 
 
-def load() -> tiktoken.Encoding:
+def load_encoding() -> tiktoken.Encoding:
     """Load the encoding once per process. Thread-safe. Raises `VocabularyDamaged`."""
     with _making:
         return _load()

@@ -11,7 +11,11 @@ from dataclasses import replace
 from chats.models import Branch, Compaction
 from chats.prompt import model_choice
 from contextpolicy.engine.assembly import WindowNeeded
-from contextpolicy.engine.budget import in_our_count, low_mark, prompt_limit
+from contextpolicy.engine.budget import (
+    compute_low_mark,
+    compute_prompt_limit,
+    convert_provider_tokens,
+)
 from contextpolicy.engine.window import MoveReason
 
 # Reason of a window that was moved back under another policy.
@@ -21,7 +25,7 @@ WIDENED: MoveReason = "widened"
 SMALLEST_GAIN = 0.1
 
 
-def could_be_wider(branch: Branch, *, choice: model_choice.ChosenModel) -> bool:
+def can_widen_window(branch: Branch, *, choice: model_choice.ChosenModel) -> bool:
     """Return True if the active window was moved under another policy with less room.
 
     The branch comes with its active compaction. A window moved by a team's cap never widens.
@@ -31,13 +35,15 @@ def could_be_wider(branch: Branch, *, choice: model_choice.ChosenModel) -> bool:
         return False
     if active.effective_policy_id in (None, choice.effective.pk) or not active.tokens_after:
         return False
-    limit = prompt_limit(choice.values, model_window=choice.model.window)
-    low = low_mark(choice.values, prompt_limit=limit)
+    limit = compute_prompt_limit(choice.values, model_window=choice.model.window)
+    low = compute_low_mark(choice.values, prompt_limit=limit)
     factor = choice.model.factors.lowest
-    return active.tokens_after + SMALLEST_GAIN * limit < in_our_count(low, calibration=factor)
+    return active.tokens_after + SMALLEST_GAIN * limit < convert_provider_tokens(
+        low, calibration=factor
+    )
 
 
-def without_window(branch: Branch) -> Branch:
+def copy_without_window(branch: Branch) -> Branch:
     """Return the branch as it would be without its window. Stores nothing."""
     found = copy(branch)
     found.active_compaction = branch.active_compaction and branch.active_compaction.base

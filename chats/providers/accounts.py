@@ -24,10 +24,10 @@ from chats.models import ProviderAccount
 from chats.providers import kinds
 from chats.providers.address import DEFAULT_PORTS, CheckedUrl, check_base_url
 from chats.providers.base import ProviderError
-from chats.providers.model_specs import add_models, next_default, save_model
-from contextpolicy.ledger import record
+from chats.providers.model_specs import add_models, choose_default_model, save_model
+from contextpolicy.ledger import record_event
 from contextpolicy.models import ModelSpec
-from contextpolicy.publish import changes
+from contextpolicy.publish import diff_policy_values
 
 if TYPE_CHECKING:
     from chats.providers.discovery import FoundServer
@@ -141,7 +141,7 @@ class KeyNotPlain(Refusal):
     param = "api_key"
 
 
-def found_servers() -> "list[FoundServer]":
+def find_unconnected_servers() -> "list[FoundServer]":
     """Return the model servers on this host that are not connected yet, with their models."""
     # Imported at first use: the HTTP client takes 7 MB, which an idle web process can save.
     from chats.providers.discovery import find_local_servers  # noqa: PLC0415
@@ -151,7 +151,7 @@ def found_servers() -> "list[FoundServer]":
     return [server for server in found if server.models and server.base_url not in connected]
 
 
-def connect(
+def connect_server(
     *, name: str, base_url: str, api_key: str, actor: str, now: datetime, kind: str = "openai"
 ) -> ProviderAccount:
     """List a server's models, then store its account and the models.
@@ -161,18 +161,18 @@ def connect(
     PackageMissing, NameTooLong, AddressRefused, AlreadyConnected, KeyNotPlain, ServerRefused and
     NoModelsOffered; then nothing is stored.
     """
-    kind = known_kind(kind)
-    kinds.require(kind)
-    checked = checked_url(base_url, kind=kind)
+    kind = check_server_kind(kind)
+    kinds.require_kind(kind)
+    checked = check_server_url(base_url, kind=kind)
     url, name = checked.url, name.strip() or checked.host
     if len(name) > 200:
         raise NameTooLong(length=len(name))
     refuse_twice(url)
-    models = offered_models(base_url=url, api_key=plain_key(api_key), kind=kind)
+    models = fetch_server_models(base_url=url, api_key=strip_api_key(api_key), kind=kind)
     with transaction.atomic():
         refuse_twice(url)
-        account = save_account(
-            account=ProviderAccount(slug=free_slug(name)),
+        account = save_provider_account(
+            account=ProviderAccount(slug=generate_account_slug(name)),
             values={"name": name, "kind": kind, "base_url": url, "enabled": True},
             api_key=api_key,
             actor=actor,
@@ -189,7 +189,7 @@ def refuse_twice(url: str, *, but: ProviderAccount | None = None) -> None:
             raise AlreadyConnected(name=account.name)
 
 
-def edit(
+def update_server(
     *,
     account: ProviderAccount,
     name: str,
@@ -205,18 +205,18 @@ def edit(
     Raises PackageMissing, NameTooLong, AddressRefused, AlreadyConnected, KeyNotPlain,
     ServerRefused, NoModelsOffered and SecretUnreadable; then nothing is changed.
     """
-    kinds.require(account.kind)
-    checked = checked_url(base_url, kind=account.kind)
+    kinds.require_kind(account.kind)
+    checked = check_server_url(base_url, kind=account.kind)
     url, name = checked.url, name.strip() or checked.host
     if len(name) > 200:
         raise NameTooLong(length=len(name))
     refuse_twice(url, but=account)
-    key = plain_key(api_key)
+    key = strip_api_key(api_key)
     if not key and account.encrypted_key and _place(url) == _place(account.base_url):
         key = secrets.decrypt(account.encrypted_key)
-    models = offered_models(base_url=url, api_key=key, kind=account.kind)
+    models = fetch_server_models(base_url=url, api_key=key, kind=account.kind)
     with transaction.atomic():
-        save_account(
+        save_provider_account(
             account=account,
             values={"name": name, "base_url": url, "enabled": True},
             api_key=api_key,
@@ -235,14 +235,14 @@ def refresh_models(*, account: ProviderAccount, actor: str, now: datetime) -> li
     Fills in context windows that the server states, for models without one. Raises PackageMissing,
     AddressRefused, ServerRefused, NoModelsOffered and SecretUnreadable.
     """
-    kinds.require(account.kind)
+    kinds.require_kind(account.kind)
     key = secrets.decrypt(account.encrypted_key) if account.encrypted_key else ""
-    models = offered_models(base_url=account.base_url, api_key=key, kind=account.kind)
+    models = fetch_server_models(base_url=account.base_url, api_key=key, kind=account.kind)
     with transaction.atomic():
         return add_models(account=account, models=models, actor=actor, now=now)
 
 
-def save_account(
+def save_provider_account(
     *,
     account: ProviderAccount,
     values: Mapping[str, Any],
@@ -258,7 +258,7 @@ def save_account(
     A stored key is never sent to another server: a change of scheme, host or port clears it, unless
     a new key is given. Raises AddressRefused and KeyNotPlain.
     """
-    key = plain_key(api_key)
+    key = strip_api_key(api_key)
     with transaction.atomic():
         stored = (
             ProviderAccount.objects.select_for_update(no_key=True).filter(pk=account.pk).first()
@@ -272,16 +272,18 @@ def save_account(
             setattr(account, name, value)
         has_address = account.kind in kinds.SERVERS
         account.base_url = (
-            checked_url(account.base_url, kind=account.kind).url if has_address else ""
+            check_server_url(account.base_url, kind=account.kind).url if has_address else ""
         )
         moved = bool(old_key) and _place(before["base_url"]) != _place(account.base_url)
         key_event = _set_key(account, key, forget=forget_key or moved, had=bool(old_key))
         account.paused_until, account.paused_reason = None, ""
         account.save()
         data: dict[str, Any] = {"provider": account.slug, "key": key_event}
-        data["changes"] = changes(before, {name: getattr(account, name) for name in ACCOUNT_FIELDS})
+        data["changes"] = diff_policy_values(
+            before, {name: getattr(account, name) for name in ACCOUNT_FIELDS}
+        )
         kind = "provider.changed" if stored else "provider.created"
-        record(kind, actor=actor, now=now, data=data)
+        record_event(kind, actor=actor, now=now, data=data)
     return account
 
 
@@ -297,10 +299,10 @@ def rotate_keys(*, actor: str, now: datetime) -> int:
         rows = ProviderAccount.objects.select_for_update(no_key=True).exclude(encrypted_key="")
         accounts = list(rows.order_by("slug"))
         for account in accounts:
-            account.encrypted_key = secrets.rotate(account.encrypted_key)
+            account.encrypted_key = secrets.rotate_secret(account.encrypted_key)
             account.save(update_fields=["encrypted_key"])
             data = {"provider": account.slug, "key": "rotated", "changes": {}}
-            record("provider.changed", actor=actor, now=now, data=data)
+            record_event("provider.changed", actor=actor, now=now, data=data)
     return len(accounts)
 
 
@@ -317,14 +319,14 @@ def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> No
         switched_off = models.update(enabled=False, is_default=False, embeds=False)
         data = {"provider": account.slug, "models_switched_off": switched_off}
         account.delete()
-        record("provider.deleted", actor=actor, now=now, data=data)
-        successor = next_default() if had_default else None
+        record_event("provider.deleted", actor=actor, now=now, data=data)
+        successor = choose_default_model() if had_default else None
         if successor is not None:
             successor.is_default = True
             save_model(model=successor, actor=actor, now=now)
 
 
-def offered_models(*, base_url: str, api_key: str, kind: str) -> dict[str, int | None]:
+def fetch_server_models(*, base_url: str, api_key: str, kind: str) -> dict[str, int | None]:
     """Return the names of a server's models that fit our table, with the windows it states.
 
     Raises ServerRefused and NoModelsOffered.
@@ -343,14 +345,14 @@ def offered_models(*, base_url: str, api_key: str, kind: str) -> dict[str, int |
     return fitting
 
 
-def known_kind(kind: str) -> str:
+def check_server_kind(kind: str) -> str:
     """Return the kind of a server. Raises UnknownKind."""
     if kind not in kinds.SERVERS:
         raise UnknownKind
     return kind
 
 
-def checked_url(base_url: str, *, kind: str) -> CheckedUrl:
+def check_server_url(base_url: str, *, kind: str) -> CheckedUrl:
     """Return the address if this instance may call it.
 
     Empty means Anthropic's own.
@@ -359,11 +361,11 @@ def checked_url(base_url: str, *, kind: str) -> CheckedUrl:
     """
     url = base_url.strip()
     if kind == "anthropic":
-        url = kinds.anthropic_root(url) or kinds.ANTHROPIC_URL
+        url = kinds.strip_api_version(url) or kinds.ANTHROPIC_URL
     return check_base_url(url, allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS)
 
 
-def plain_key(api_key: str) -> str:
+def strip_api_key(api_key: str) -> str:
     """Return the key without surrounding whitespace. Raises KeyNotPlain."""
     key = api_key.strip()
     if not key.isascii() or not key.isprintable() or " " in key:
@@ -371,7 +373,7 @@ def plain_key(api_key: str) -> str:
     return key
 
 
-def free_slug(name: str) -> str:
+def generate_account_slug(name: str) -> str:
     """Return an unused slug for an account."""
     wanted = slugify(name)[:50] or "provider"
     taken = set(
@@ -389,7 +391,7 @@ def _set_key(account: ProviderAccount, key: str, *, forget: bool, had: bool) -> 
     """Set the new key or clear the old one. Return "set", "cleared", "kept" or "none"."""
     if key:
         account.encrypted_key = secrets.encrypt(key)
-        account.key_last_four = secrets.last_four(key)
+        account.key_last_four = secrets.get_last_four(key)
         return "set"
     if forget:
         account.encrypted_key = account.key_last_four = ""

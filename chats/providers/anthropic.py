@@ -15,12 +15,12 @@ import httpx2
 from anthropic import AsyncAnthropic, AsyncStream
 
 from chats.providers.anthropic_chunks import MessageReader
-from chats.providers.anthropic_wire import body_of
+from chats.providers.anthropic_wire import build_anthropic_body
 from chats.providers.base import ProviderRequest, Timeouts
-from chats.providers.failures import failure_of_response
-from chats.providers.kinds import anthropic_root
-from chats.providers.reading import Deadlines, HttpProvider, in_our_words
-from chats.providers.transport import Resolver, guarded_client, resolve_host
+from chats.providers.failures import parse_response_failure
+from chats.providers.kinds import strip_api_version
+from chats.providers.reading import Deadlines, HttpProvider, provider_errors
+from chats.providers.transport import Resolver, build_guarded_client, resolve_host
 
 # Below this level the package logs whole requests.
 logging.getLogger("anthropic").setLevel(logging.INFO)
@@ -41,14 +41,14 @@ class AnthropicProvider(HttpProvider):
         super().__init__(timeouts)
         self._has_key = bool(api_key)
         self._client = AsyncAnthropic(
-            base_url=anthropic_root(base_url),
+            base_url=strip_api_version(base_url),
             # Without a key, the package would look for one in the environment and in files. The
             # header is removed below.
             api_key=api_key or "none",
             max_retries=0,
             # Message content must not reach tracing.
             open_telemetry=False,
-            http_client=guarded_client(
+            http_client=build_guarded_client(
                 allowed_private=allowed_private, connect_seconds=timeouts.connect, resolve=resolve
             ),
         )
@@ -62,13 +62,13 @@ class AnthropicProvider(HttpProvider):
 
     async def _open(self, request: ProviderRequest, deadlines: Deadlines) -> httpx2.Response:
         try:
-            with in_our_words():
+            with provider_errors():
                 async with asyncio.timeout_at(deadlines.opening()):
                     return await self._send(request)
         except anthropic.APIStatusError as error:
             response = error.response
             request.sent.sha256 = response.extensions["sent"]
-            raise failure_of_response(
+            raise parse_response_failure(
                 status=error.status_code, headers=response.headers, body=response.text
             ) from None
 
@@ -79,7 +79,7 @@ class AnthropicProvider(HttpProvider):
         try:
             stream = await self._client.post(
                 "/v1/messages",
-                body=body_of(request),
+                body=build_anthropic_body(request),
                 options={"headers": headers},
                 cast_to=object,
                 stream=True,

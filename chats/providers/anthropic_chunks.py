@@ -22,12 +22,12 @@ from chats.providers.base import (
 )
 from chats.providers.chunks import (
     CUT_BY_FILTER,
-    count,
-    mapping,
-    opened,
-    text_of,
+    coerce_mapping,
+    coerce_text,
+    decode_payload,
+    parse_token_count,
 )
-from chats.providers.failures import failure_in_stream
+from chats.providers.failures import parse_stream_failure
 from chats.providers.sse import TextJoiner
 from chats.providers.stream_end import StreamEnd
 
@@ -97,17 +97,17 @@ class MessageReader:
 
         Raises ProviderError for errors and unreadable payloads.
         """
-        event = opened(payload, end=self.end)
+        event = decode_payload(payload, end=self.end)
         if event is None:
             return
         if event.get("error"):
-            raise failure_in_stream(event)
+            raise parse_stream_failure(event)
         index, kind = event.get("index"), event.get("type")
         # Other events, such as pings, carry no part of the reply.
         if kind == "content_block_start":
-            yield from self._open(index, mapping(event.get("content_block")))
+            yield from self._open(index, coerce_mapping(event.get("content_block")))
         elif kind == "content_block_delta":
-            yield from self._delta(index, mapping(event.get("delta")))
+            yield from self._delta(index, coerce_mapping(event.get("delta")))
         elif kind == "content_block_stop":
             yield from self._close(index)
         elif kind == "message":
@@ -139,9 +139,9 @@ class MessageReader:
     def _frame(self, kind: str, event: Mapping[str, Any]) -> None:
         """Process an event outside of content blocks."""
         if kind == "message_start":
-            self._begin(mapping(event.get("message")))
+            self._begin(coerce_mapping(event.get("message")))
         elif kind == "message_delta":
-            self._end(mapping(event.get("delta")), event.get("usage"))
+            self._end(coerce_mapping(event.get("delta")), event.get("usage"))
         elif kind == "message_stop":
             self.end.note_mark()
 
@@ -159,7 +159,7 @@ class MessageReader:
         if not isinstance(content, list):
             raise ProviderError("provider_protocol")
         for index, block in enumerate(content):
-            yield from self._open(index, mapping(block))
+            yield from self._open(index, coerce_mapping(block))
             yield from self._close(index)
         self._end(message, None)
         self.end.note_mark()
@@ -169,16 +169,16 @@ class MessageReader:
         self.end.note_chunk(has_output=True)
         match block.get("type"):
             case "text":
-                yield from self._said(text_of(block.get("text")))
+                yield from self._said(coerce_text(block.get("text")))
             case "thinking":
-                self._thoughts[index] = _Thought(signature=text_of(block.get("signature")))
-                yield from self._thought(index, text_of(block.get("thinking")))
+                self._thoughts[index] = _Thought(signature=coerce_text(block.get("signature")))
+                yield from self._thought(index, coerce_text(block.get("thinking")))
             case "redacted_thinking":
-                self._thoughts[index] = _Thought(data=text_of(block.get("data")))
+                self._thoughts[index] = _Thought(data=coerce_text(block.get("data")))
             case "tool_use":
-                call = _Call(slot=len(self._calls), call_id=text_of(block.get("id")))
+                call = _Call(slot=len(self._calls), call_id=coerce_text(block.get("id")))
                 self._calls[index] = call
-                yield ToolCallDelta(call.slot, call.call_id, text_of(block.get("name")), "")
+                yield ToolCallDelta(call.slot, call.call_id, coerce_text(block.get("name")), "")
                 if given := block.get("input"):
                     yield from self._argued(call, json.dumps(given, ensure_ascii=False))
 
@@ -186,13 +186,13 @@ class MessageReader:
         self.end.note_chunk(has_output=True)
         match delta.get("type"):
             case "text_delta":
-                yield from self._said(text_of(delta.get("text")))
+                yield from self._said(coerce_text(delta.get("text")))
             case "thinking_delta":
-                yield from self._thought(index, text_of(delta.get("thinking")))
+                yield from self._thought(index, coerce_text(delta.get("thinking")))
             case "signature_delta" if index in self._thoughts:
-                self._thoughts[index].signature += text_of(delta.get("signature"))
+                self._thoughts[index].signature += coerce_text(delta.get("signature"))
             case "input_json_delta" if index in self._calls:
-                yield from self._argued(self._calls[index], text_of(delta.get("partial_json")))
+                yield from self._argued(self._calls[index], coerce_text(delta.get("partial_json")))
 
     def _close(self, index: object) -> Iterator[ProviderEvent]:
         """End a block. A call without arguments gets an empty object."""
@@ -218,8 +218,10 @@ class MessageReader:
 
     def _note(self, usage: object) -> None:
         """Store usage counts. Each is a running total, and later reports may omit some."""
-        said = mapping(usage)
-        self._usage |= {name: count(said[name]) for name in COUNTS if said.get(name) is not None}
+        said = coerce_mapping(usage)
+        self._usage |= {
+            name: parse_token_count(said[name]) for name in COUNTS if said.get(name) is not None
+        }
 
     def _report(self) -> UsageReport | None:
         """Return the usage in our convention: cache reads and writes are part of the input.

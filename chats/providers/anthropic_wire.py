@@ -14,9 +14,15 @@ from typing import Any
 
 from chats.providers.anthropic_chunks import THINKING_BLOCKS
 from chats.providers.base import ProviderRequest
-from chats.providers.wire import fields_sent, open_loop
+from chats.providers.wire import collect_sent_fields, open_loop
 from contextpolicy.engine.layouts import OPENING
-from contextpolicy.engine.messages import FilePart, ToolCallPart, ToolSpec, WireMessage, image_text
+from contextpolicy.engine.messages import (
+    FilePart,
+    ToolCallPart,
+    ToolSpec,
+    WireMessage,
+    format_image_text,
+)
 
 # The API requires a limit. Used for calls without one.
 DEFAULT_OUTPUT = 4096
@@ -32,7 +38,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 Block = dict[str, Any]
 
 
-def body_of(request: ProviderRequest) -> dict[str, Any]:
+def build_anthropic_body(request: ProviderRequest) -> dict[str, Any]:
     """Return the body of a call.
 
     Only sampling options that the API supports are passed, under its names.
@@ -76,7 +82,7 @@ def _thoughts(message: WireMessage, *, by: str) -> list[Block]:
 
     The API requires them first and unchanged while the calls of their message are answered.
     """
-    found = fields_sent(message, by=by).get(THINKING_BLOCKS)
+    found = collect_sent_fields(message, by=by).get(THINKING_BLOCKS)
     blocks = found if isinstance(found, list) else []
     kinds = {"thinking", "redacted_thinking"}
     return [block for block in blocks if isinstance(block, dict) and block.get("type") in kinds]
@@ -122,7 +128,7 @@ def _piece(piece: str | FilePart, *, images: Mapping[str, str]) -> Block:
     image = piece.image
     url = (image.url or images.get(image.sha256, "")) if image else ""
     if not url:
-        return {"type": "text", "text": image_text(piece)}
+        return {"type": "text", "text": format_image_text(piece)}
     found = _DATA_URL.fullmatch(url)
     if found is None:
         return {"type": "image", "source": {"type": "url", "url": url}}

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from django.utils.translation import gettext_noop
 
-from chats.ground.sentences import Sentence, english
+from chats.ground.sentences import Sentence, render_english
 from contextpolicy.engine.messages import ToolSpec, WireMessage
 
 FinishReason = Literal["stop", "length", "tool_calls", "refusal", "none"]
@@ -265,4 +265,4 @@ class ProviderError(Exception):
     @property
     def sentence(self) -> str:
         """The sentence in English."""
-        return english(self.full)
+        return render_english(self.full)

@@ -21,12 +21,12 @@ from chats.providers.base import (
     UsageReport,
 )
 from chats.providers.extras import FieldsSoFar
-from chats.providers.failures import failure_in_stream
+from chats.providers.failures import parse_stream_failure
 from chats.providers.sse import TextJoiner
 from chats.providers.stream_end import StreamEnd
 from chats.providers.tool_calls import ToolCalls
 from contextpolicy.engine.costs import is_count
-from contextpolicy.engine.extras import THOUGHTS, unknown_of_message
+from contextpolicy.engine.extras import THOUGHTS, select_unknown_message_fields
 
 # The provider's filter ended the reply: OpenAI and Azure, Zhipu, Bedrock, Cohere, and Gemini, which
 # also sends "content_filter: RECITATION".
@@ -69,7 +69,7 @@ class ReplyReader:
 
     def read(self, payload: bytes) -> Iterator[ProviderEvent]:
         """Yield the events of one chunk. Raises ProviderError for errors and unreadable chunks."""
-        chunk = opened(payload, end=self.end)
+        chunk = decode_payload(payload, end=self.end)
         # An empty payload or the end mark also shows that this is a model server.
         self._is_silent = False
         if chunk is not None:
@@ -108,15 +108,15 @@ class ReplyReader:
 
     def _chunk(self, chunk: Mapping[str, Any]) -> Iterator[ProviderEvent]:
         if chunk.get("error") or chunk.get("object") == "error":
-            raise failure_in_stream(chunk)
-        usage = chunk.get("usage") or mapping(chunk.get("x_groq")).get("usage")
+            raise parse_stream_failure(chunk)
+        usage = chunk.get("usage") or coerce_mapping(chunk.get("x_groq")).get("usage")
         if isinstance(usage, dict):
             self._usage = _usage_report(usage)
         choices = chunk.get("choices") or []
         if not isinstance(choices, list):
             raise ProviderError("provider_protocol")
         # Only one choice is requested. A chunk without any has usage or filter results.
-        for choice in map(mapping, choices[:1]):
+        for choice in map(coerce_mapping, choices[:1]):
             reason = choice.get("finish_reason")
             if isinstance(reason, str) and reason.lower() == "error":
                 raise ProviderError("provider_error")
@@ -127,24 +127,24 @@ class ReplyReader:
             self.end.note_chunk(has_output=has_output, reason=reason)
 
     def _choice(self, choice: Mapping[str, Any]) -> Iterator[ProviderEvent]:
-        delta = mapping(choice.get("delta"))
+        delta = coerce_mapping(choice.get("delta"))
         yield from self._pieces(delta)
         self._message.note_delta(delta)
-        self._unknown.add(unknown_of_message(delta))
-        if message := mapping(choice.get("message")):
-            self._unknown.add_missing(unknown_of_message(message))
+        self._unknown.add(select_unknown_message_fields(delta))
+        if message := coerce_mapping(choice.get("message")):
+            self._unknown.add_missing(select_unknown_message_fields(message))
             yield from self._pieces(self._message.missing(message))
 
     def _pieces(self, delta: Mapping[str, Any]) -> Iterator[ProviderEvent]:
-        if thought := self._reasoning.push(reasoning_in(delta)):
+        if thought := self._reasoning.push(extract_delta_reasoning(delta)):
             self._thoughts_in = next((name for name in THOUGHTS if delta.get(name)), "")
             yield ReasoningDelta(thought)
-        refusal = text_of(delta.get("refusal"))
+        refusal = coerce_text(delta.get("refusal"))
         self._refused = self._refused or bool(refusal)
-        if text := self._text.push(text_of(delta.get("content")) + refusal):
+        if text := self._text.push(coerce_text(delta.get("content")) + refusal):
             self._has_words = self._has_words or bool(text.strip())
             yield TextDelta(text)
-        for call in calls_in(delta):
+        for call in extract_delta_calls(delta):
             if piece := self._calls.delta(call):
                 yield piece
 
@@ -162,18 +162,21 @@ class WholeMessage:
 
     def note_delta(self, delta: Mapping[str, Any]) -> None:
         """Record the content of a delta."""
-        said = {"content": text_of(delta.get("content")), "thoughts": reasoning_in(delta)}
-        said["refusal"] = text_of(delta.get("refusal"))
+        said = {
+            "content": coerce_text(delta.get("content")),
+            "thoughts": extract_delta_reasoning(delta),
+        }
+        said["refusal"] = coerce_text(delta.get("refusal"))
         self._by_delta |= {name for name, text in said.items() if text}
-        if calls_in(delta):
+        if extract_delta_calls(delta):
             self._by_delta.add("tool_calls")
 
     def missing(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Return the missing parts of a message, in the form of a delta."""
         texts = {
-            "content": text_of(message.get("content")),
-            "thoughts": reasoning_in(message),
-            "refusal": text_of(message.get("refusal")),
+            "content": coerce_text(message.get("content")),
+            "thoughts": extract_delta_reasoning(message),
+            "refusal": coerce_text(message.get("refusal")),
         }
         found: dict[str, Any] = {}
         for name, text in texts.items():
@@ -187,11 +190,11 @@ class WholeMessage:
             name = next((name for name in THOUGHTS if message.get(name)), THOUGHTS[0])
             found[name] = found.pop("thoughts")
         if "tool_calls" not in self._by_delta:
-            found["tool_calls"] = calls_in(message)
+            found["tool_calls"] = extract_delta_calls(message)
         return found
 
 
-def parsed(payload: bytes) -> Mapping[str, Any]:
+def parse_chunk(payload: bytes) -> Mapping[str, Any]:
     """Return the object in a payload. Raises ProviderError if there is none."""
     try:
         chunk = json.loads(payload.decode())
@@ -202,7 +205,7 @@ def parsed(payload: bytes) -> Mapping[str, Any]:
     return chunk
 
 
-def opened(payload: bytes, *, end: StreamEnd) -> Mapping[str, Any] | None:
+def decode_payload(payload: bytes, *, end: StreamEnd) -> Mapping[str, Any] | None:
     """Return the object in a payload.
 
     None for the end mark, an empty payload, and after the mark.
@@ -217,7 +220,7 @@ def opened(payload: bytes, *, end: StreamEnd) -> Mapping[str, Any] | None:
     if payload.strip(b'"').upper() == END_MARK:
         end.note_mark()
         return None
-    return parsed(payload) if payload else None
+    return parse_chunk(payload) if payload else None
 
 
 def raise_late_error(payload: bytes) -> None:
@@ -225,57 +228,57 @@ def raise_late_error(payload: bytes) -> None:
     with suppress(ValueError, RecursionError):
         chunk = json.loads(payload)
         if isinstance(chunk, dict) and (chunk.get("error") or chunk.get("object") == "error"):
-            raise failure_in_stream(chunk)
+            raise parse_stream_failure(chunk)
 
 
-def reasoning_in(delta: Mapping[str, Any]) -> str:
+def extract_delta_reasoning(delta: Mapping[str, Any]) -> str:
     """Return the reasoning in a delta or message: under two names, or among the content parts."""
     content = delta.get("content")
     parts = content if isinstance(content, list) else []
-    return text_of(delta.get("reasoning_content") or delta.get("reasoning")) or "".join(
-        text_of(mapping(part).get("thinking")) for part in parts
+    return coerce_text(delta.get("reasoning_content") or delta.get("reasoning")) or "".join(
+        coerce_text(coerce_mapping(part).get("thinking")) for part in parts
     )
 
 
-def calls_in(delta: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def extract_delta_calls(delta: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the tool calls in a delta or message."""
     calls = delta.get("tool_calls")
     listed = calls if isinstance(calls, list) else [calls]
     return [call for call in listed if isinstance(call, dict)]
 
 
-def mapping(value: object) -> Mapping[str, Any]:
+def coerce_mapping(value: object) -> Mapping[str, Any]:
     """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def text_of(value: object) -> str:
+def coerce_text(value: object) -> str:
     """Return text given as a string, or as the list of parts that some servers send."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return "".join(text_of(mapping(part).get("text")) for part in value)
+        return "".join(coerce_text(coerce_mapping(part).get("text")) for part in value)
     return ""
 
 
 def _usage_report(usage: Mapping[str, Any]) -> UsageReport | None:
     """Return a server's usage. None if a count is missing or invalid."""
-    details = mapping(usage.get("prompt_tokens_details"))
+    details = coerce_mapping(usage.get("prompt_tokens_details"))
     sent, said = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
-    sizes = [count(size) for size in (sent, said) if size is not None]
+    sizes = [parse_token_count(size) for size in (sent, said) if size is not None]
     if None in sizes or not sizes:
         return None
     cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
     written = details.get("cache_write_tokens") or usage.get("cache_creation_input_tokens")
     return UsageReport(
-        input_tokens=count(sent) or 0,
-        output_tokens=count(said) or 0,
-        cached_tokens=count(cached) or 0,
-        written_tokens=count(written) or 0,
+        input_tokens=parse_token_count(sent) or 0,
+        output_tokens=parse_token_count(said) or 0,
+        cached_tokens=parse_token_count(cached) or 0,
+        written_tokens=parse_token_count(written) or 0,
     )
 
 
-def count(value: object) -> int | None:
+def parse_token_count(value: object) -> int | None:
     """Return a token count, or None for an invalid one. A whole number may be a float."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)

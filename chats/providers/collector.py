@@ -28,7 +28,7 @@ from contextpolicy.engine.messages import ToolCallPart
 Say = Callable[[str, str, int], None]
 
 
-def unsaid(_kind: str, _piece: str, _offset: int) -> None:
+def discard_piece(_kind: str, _piece: str, _offset: int) -> None:
     """Forward nothing: this reply has no live viewers."""
 
 
@@ -81,7 +81,7 @@ class ReplyCollector:
     def __init__(
         self,
         *,
-        say: Say = unsaid,
+        say: Say = discard_piece,
         clock: Callable[[], datetime] | None = None,
         folds_thoughts: bool = True,
     ) -> None:

@@ -18,7 +18,7 @@ from chats.providers.base import (
     TextDelta,
     UsageReport,
 )
-from chats.providers.demo_state import demo_state
+from chats.providers.demo_state import build_demo_state
 
 OPENING = "**Demo model** — no language model is connected."
 QUESTION_WORDS = 12
@@ -45,7 +45,7 @@ class DemoProvider:
 
     async def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
         """Yield the reply word by word, then usage and the end. Never raises."""
-        pieces = re.findall(r"\s*\S+|\s+$", demo_answer(request))
+        pieces = re.findall(r"\s*\S+|\s+$", build_demo_reply(request))
         allowed = request.max_output_tokens
         sent = pieces if allowed is None else pieces[:allowed]
         for piece in sent if request.stream else ["".join(sent)]:
@@ -63,10 +63,10 @@ class DemoProvider:
         """Do nothing: no connection is open."""
 
 
-def demo_answer(request: ProviderRequest) -> str:
+def build_demo_reply(request: ProviderRequest) -> str:
     """Return the whole reply: the state as JSON if one is requested, else Markdown."""
     if request.state is not None:
-        return demo_state(request.state)
+        return build_demo_state(request.state)
     opening = OPENING
     question = _first_words(_last_question(request))
     if question:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from chats.providers.base import StateTask
-from contextpolicy.engine.schema import violations
+from contextpolicy.engine.schema import find_schema_violations
 
 LONGEST_VALUE = 200
 _WORDS = {"true": True, "yes": True, "false": False, "no": False}
@@ -21,7 +21,7 @@ _READ: Mapping[str, Callable[[str], object]] = {
 }
 
 
-def demo_state(task: StateTask) -> str:
+def build_demo_state(task: StateTask) -> str:
     """Return the new state as JSON. A pure function of the request."""
     values = dict(task.values)
     properties = task.schema.get("properties")
@@ -46,6 +46,6 @@ def _said(text: str, name: str, schema: Mapping[str, object]) -> list[object]:
             value = read(said.strip().removesuffix("."))
         except (KeyError, ValueError, OverflowError):
             continue
-        if not violations(schema, value):
+        if not find_schema_violations(schema, value):
             found.append(value)
     return found

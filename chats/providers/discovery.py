@@ -14,9 +14,9 @@ import httpx2
 
 from chats.providers.address import check_base_url
 from chats.providers.base import ProviderError
-from chats.providers.failures import failure_of_response
-from chats.providers.kinds import ANTHROPIC_VERSION, anthropic_root
-from chats.providers.transport import Resolver, guarded_client, resolve_host
+from chats.providers.failures import parse_response_failure
+from chats.providers.kinds import ANTHROPIC_VERSION, strip_api_version
+from chats.providers.transport import Resolver, build_guarded_client, resolve_host
 
 # Default ports of these servers.
 LOCAL_PORTS: Mapping[int, str] = {
@@ -76,12 +76,12 @@ async def list_models(
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     if kind == "anthropic":
         # The default page size is 20.
-        url = f"{anthropic_root(url.removesuffix('/models'))}/v1/models?limit={MAX_MODELS}"
+        url = f"{strip_api_version(url.removesuffix('/models'))}/v1/models?limit={MAX_MODELS}"
         headers["anthropic-version"] = ANTHROPIC_VERSION
     try:
         async with (
             asyncio.timeout(timeout),
-            guarded_client(
+            build_guarded_client(
                 allowed_private=allowed_private, connect_seconds=timeout, resolve=resolve
             ) as client,
             client.stream("GET", url, headers=headers) as response,
@@ -90,7 +90,7 @@ async def list_models(
     except TimeoutError:
         raise ProviderError("provider_timeout") from None
     if not response.is_success:
-        raise failure_of_response(
+        raise parse_response_failure(
             status=response.status_code,
             headers=response.headers,
             body=body.decode(errors="replace"),
@@ -121,7 +121,7 @@ async def _body(response: httpx2.Response) -> bytes:
 def _models(body: bytes) -> dict[str, int | None]:
     try:
         rows = json.loads(body)["data"][:MAX_MODELS]
-        models = {row["id"]: stated_window(row) for row in rows}
+        models = {row["id"]: find_stated_window(row) for row in rows}
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ProviderError("provider_protocol") from None
     if not all(isinstance(name, str) for name in models):
@@ -129,7 +129,7 @@ def _models(body: bytes) -> dict[str, int | None]:
     return models
 
 
-def stated_window(row: Mapping[str, Any]) -> int | None:
+def find_stated_window(row: Mapping[str, Any]) -> int | None:
     """Return the context window that a server states for a model, in tokens.
 
     None if it does not.

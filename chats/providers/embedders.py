@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from chats.providers.base import ProviderError, Timeouts
-from chats.providers.embeddings import embed
+from chats.providers.embeddings import request_embeddings
 from chats.providers.registry import ProviderAccountValue
 
 Vector = Sequence[float]
@@ -38,16 +38,16 @@ class ServerEmbedder:
     async def vectors(self, texts: Sequence[str], *, timeouts: Timeouts) -> list[Vector]:
         """Return a vector for each text, in order. Raises ProviderError."""
         body = {"model": self.model, "input": list(texts), "encoding_format": "float"}
-        found = await embed(self.account, body, timeouts=timeouts)
-        return checked([numbers_of(entry) for entry in in_order(found.data)])
+        found = await request_embeddings(self.account, body, timeouts=timeouts)
+        return check_vectors([decode_embedding(entry) for entry in sort_embeddings(found.data)])
 
 
-def embedder_for(account: ProviderAccountValue, *, model: str) -> Embedder:
+def build_embedder(account: ProviderAccountValue, *, model: str) -> Embedder:
     """Return the embedder of a model."""
     return ServerEmbedder(account, model=model)
 
 
-def in_order(data: Sequence[Any]) -> list[Any]:
+def sort_embeddings(data: Sequence[Any]) -> list[Any]:
     """Return the entries of a response by `index`, if each has a distinct one."""
     places = [entry.get("index") for entry in data]
     if sorted(place for place in places if type(place) is int) != list(range(len(data))):
@@ -55,7 +55,7 @@ def in_order(data: Sequence[Any]) -> list[Any]:
     return [entry for _, entry in sorted(zip(places, data, strict=True), key=lambda pair: pair[0])]
 
 
-def numbers_of(entry: Any) -> list[float]:
+def decode_embedding(entry: Any) -> list[float]:
     """Return the numbers of an embedding, decoding base64 if needed. Raises ProviderError."""
     said = entry["embedding"]
     try:
@@ -67,7 +67,7 @@ def numbers_of(entry: Any) -> list[float]:
         raise ProviderError("provider_protocol") from None
 
 
-def checked(vectors: list[list[float]]) -> list[Vector]:
+def check_vectors(vectors: list[list[float]]) -> list[Vector]:
     """Return the vectors if they can be compared. Raises ProviderError."""
     lengths = {len(vector) for vector in vectors}
     is_sound = len(lengths) == 1 and 0 < min(lengths) <= MOST_DIMENSIONS

@@ -15,9 +15,9 @@ from django.conf import settings
 
 from chats.providers.address import AddressRefused, check_base_url
 from chats.providers.base import ProviderError, Timeouts
-from chats.providers.failures import failure_of_response
+from chats.providers.failures import parse_response_failure
 from chats.providers.registry import ProviderAccountValue
-from chats.providers.transport import ask, guarded_client
+from chats.providers.transport import build_guarded_client, fetch_response
 from contextpolicy.engine.costs import is_count
 
 # Twice the size of 2,048 embeddings of 1,536 numbers as JSON text.
@@ -32,7 +32,7 @@ class Embedded:
     tokens: int | None
 
 
-async def embed(
+async def request_embeddings(
     account: ProviderAccountValue, body: Mapping[str, Any], *, timeouts: Timeouts
 ) -> Embedded:
     """Return the embeddings for a request, one per input, in order.
@@ -47,9 +47,11 @@ async def embed(
         url = check_base_url(account.base_url, allowed_private=allowed).url
         async with (
             asyncio.timeout(timeouts.total),
-            guarded_client(allowed_private=allowed, connect_seconds=timeouts.connect) as client,
+            build_guarded_client(
+                allowed_private=allowed, connect_seconds=timeouts.connect
+            ) as client,
         ):
-            status, told, answer = await ask(
+            status, told, answer = await fetch_response(
                 client,
                 f"{url}/embeddings",
                 body=json.dumps(body).encode(),
@@ -62,19 +64,19 @@ async def embed(
         raise ProviderError("provider_unavailable", retryable=False) from None
     if not 200 <= status < 300:
         shown = answer.decode(errors="replace")
-        raise failure_of_response(status=status, headers=told, body=shown)
+        raise parse_response_failure(status=status, headers=told, body=shown)
     # Parsing much JSON takes a second, which would block the event loop.
-    return await asyncio.to_thread(read, answer, wanted=inputs_in(body["input"]))
+    return await asyncio.to_thread(parse_embeddings, answer, wanted=count_inputs(body["input"]))
 
 
-def inputs_in(said: Any) -> int:
+def count_inputs(said: Any) -> int:
     """Return the number of inputs in a request: a text or its tokens are one, a list has
     several.
     """
     return len(said) if isinstance(said, list) and not isinstance(said[0], int) else 1
 
 
-def read(answer: bytes, *, wanted: int) -> Embedded:
+def parse_embeddings(answer: bytes, *, wanted: int) -> Embedded:
     """Parse a response. Raises ProviderError unless it has an embedding for each input."""
     try:
         # NaN and infinity are neither JSON nor valid in a vector.

@@ -3,26 +3,26 @@
 from collections.abc import Mapping
 from typing import Any
 
-from chats.ground.texts import storable_value
+from chats.ground.texts import sanitise_value
 from contextpolicy.engine.extras import MOST
 
 # Texts that arrive in pieces. Other values replace earlier ones.
 GROWING = ("text", "summary")
 
 
-def merged(known: Any, piece: Any) -> Any:
+def merge_values(known: Any, piece: Any) -> Any:
     """Return a value with another piece merged into it."""
     if isinstance(known, dict) and isinstance(piece, dict):
         return {
             **known,
             **{
-                name: grown(name, known.get(name), value)
+                name: extend_field(name, known.get(name), value)
                 for name, value in piece.items()
                 if value is not None or name not in known
             },
         }
     if isinstance(known, list) and isinstance(piece, list):
-        return merged_lists(known, piece)
+        return merge_lists(known, piece)
     return piece if piece not in (None, "") else known
 
 
@@ -30,38 +30,38 @@ class TextPieces(list[str]):
     """A text that arrives in many pieces. Joined once, at the end."""
 
 
-def grown(name: str, known: Any, piece: Any) -> Any:
+def extend_field(name: str, known: Any, piece: Any) -> Any:
     """Return a field with another piece added."""
     if name in GROWING and isinstance(known, str | TextPieces) and isinstance(piece, str):
         found = known if isinstance(known, TextPieces) else TextPieces([known])
         found.append(piece)
         return found
-    return merged(known, piece)
+    return merge_values(known, piece)
 
 
-def joined(value: Any) -> Any:
+def join_text_pieces(value: Any) -> Any:
     """Return a value with all text pieces joined."""
     if isinstance(value, TextPieces):
         return "".join(value)
     if isinstance(value, list):
-        return [joined(inner) for inner in value]
+        return [join_text_pieces(inner) for inner in value]
     if isinstance(value, dict):
-        return {name: joined(inner) for name, inner in value.items()}
+        return {name: join_text_pieces(inner) for name, inner in value.items()}
     return value
 
 
-def merged_lists(known: list[Any], pieces: list[Any]) -> list[Any]:
+def merge_lists(known: list[Any], pieces: list[Any]) -> list[Any]:
     """Return a list with more entries. An entry that continues the last one is merged into it."""
     found = list(known)
     for piece in pieces:
-        if found and goes_on(found[-1], piece):
-            found[-1] = merged(found[-1], piece)
+        if found and is_continuation(found[-1], piece):
+            found[-1] = merge_values(found[-1], piece)
         else:
             found.append(piece)
     return found
 
 
-def goes_on(last: Any, piece: Any) -> bool:
+def is_continuation(last: Any, piece: Any) -> bool:
     """Return True if an entry continues the previous one (OpenRouter's reasoning details)."""
     if not (isinstance(last, dict) and isinstance(piece, dict)) or "index" not in piece:
         return False
@@ -79,7 +79,7 @@ class FieldsSoFar:
     @property
     def fields(self) -> dict[str, Any]:
         """The fields with complete texts."""
-        found: dict[str, Any] = joined(self._fields)
+        found: dict[str, Any] = join_text_pieces(self._fields)
         return found
 
     def add(self, fields: Mapping[str, Any]) -> None:
@@ -90,7 +90,7 @@ class FieldsSoFar:
         if self._size > MOST:
             self._fields = {}
         else:
-            self._fields = merged(self._fields, storable_value(dict(fields)))
+            self._fields = merge_values(self._fields, sanitise_value(dict(fields)))
 
     def add_missing(self, fields: Mapping[str, Any]) -> None:
         """Add fields that were not received before."""

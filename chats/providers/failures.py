@@ -68,7 +68,7 @@ _QUOTA_WORDS = re.compile(r"credit balance is too low", re.IGNORECASE)
 _QUOTA_CODES = frozenset({"insufficient_quota", "insufficient_balance", "billing_not_active"})
 
 
-def failure_of_response(*, status: int, headers: Mapping[str, str], body: str) -> ProviderError:
+def parse_response_failure(*, status: int, headers: Mapping[str, str], body: str) -> ProviderError:
     """Return the error of a response that is not 2xx.
 
     `headers` is accessed by lower-case names.
@@ -91,7 +91,7 @@ def failure_of_response(*, status: int, headers: Mapping[str, str], body: str) -
     return ProviderError(_code_of_status(status), status=status, retry_after=_retry_after(headers))
 
 
-def failure_in_stream(chunk: Mapping[str, Any]) -> ProviderError:
+def parse_stream_failure(chunk: Mapping[str, Any]) -> ProviderError:
     """Return the error of an error event within a stream."""
     error = _error_object(chunk)
     codes = _codes(error)

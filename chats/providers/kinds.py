@@ -26,17 +26,17 @@ class PackageMissing(Refusal):
     param = "kind"
 
 
-def is_installed(kind: str) -> bool:
+def is_kind_installed(kind: str) -> bool:
     """Return True if servers of a kind can be called. Imports nothing."""
     return kind != "anthropic" or find_spec("anthropic") is not None
 
 
-def require(kind: str) -> None:
+def require_kind(kind: str) -> None:
     """Raise PackageMissing if servers of a kind cannot be called."""
-    if not is_installed(kind):
+    if not is_kind_installed(kind):
         raise PackageMissing
 
 
-def anthropic_root(base_url: str) -> str:
+def strip_api_version(base_url: str) -> str:
     """Return an address without the trailing version of OpenAI-style addresses."""
     return base_url.rstrip("/").removesuffix("/v1")

@@ -10,10 +10,10 @@ from django.db import transaction
 from django.utils.text import slugify
 
 from chats.models import ProviderAccount
-from contextpolicy.ledger import record
+from contextpolicy.ledger import record_event
 from contextpolicy.models import ModelSpec
-from contextpolicy.presets import leave_demo
-from contextpolicy.publish import changes
+from contextpolicy.presets import replace_demo_policy
+from contextpolicy.publish import diff_policy_values
 
 MODEL_FIELDS = (
     "provider",
@@ -72,10 +72,10 @@ def save_model(
             before["calibration"] = stored.calibration
         model.save()
         after = {name: getattr(model, name) for name in (before or MODEL_FIELDS)}
-        data = {"model": model.slug, "changes": changes(_plain(before), _plain(after))}
-        record("model.changed", actor=actor, now=now, data=data)
+        data = {"model": model.slug, "changes": diff_policy_values(_plain(before), _plain(after))}
+        record_event("model.changed", actor=actor, now=now, data=data)
         if model.is_default and _has_real_default():
-            leave_demo(actor=actor, now=now)
+            replace_demo_policy(actor=actor, now=now)
     return model
 
 
@@ -116,7 +116,7 @@ def add_models(
     return added
 
 
-def next_default() -> ModelSpec | None:
+def choose_default_model() -> ModelSpec | None:
     """Return a usable model for the default, a server's before the demo model."""
     kinds = dict(ProviderAccount.objects.filter(enabled=True).values_list("slug", "kind"))
     usable = ModelSpec.objects.filter(enabled=True, provider__in=kinds)

@@ -15,10 +15,10 @@ from openai import AsyncOpenAI, AsyncStream
 
 from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.chunks import ReplyReader
-from chats.providers.failures import failure_of_response
-from chats.providers.reading import Deadlines, HttpProvider, in_our_words
-from chats.providers.transport import Resolver, guarded_client, resolve_host
-from chats.providers.wire import body_of
+from chats.providers.failures import parse_response_failure
+from chats.providers.reading import Deadlines, HttpProvider, provider_errors
+from chats.providers.transport import Resolver, build_guarded_client, resolve_host
+from chats.providers.wire import build_openai_body
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class OpenAIProvider(HttpProvider):
             # The package requires a key. Without one, the header is removed below.
             api_key=api_key or "none",
             max_retries=0,
-            http_client=guarded_client(
+            http_client=build_guarded_client(
                 allowed_private=allowed_private, connect_seconds=timeouts.connect, resolve=resolve
             ),
         )
@@ -67,13 +67,13 @@ class OpenAIProvider(HttpProvider):
         while True:
             dialect = self._dialects.get(request.model, _Dialect())
             try:
-                with in_our_words():
+                with provider_errors():
                     async with asyncio.timeout_at(deadlines.opening()):
                         return await self._send(request, dialect)
             except openai.APIStatusError as error:
                 body = error.response.text
                 request.sent.sha256 = error.response.extensions["sent"]
-                failure = failure_of_response(
+                failure = parse_response_failure(
                     status=error.status_code, headers=error.response.headers, body=body
                 )
                 better = _adapted(dialect, failure, body)
@@ -87,7 +87,7 @@ class OpenAIProvider(HttpProvider):
         Uses the package's plain `post`: its typed method inspects all possible arguments, which
         doubles the time.
         """
-        body = body_of(
+        body = build_openai_body(
             request,
             limit_name=dialect.limit_name,
             takes_usage_option=dialect.takes_usage_option,

@@ -64,10 +64,10 @@ def set_prices(
         for model in ModelSpec.objects.filter(provider=account.slug, slug__in=typed):
             said = typed[model.slug]
             wanted: dict[str, Decimal | str | None] = {
-                name: price_of(said[name], model=model) for name in PRICES if name in said
+                name: parse_price(said[name], model=model) for name in PRICES if name in said
             }
             if "currency" in said:
-                wanted["currency"] = currency_of(said["currency"])
+                wanted["currency"] = parse_currency(said["currency"])
             if all(getattr(model, name) == value for name, value in wanted.items()):
                 continue
             for name, value in wanted.items():
@@ -77,7 +77,7 @@ def set_prices(
     return changed
 
 
-def price_of(text: str, *, model: ModelSpec) -> Decimal | None:
+def parse_price(text: str, *, model: ModelSpec) -> Decimal | None:
     """Return a price, or None for empty text. Raises `PriceNotRead`."""
     typed = text.strip()
     if not typed:
@@ -91,7 +91,7 @@ def price_of(text: str, *, model: ModelSpec) -> Decimal | None:
     return price
 
 
-def currency_of(text: str) -> str:
+def parse_currency(text: str) -> str:
     """Return a currency, possibly empty. Raises `CurrencyNotRead`."""
     typed = text.strip()
     if len(typed) > CURRENCY_LENGTH or not typed.isprintable() or " " in typed:

@@ -82,7 +82,7 @@ class HttpProvider(ABC):
 
 
 @contextmanager
-def in_our_words() -> Iterator[None]:
+def provider_errors() -> Iterator[None]:
     """Convert timeouts and refused addresses to ProviderError."""
     try:
         yield

@@ -50,7 +50,7 @@ _Key = tuple[ProviderAccountValue, Timeouts]
 _providers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, Provider]] = WeakKeyDictionary()
 
 
-def provider_for(account: ProviderAccountValue, *, timeouts: Timeouts) -> Provider:
+def get_provider(account: ProviderAccountValue, *, timeouts: Timeouts) -> Provider:
     """Return the provider of an account, the same one for equal values.
 
     Call it in a running loop.
@@ -68,7 +68,7 @@ def load_adapters(used: Collection[str]) -> None:
     Takes about a second, which would block a running loop.
     """
     for kind, (module, _) in _ADAPTERS.items():
-        if kind in used and kinds.is_installed(kind):
+        if kind in used and kinds.is_kind_installed(kind):
             importlib.import_module(module)
 
 
@@ -93,7 +93,7 @@ class Uninstalled:
 
 
 def _server(account: ProviderAccountValue, timeouts: Timeouts) -> Provider:
-    if not kinds.is_installed(account.kind):
+    if not kinds.is_kind_installed(account.kind):
         return Uninstalled()
     module, name = _ADAPTERS[account.kind]
     adapter = getattr(importlib.import_module(module), name)

@@ -5,14 +5,14 @@ from datetime import datetime
 from django.conf import settings
 
 from chats.models import ProviderAccount
-from chats.providers.accounts import save_account
+from chats.providers.accounts import save_provider_account
 
 # Accounts are created with this name and found by its slug.
 NAME = "Small model"
 _SLUG = r"^small-model(-\d+)?$"
 
 
-def offer() -> str:
+def find_small_model_url() -> str:
     """Return the address of the local small model if it is not connected yet, or an empty string.
 
     The server is not called: right after the start it may not answer yet.
@@ -21,7 +21,7 @@ def offer() -> str:
     return "" if ProviderAccount.objects.filter(base_url=url).exists() else url
 
 
-def follow(*, now: datetime) -> bool:
+def update_small_account(*, now: datetime) -> bool:
     """Update the small model's account to the port of this start.
 
     Returns True if the account exists and the model does not run.
@@ -33,5 +33,5 @@ def follow(*, now: datetime) -> bool:
     if not url or connected.filter(base_url=url).exists():
         return not url and connected.exists()
     for account in connected[:1]:
-        save_account(account=account, values={"base_url": url}, actor="system", now=now)
+        save_provider_account(account=account, values={"base_url": url}, actor="system", now=now)
     return False

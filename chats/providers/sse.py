@@ -8,7 +8,7 @@ and retry times have no meaning in a model's reply.
 import json
 import re
 
-from chats.ground.texts import storable
+from chats.ground.texts import sanitise_text
 
 # Limit of a whole reply (not streamed). A stream is limited per line and by its reader.
 MAX_WHOLE_REPLY = 16 << 20
@@ -184,9 +184,9 @@ class TextJoiner:
         self._half = ""
         if text and "\ud800" <= text[-1] <= "\udbff":
             text, self._half = text[:-1], text[-1]
-        return storable(text)
+        return sanitise_text(text)
 
     def flush(self) -> str:
         """Return the remaining text at the end of the stream."""
         half, self._half = self._half, ""
-        return storable(half)
+        return sanitise_text(half)

@@ -14,7 +14,7 @@ from typing import Any
 from chats.providers.base import ExtraFields, ToolCallDelta
 from chats.providers.extras import FieldsSoFar
 from chats.providers.sse import TextJoiner
-from contextpolicy.engine.extras import unknown_of_call
+from contextpolicy.engine.extras import select_unknown_call_fields
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class ToolCalls:
         elif said.lstrip().startswith("{") and call.is_whole:
             # A repetition of the complete call.
             return None
-        call.unknown.add(unknown_of_call(piece))
+        call.unknown.add(select_unknown_call_fields(piece))
         return _grown(call, name=name, arguments=said, is_new=is_new)
 
     def _begin(self, index: int | None, given_id: str) -> _PartialCall:

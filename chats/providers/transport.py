@@ -58,7 +58,7 @@ async def resolve_host(host: str, port: int) -> list[str]:
     return [str(entry[4][0]) for entry in found]
 
 
-def guarded_client(
+def build_guarded_client(
     *, allowed_private: Collection[str], connect_seconds: float, resolve: Resolver = resolve_host
 ) -> httpx2.AsyncClient:
     """Return a client whose calls raise AddressRefused and ProviderError.
@@ -73,7 +73,7 @@ def guarded_client(
     )
 
 
-async def post(client: Client, url: str, *, body: str, headers: Mapping[str, str]) -> int:
+async def post_body(client: Client, url: str, *, body: str, headers: Mapping[str, str]) -> int:
     """Send a body and return the status of the response, which is not read.
 
     Raises AddressRefused and ProviderError. The caller limits the time.
@@ -87,7 +87,7 @@ async def post(client: Client, url: str, *, body: str, headers: Mapping[str, str
         raise ProviderError("provider_unavailable") from None
 
 
-async def ask(
+async def fetch_response(
     client: Client, url: str, *, body: bytes, headers: Mapping[str, str], most: int
 ) -> tuple[int, Mapping[str, str], bytes]:
     """Send a body and return status, headers and body of the response, of at most `most` bytes.

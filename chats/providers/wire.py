@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from chats.ground.texts import UNSTORABLE, storable_value
+from chats.ground.texts import UNSTORABLE, sanitise_value
 from chats.providers.base import ProviderRequest
 from contextpolicy.engine.extras import CallExtras, read_extras
 from contextpolicy.engine.messages import (
@@ -12,7 +12,7 @@ from contextpolicy.engine.messages import (
     ToolCallPart,
     ToolSpec,
     WireMessage,
-    image_text,
+    format_image_text,
 )
 
 # Replaces a missing tool name: servers reject an empty one.
@@ -30,7 +30,7 @@ _OWN_FIELDS = frozenset(
 )
 
 
-def body_of(
+def build_openai_body(
     request: ProviderRequest, *, limit_name: str = "max_tokens", takes_usage_option: bool = True
 ) -> dict[str, Any]:
     """Return the body of a call. The two options depend on what the server accepts."""
@@ -66,7 +66,7 @@ def _message(message: WireMessage, *, images: Mapping[str, str], by: str | None 
         wire["content"] = message.content or None
         wire["tool_calls"] = []
         for call in message.tool_calls:
-            extras = extras_for(call, by=by)
+            extras = select_call_extras(call, by=by)
             wire["tool_calls"].append(_call(call, extras))
             own = _of_message(message, extras)
             wire |= {name: value for name, value in own.items() if name not in wire}
@@ -75,17 +75,17 @@ def _message(message: WireMessage, *, images: Mapping[str, str], by: str | None 
     return wire
 
 
-def extras_for(call: ToolCallPart, *, by: str | None) -> CallExtras:
+def select_call_extras(call: ToolCallPart, *, by: str | None) -> CallExtras:
     """Return the fields of a call to send back to a model. None: to no model."""
     extras = read_extras(call.extra) if by is not None else CallExtras()
     return extras if extras.by in ("", by) else CallExtras()
 
 
-def fields_sent(message: WireMessage, *, by: str | None) -> dict[str, Any]:
+def collect_sent_fields(message: WireMessage, *, by: str | None) -> dict[str, Any]:
     """Return the fields of a message that only the model's own server understands, for display."""
     found: dict[str, Any] = {}
     for call in message.tool_calls:
-        extras = extras_for(call, by=by)
+        extras = select_call_extras(call, by=by)
         found |= _of_message(message, extras)
         if extras.call:
             found[call.call_id] = extras.call
@@ -103,7 +103,7 @@ def _call(call: ToolCallPart, extras: CallExtras) -> dict[str, Any]:
     function = {
         **_fields(extras.call.get("function")),
         "name": call.name or NAMELESS,
-        "arguments": sendable_arguments(call.arguments),
+        "arguments": clean_call_arguments(call.arguments),
     }
     own = {**extras.call, "id": call.call_id, "type": "function", "function": function}
     # Id, type and function first, as usual.
@@ -115,7 +115,7 @@ def _fields(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def sendable_arguments(arguments: str) -> str:
+def clean_call_arguments(arguments: str) -> str:
     """Return the arguments of a call as a server accepts them: unchanged, or `{}`.
 
     Strict servers reject a prompt with arguments that are not a JSON object, such as those cut by
@@ -128,7 +128,7 @@ def sendable_arguments(arguments: str) -> str:
     if not isinstance(found, dict):
         return "{}"
     if "\\u" in arguments and any(map(UNSTORABLE.search, _texts(found))):
-        return json.dumps(storable_value(found), ensure_ascii=False)
+        return json.dumps(sanitise_value(found), ensure_ascii=False)
     return arguments
 
 
@@ -158,7 +158,7 @@ def _piece(piece: str | FilePart, *, images: Mapping[str, str]) -> dict[str, Any
     image = piece.image
     url = (image.url or images.get(image.sha256, "")) if image else ""
     if image is None or not url:
-        return {"type": "text", "text": image_text(piece)}
+        return {"type": "text", "text": format_image_text(piece)}
     detail = {"detail": image.detail} if image.detail else {}
     return {"type": "image_url", "image_url": {"url": url, **detail}}
 

@@ -31,17 +31,17 @@ Person = AbstractBaseUser | AnonymousUser
 Row = TypeVar("Row", bound=Model)
 
 
-def chats_visible_to(*, user: Person) -> QuerySet[Chat]:
+def get_visible_chats(*, user: Person) -> QuerySet[Chat]:
     """Return the chats a person may read: their own, without deleted ones."""
-    return chats_kept_for(user=user).filter(deleted_at=None)
+    return get_erasable_chats(user=user).filter(deleted_at=None)
 
 
-def chats_kept_for(*, user: Person) -> QuerySet[Chat]:
+def get_erasable_chats(*, user: Person) -> QuerySet[Chat]:
     """Return the chats a person may erase: their own, including deleted ones."""
     return Chat.objects.filter(owner_id=user.pk) if user.is_authenticated else Chat.objects.none()
 
 
-def one(rows: QuerySet[Row]) -> Row:
+def get_or_not_found(rows: QuerySet[Row]) -> Row:
     """Return the single row. Raises `NotFound` for both missing and forbidden rows."""
     try:
         # Not `first`, which adds an ordering that costs as much as fetching the row.
@@ -50,23 +50,23 @@ def one(rows: QuerySet[Row]) -> Row:
         raise NotFound from None
 
 
-def chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
+def get_chat(*, user: Person, chat_id: uuid.UUID) -> Chat:
     """Return the person's chat with its branch and model. Raises `NotFound`."""
-    rows = chats_visible_to(user=user).filter(pk=chat_id)
-    return one(rows.select_related("active_branch", "model", "owner"))
+    rows = get_visible_chats(user=user).filter(pk=chat_id)
+    return get_or_not_found(rows.select_related("active_branch", "model", "owner"))
 
 
-def branch_for(*, user: Person, chat_id: uuid.UUID) -> Branch:
+def get_chat_branch(*, user: Person, chat_id: uuid.UUID) -> Branch:
     """Return the active branch of a chat, with the chat and the active compaction.
 
     Raises `NotFound`.
     """
-    mine = chats_visible_to(user=user).filter(pk=chat_id)
+    mine = get_visible_chats(user=user).filter(pk=chat_id)
     rows = Branch.objects.filter(chat__in=mine, chat__active_branch=F("pk"))
-    return one(rows.select_related("parent", "active_compaction__base", "chat__model"))
+    return get_or_not_found(rows.select_related("parent", "active_compaction__base", "chat__model"))
 
 
-def named_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
+def get_chat_with_model(*, user: Person, chat_id: uuid.UUID) -> Chat:
     """Return the chat with its model only, for callers that read it again under a lock.
 
     Raises `NotFound`.
@@ -77,35 +77,37 @@ def named_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
     return chat
 
 
-def kept_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
+def get_chat_including_deleted(*, user: Person, chat_id: uuid.UUID) -> Chat:
     """Return the person's chat, even if deleted. Raises `NotFound`."""
-    return one(chats_kept_for(user=user).filter(pk=chat_id))
+    return get_or_not_found(get_erasable_chats(user=user).filter(pk=chat_id))
 
 
-def deleted_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
+def get_deleted_chat(*, user: Person, chat_id: uuid.UUID) -> Chat:
     """Return a chat that the person deleted and that is not erased yet. Raises `NotFound`."""
-    return one(chats_kept_for(user=user).filter(pk=chat_id, deleted_at__isnull=False))
+    return get_or_not_found(
+        get_erasable_chats(user=user).filter(pk=chat_id, deleted_at__isnull=False)
+    )
 
 
-def image_for(
+def get_message_image(
     *, user: Person, chat_id: uuid.UUID, message_id: uuid.UUID, sha256: str
 ) -> MessageImage:
     """Return an image of a message in a person's chat by its hash. Raises `NotFound`."""
-    mine = chats_visible_to(user=user).filter(pk=chat_id)
-    return one(
+    mine = get_visible_chats(user=user).filter(pk=chat_id)
+    return get_or_not_found(
         MessageImage.objects.filter(
             message__branch__chat__in=mine, message=message_id, sha256=sha256
         )
     )
 
 
-def folder_for(*, user: Person, folder_id: uuid.UUID) -> Folder:
+def get_folder(*, user: Person, folder_id: uuid.UUID) -> Folder:
     """Return the person's folder. Raises `NotFound`."""
     mine = Folder.objects.filter(owner=user.pk) if user.is_authenticated else Folder.objects.none()
-    return one(mine.filter(pk=folder_id))
+    return get_or_not_found(mine.filter(pk=folder_id))
 
 
-def teams_visible_to(*, user: Person) -> QuerySet[Team]:
+def get_visible_teams(*, user: Person) -> QuerySet[Team]:
     """Return the teams that a person may use: their own and the shared ones."""
     if not user.is_authenticated:
         return Team.objects.none()
@@ -113,62 +115,64 @@ def teams_visible_to(*, user: Person) -> QuerySet[Team]:
     return Team.objects.filter(mine, deleted_at=None, current__isnull=False)
 
 
-def team_for(*, user: Person, team_id: uuid.UUID) -> Team:
+def get_team(*, user: Person, team_id: uuid.UUID) -> Team:
     """Return a team that the person may use, with its version. Raises `NotFound`."""
-    return one(teams_visible_to(user=user).filter(pk=team_id).select_related("current"))
+    return get_or_not_found(
+        get_visible_teams(user=user).filter(pk=team_id).select_related("current")
+    )
 
 
-def certificate_for(*, user: Person, chat_id: uuid.UUID) -> AuditEvent:
+def get_erasure_certificate(*, user: Person, chat_id: uuid.UUID) -> AuditEvent:
     """Return the certificate of a chat that this person erased. Raises `NotFound`."""
     rows = AuditEvent.objects.filter(scope=f"chat:{chat_id}", type="chat.erased")
-    return one(rows.filter(actor=f"user:{user.pk}"))
+    return get_or_not_found(rows.filter(actor=f"user:{user.pk}"))
 
 
-def turn_for(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
+def get_turn(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
     """Return a turn of the person's chat. Raises `NotFound`."""
-    rows = turns_visible_to(user=user, chat_id=chat_id).filter(pk=turn_id)
-    return one(rows.select_related("branch__chat", "trigger"))
+    rows = get_visible_turns(user=user, chat_id=chat_id).filter(pk=turn_id)
+    return get_or_not_found(rows.select_related("branch__chat", "trigger"))
 
 
-def receipt_for(
+def get_receipt(
     *, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID, receipt_id: uuid.UUID
 ) -> Receipt:
     """Return the receipt of a call in a turn of the person's chat. Raises `NotFound`."""
-    turns = turns_visible_to(user=user, chat_id=chat_id).filter(pk=turn_id)
+    turns = get_visible_turns(user=user, chat_id=chat_id).filter(pk=turn_id)
     rows = Receipt.objects.filter(pk=receipt_id, turn__in=turns)
-    return one(rows.select_related("effective_policy", "turn__branch__chat__owner"))
+    return get_or_not_found(rows.select_related("effective_policy", "turn__branch__chat__owner"))
 
 
 def check_turn(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> None:
-    """Raise `NotFound` like `turn_for`, without fetching a row."""
+    """Raise `NotFound` like `get_turn`, without fetching a row."""
     values = {"turn": turn_id, "chat": chat_id, "owner": user.pk}
     if not user.is_authenticated or not statements.VISIBLE_TURN.tuples(**values):
         raise NotFound
 
 
-def owns_turn(*, user: Person, turn_id: uuid.UUID) -> bool:
+def is_turn_owner(*, user: Person, turn_id: uuid.UUID) -> bool:
     """Return True if the turn is in one of the person's chats."""
     return bool(statements.OWN_TURN.tuples(turn=turn_id, owner=user.pk))
 
 
-def turns_visible_to(*, user: Person, chat_id: uuid.UUID) -> QuerySet[Turn]:
+def get_visible_turns(*, user: Person, chat_id: uuid.UUID) -> QuerySet[Turn]:
     """Return the turns of a chat, if the chat is the person's."""
     return Turn.objects.filter(
-        branch__chat_id=chat_id, branch__chat__in=chats_visible_to(user=user)
+        branch__chat_id=chat_id, branch__chat__in=get_visible_chats(user=user)
     )
 
 
-def message_for(*, user: Person, chat_id: uuid.UUID, message_id: uuid.UUID) -> Message:
+def get_message(*, user: Person, chat_id: uuid.UUID, message_id: uuid.UUID) -> Message:
     """Return a message of the person's chat. Raises `NotFound`."""
     rows = Message.objects.filter(
-        pk=message_id, branch__chat_id=chat_id, branch__chat__in=chats_visible_to(user=user)
+        pk=message_id, branch__chat_id=chat_id, branch__chat__in=get_visible_chats(user=user)
     )
-    return one(rows.select_related("branch__chat"))
+    return get_or_not_found(rows.select_related("branch__chat"))
 
 
-def compaction_for(*, user: Person, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Compaction:
+def get_compaction(*, user: Person, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Compaction:
     """Return a compaction of the person's chat. Raises `NotFound`."""
     rows = Compaction.objects.filter(
-        pk=compaction_id, branch__chat_id=chat_id, branch__chat__in=chats_visible_to(user=user)
+        pk=compaction_id, branch__chat_id=chat_id, branch__chat__in=get_visible_chats(user=user)
     )
-    return one(rows.select_related("branch__chat", "previous"))
+    return get_or_not_found(rows.select_related("branch__chat", "previous"))

@@ -18,14 +18,14 @@ NIGHTLY, LATE = timedelta(hours=20), timedelta(hours=36)
 
 def enqueue_due(*, now: datetime) -> int:
     """Enqueue the task if a run is due or unfinished. Return the number of tasks."""
-    left = RetentionRun.objects.filter(free(), is_open=True)
-    if not left.exists() and not is_due(now=now):
+    left = RetentionRun.objects.filter(match_free_runs(), is_open=True)
+    if not left.exists() and not is_retention_due(now=now):
         return 0
     queue.enqueue(queue.RETAIN)
     return 1
 
 
-def is_due(*, now: datetime) -> bool:
+def is_retention_due(*, now: datetime) -> bool:
     """Return True if a run should start: once a night, if any policy limits the age of messages.
 
     If the server was off at night, the run starts during the day.
@@ -40,9 +40,9 @@ def is_due(*, now: datetime) -> bool:
     return is_limited()
 
 
-def free() -> Q:
+def match_free_runs() -> Q:
     """Return the condition for rows that no worker holds."""
-    return Q(lease_until=None) | leases.ended()
+    return Q(lease_until=None) | leases.match_expired_leases()
 
 
 def is_limited() -> bool:

@@ -45,7 +45,7 @@ class ErasureMarks:
         """
         for chat_id, marked in sorted(self.by_chat.items()):
             for start in range(0, len(marked), MOST):
-                ledger.record(
+                ledger.record_event(
                     EVENT,
                     actor=actor,
                     now=self.now,

@@ -12,7 +12,7 @@ from chats.models import Chat
 from chats.record import holds
 
 
-def expired(*, now: datetime) -> QuerySet[Chat]:
+def select_expired_chats(*, now: datetime) -> QuerySet[Chat]:
     """Return expired deleted chats, and temporary chats without recent messages.
 
     Also chats that an API client opened and never continued, unless a person unarchived one or
@@ -26,4 +26,4 @@ def expired(*, now: datetime) -> QuerySet[Chat]:
         Q(erase_at__lte=now) & (is_deleted | is_provisional)
         | Q(temporary=True, updated_at__lte=unused)
     )
-    return holds.free(rows, now=now)
+    return holds.exclude_held_chats(rows, now=now)

@@ -13,11 +13,11 @@ from django.db.models import QuerySet
 
 from chats.models import Branch, Message
 from chats.record import statements
-from chats.record.zones import day_in
+from chats.record.zones import format_local_day
 from contextpolicy.engine import messages as engine
-from contextpolicy.engine.entries import sendable_tokens
+from contextpolicy.engine.entries import estimate_sendable_tokens
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import TokenCounter, message_tokens
+from contextpolicy.engine.tokens import TokenCounter, count_uncut_tokens
 
 FIRST_PAGE = 200
 PAGE_GROWTH = 4
@@ -40,7 +40,7 @@ class Loaded:
     unloaded: tuple[int, int] | None
 
 
-def segments(branch: Branch) -> list[PathSegment]:
+def list_path_segments(branch: Branch) -> list[PathSegment]:
     """Return the branch's path from its end to the root: one segment per branch."""
     path = []
     to = branch.last_seq
@@ -52,22 +52,22 @@ def segments(branch: Branch) -> list[PathSegment]:
     return path
 
 
-def on_path(branch: Branch, *, after: int, before: int) -> QuerySet[Message]:
+def select_path_messages(branch: Branch, *, after: int, before: int) -> QuerySet[Message]:
     """Return the messages on the branch's path with `after` < seq < `before`."""
-    parts = within(branch, after=after, before=before)
-    return statements.in_parts(parts) if parts else Message.objects.none()
+    parts = list_path_pieces(branch, after=after, before=before)
+    return statements.filter_by_pieces(parts) if parts else Message.objects.none()
 
 
-def within(branch: Branch, *, after: int, before: int) -> list[tuple[Any, Any, Any]]:
+def list_path_pieces(branch: Branch, *, after: int, before: int) -> list[tuple[Any, Any, Any]]:
     """Return the path's pieces between two seqs as (branch id, seq above, last seq)."""
     pieces = [
         (part.branch_id, max(part.after, after), min(part.to, before - 1))
-        for part in segments(branch)
+        for part in list_path_segments(branch)
     ]
     return [piece for piece in pieces if piece[1] < piece[2]]
 
 
-def load(
+def load_newest_messages(
     branch: Branch,
     *,
     after: int,
@@ -85,12 +85,12 @@ def load(
     """
     taken: list[engine.Message] = []
     room = tokens
-    for row in newest_first(branch, after=after, before=before):
+    for row in iter_newest_first(branch, after=after, before=before):
         if room <= 0 or (most is not None and len(taken) >= most):
             break
-        message = to_engine(row, counter=counter, zone=zone)
+        message = build_engine_message(row, counter=counter, zone=zone)
         taken.append(message)
-        room -= sendable_tokens(message, values=values)
+        room -= estimate_sendable_tokens(message, values=values)
     taken.reverse()
     first = taken[0].seq if taken else before
     return Loaded(
@@ -98,11 +98,13 @@ def load(
     )
 
 
-def newest_first(branch: Branch, *, after: int, before: int) -> Iterator[Message]:
+def iter_newest_first(branch: Branch, *, after: int, before: int) -> Iterator[Message]:
     """Yield the messages between two seqs, newest first, in growing pages."""
     size = FIRST_PAGE
-    while parts := within(branch, after=after, before=before):
-        found = statements.history_page(len(parts), size).rows(**statements.name_values(parts))
+    while parts := list_path_pieces(branch, after=after, before=before):
+        found = statements.build_history_query(len(parts), size).rows(
+            **statements.name_values(parts)
+        )
         yield from found
         if len(found) < size:
             return
@@ -112,29 +114,29 @@ def newest_first(branch: Branch, *, after: int, before: int) -> Iterator[Message
 
 def load_pinned(branch: Branch, *, before: int) -> list[Message]:
     """Return the pinned messages below a seq, oldest first."""
-    parts = within(branch, after=0, before=before)
+    parts = list_path_pieces(branch, after=0, before=before)
     return (
-        statements.pinned_messages(len(parts)).rows(**statements.name_values(parts))
+        statements.build_pinned_query(len(parts)).rows(**statements.name_values(parts))
         if parts
         else []
     )
 
 
-def to_engine(row: Message, *, counter: TokenCounter, zone: str = "") -> engine.Message:
+def build_engine_message(row: Message, *, counter: TokenCounter, zone: str = "") -> engine.Message:
     """Return the row as a value.
 
     Uses the stored token count, or counts if there is none.
 
     `zone` is the time zone for its date, such as "Europe/Berlin". Empty: no date.
     """
-    parts = engine.parts_from_json(row.parts)
+    parts = engine.parse_parts(row.parts)
     tokens = row.token_count
     if tokens is None:
-        tokens = message_tokens(parts, engine_role(row), counter)
+        tokens = count_uncut_tokens(parts, get_engine_role(row), counter)
     return engine.Message(
         id=str(row.pk),
         seq=row.seq or 0,
-        role=engine_role(row),
+        role=get_engine_role(row),
         parts=parts,
         tokens=tokens,
         speaker=(row.speaker or {}).get("roleName", ""),
@@ -145,11 +147,11 @@ def to_engine(row: Message, *, counter: TokenCounter, zone: str = "") -> engine.
         excluded=row.excluded,
         incomplete=row.is_incomplete,
         created_at=row.created_at.isoformat(timespec="seconds"),
-        day=day_in(zone, row.created_at) if zone else "",
+        day=format_local_day(zone, row.created_at) if zone else "",
     )
 
 
-def engine_role(row: Message) -> engine.Role:
+def get_engine_role(row: Message) -> engine.Role:
     """Return the row's role in the engine's spelling."""
     return "user" if row.role == Message.Role.USER else "assistant"
 
@@ -158,4 +160,4 @@ def load_all(
     rows: Iterable[Message], *, counter: TokenCounter, zone: str = ""
 ) -> tuple[engine.Message, ...]:
     """Return all rows as values, in order, with their dates in a time zone."""
-    return tuple(to_engine(row, counter=counter, zone=zone) for row in rows)
+    return tuple(build_engine_message(row, counter=counter, zone=zone) for row in rows)

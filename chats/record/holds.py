@@ -1,7 +1,7 @@
 """Refuses to erase content under a legal hold, and stores the pending erasure.
 
-Each deletion of content calls `check_free` in its own transaction. No other code decides whether
-something is held.
+Each deletion of content calls `check_legal_hold` in its own transaction. No other code decides
+whether something is held.
 """
 
 import uuid
@@ -40,23 +40,23 @@ class UnderHold(Refusal):
         super().__init__(meanwhile=meanwhile)
 
 
-def check_free(*, owner_id: int, chats: Iterable[uuid.UUID], now: datetime) -> None:
+def check_legal_hold(*, owner_id: int, chats: Iterable[uuid.UUID], now: datetime) -> None:
     """Raise `UnderHold` if a hold covers a person or one of their chats.
 
     Call inside the transaction of a deletion: no hold can be placed before it ends.
     """
-    if holds.held_for_good(now=now).covers(owner_id=owner_id, chats=chats):
+    if holds.lock_held_targets(now=now).covers(owner_id=owner_id, chats=chats):
         raise UnderHold
 
 
 def is_held(chat: Chat, *, now: datetime) -> bool:
     """Return True if a hold covers the chat, for display."""
-    return holds.held(now=now).covers(owner_id=chat.owner_id, chats=[chat.pk])
+    return holds.load_held_targets(now=now).covers(owner_id=chat.owner_id, chats=[chat.pk])
 
 
-def free(rows: QuerySet[Chat], *, now: datetime) -> QuerySet[Chat]:
+def exclude_held_chats(rows: QuerySet[Chat], *, now: datetime) -> QuerySet[Chat]:
     """Return the chats that no hold covers."""
-    held = holds.held(now=now)
+    held = holds.load_held_targets(now=now)
     if held.everything:
         return rows.none()
     if held.people:
@@ -85,29 +85,29 @@ def keep_wish(
         defaults={"owner_id": owner_id, "asked_at": now},
     )
     if is_new:
-        note("erasure.asked", wish, now=now)
+        record_erasure_event("erasure.asked", wish, now=now)
     return wish
 
 
-def withdraw(wishes: QuerySet[ErasureWish], *, now: datetime) -> int:
+def cancel_pending_erasures(wishes: QuerySet[ErasureWish], *, now: datetime) -> int:
     """Cancel pending erasures, in the caller's transaction. Return their number."""
     rows = list(wishes.select_related("message__branch"))
     for wish in rows:
-        note("erasure.withdrawn", wish, now=now)
+        record_erasure_event("erasure.withdrawn", wish, now=now)
         wish.delete()
     return len(rows)
 
 
-def wishes_of(*, owner_id: int) -> QuerySet[ErasureWish]:
+def list_pending_erasures(*, owner_id: int) -> QuerySet[ErasureWish]:
     """Return a person's pending erasures, newest first."""
     rows = ErasureWish.objects.filter(owner=owner_id)
     rows = rows.select_related("chat", "message__branch__chat", "preference")
     return rows.order_by("-asked_at", "-pk")
 
 
-def due(*, now: datetime) -> QuerySet[ErasureWish]:
+def list_due_erasures(*, now: datetime) -> QuerySet[ErasureWish]:
     """Return the pending erasures that no hold blocks any more, oldest first."""
-    held = holds.held(now=now)
+    held = holds.load_held_targets(now=now)
     if held.everything:
         return ErasureWish.objects.none()
     rows = ErasureWish.objects.order_by("asked_at", "pk")
@@ -120,14 +120,14 @@ def due(*, now: datetime) -> QuerySet[ErasureWish]:
     return rows
 
 
-def note(event: str, wish: ErasureWish, *, now: datetime) -> None:
+def record_erasure_event(event: str, wish: ErasureWish, *, now: datetime) -> None:
     """Record a pending erasure in the ledger, for a chat or message in the chat's chain."""
     chat_id = wish.message.branch.chat_id if wish.message else wish.chat_id
     data = {
         "message": str(wish.message_id) if wish.message_id else None,
         "preference": str(wish.preference_id) if wish.preference_id else None,
     }
-    ledger.record(
+    ledger.record_event(
         event,
         actor=f"user:{wish.owner_id}",
         now=now,
@@ -143,9 +143,9 @@ def refuse_held(sender: type[Chat | User], instance: Any, **_signal: Any) -> Non
     """
     if sender is User:
         owned = Chat.objects.filter(owner=instance.pk).values_list("pk", flat=True)
-        check_free(owner_id=instance.pk, chats=owned, now=timezone.now())
+        check_legal_hold(owner_id=instance.pk, chats=owned, now=timezone.now())
     else:
-        check_free(owner_id=instance.owner_id, chats=[instance.pk], now=timezone.now())
+        check_legal_hold(owner_id=instance.owner_id, chats=[instance.pk], now=timezone.now())
 
 
 pre_delete.connect(refuse_held, sender=Chat)

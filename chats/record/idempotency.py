@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
-from chats.ground.seals import commitment, holds, new_salt
+from chats.ground.seals import compute_commitment, is_commitment_valid, new_salt
 from chats.models import IdempotencyRecord
 
 KEY_LIFETIME = timedelta(hours=24)
@@ -55,7 +55,7 @@ class IdempotentRequest:
         row = self.kept_on(self.route, now=now)
         if row is None:
             return None
-        if not holds(row.body_commitment, self.digest, salt=row.salt):
+        if not is_commitment_valid(row.body_commitment, self.digest, salt=row.salt):
             raise IdempotencyKeyReused
         return dict(row.result)
 
@@ -97,7 +97,7 @@ class IdempotentRequest:
             route=self.route,
             key=self.key,
             salt=salt,
-            body_commitment=commitment(self.digest, salt=salt),
+            body_commitment=compute_commitment(self.digest, salt=salt),
             result=result,
             created_at=now,
         )
@@ -123,7 +123,7 @@ def forget_of_files(*, owner_id: int) -> int:
     return rows.exclude(salt="").update(salt="", body_commitment="")
 
 
-def forget(
+def delete_request_hashes(
     *,
     messages: Collection[uuid.UUID],
     chat_id: uuid.UUID | None,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from chats.models import Chat, Message, MessageImage
-from contextpolicy.engine.images import image_in
+from contextpolicy.engine.images import parse_image_reference
 from contextpolicy.engine.messages import WireMessage
 
 
@@ -19,10 +19,10 @@ class Bytes:
     @property
     def data_url(self) -> str:
         """The image as a data URL."""
-        return as_data_url(self.media_type, self.data)
+        return format_data_url(self.media_type, self.data)
 
 
-def media_type_of(data: bytes) -> str:
+def detect_media_type(data: bytes) -> str:
     """Return the media type of an image from its first bytes. Empty if it is not a known one."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
@@ -35,18 +35,18 @@ def media_type_of(data: bytes) -> str:
     return ""
 
 
-def as_data_url(media_type: str, data: bytes) -> str:
+def format_data_url(media_type: str, data: bytes) -> str:
     """Return an image as a data URL."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
-def from_data_url(url: str) -> Bytes:
-    """Parse a data URL made by `as_data_url`."""
+def parse_data_url(url: str) -> Bytes:
+    """Parse a data URL made by `format_data_url`."""
     head, _, text = url.partition(";base64,")
     return Bytes(head.removeprefix("data:"), base64.b64decode(text))
 
 
-def store(rows: Sequence[Message], *, found: Mapping[str, Bytes]) -> None:
+def store_message_images(rows: Sequence[Message], *, found: Mapping[str, Bytes]) -> None:
     """Store the images of new messages, in the caller's transaction.
 
     `found` maps hashes to images.
@@ -54,7 +54,7 @@ def store(rows: Sequence[Message], *, found: Mapping[str, Bytes]) -> None:
     if not found:
         return
     for row in rows:
-        for sha256 in dict.fromkeys(hashes_in(row)):
+        for sha256 in dict.fromkeys(iter_image_hashes(row)):
             # One at a time: a chat's images may not fit into memory.
             if (image := found.get(sha256)) is not None:
                 MessageImage.objects.create(
@@ -62,19 +62,19 @@ def store(rows: Sequence[Message], *, found: Mapping[str, Bytes]) -> None:
                 )
 
 
-def hashes_in(row: Message) -> Iterable[str]:
+def iter_image_hashes(row: Message) -> Iterable[str]:
     """Yield the hashes of a message's stored images."""
     for part in row.parts:
-        image = image_in(part["reference"]) if part["type"] == "file" else None
+        image = parse_image_reference(part["reference"]) if part["type"] == "file" else None
         if image is not None and image.sha256:
             yield image.sha256
 
 
-def of_prompt(wires: Sequence[WireMessage], *, chat: Chat) -> dict[str, str]:
+def load_prompt_images(wires: Sequence[WireMessage], *, chat: Chat) -> dict[str, str]:
     """Return a prompt's images as data URLs by hash, limited to images of its chat."""
     images = (part.image for wire in wires for _, part in wire.images)
     wanted = {image.sha256 for image in images if image is not None and image.sha256}
     if not wanted:
         return {}
     rows = MessageImage.objects.filter(message__branch__chat=chat, sha256__in=wanted)
-    return {row.sha256: as_data_url(row.media_type, bytes(row.data)) for row in rows}
+    return {row.sha256: format_data_url(row.media_type, bytes(row.data)) for row in rows}

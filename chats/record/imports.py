@@ -12,7 +12,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_noop
 
 from chats.ground import leases, queue
-from chats.ground.sentences import for_row
+from chats.ground.sentences import build_sentence_columns
 from chats.models import Chat, FileImport, FilePiece, ImportedChat
 from chats.record import idempotency
 from contextpolicy import ledger
@@ -27,7 +27,7 @@ ERASED = gettext_noop(
 )
 
 
-def end(
+def end_import(
     row: FileImport,
     *,
     state: str,
@@ -42,7 +42,7 @@ def end(
     """
     FilePiece.objects.filter(file=row).delete()
     row.state, row.code, row.finished_at = state, code, now
-    fields = reason_fields(reason)
+    fields = build_reason_columns(reason)
     row.reason, row.reason_values = fields["reason"], fields["reason_values"]
     row.lease_until, row.lease_token = None, None
     changed = [
@@ -65,16 +65,16 @@ def end(
         "not_taken": row.not_taken,
         "messages": row.messages,
     }
-    ledger.record("import.ended", actor=actor, now=now, data=data)
+    ledger.record_event("import.ended", actor=actor, now=now, data=data)
 
 
-def reason_fields(reason: str | Promise) -> dict[str, Any]:
+def build_reason_columns(reason: str | Promise) -> dict[str, Any]:
     """Return the columns for the reason why a file or a chat was not imported."""
-    text, values = for_row(reason, longest=LONGEST_REASON)
+    text, values = build_sentence_columns(reason, longest=LONGEST_REASON)
     return {"reason": text, "reason_values": values}
 
 
-def let_go(chat: Chat, *, now: datetime) -> int:
+def release_import_files(chat: Chat, *, now: datetime) -> int:
     """Release files that may contain the text of an erased imported chat.
 
     Return the number of changes.
@@ -90,7 +90,7 @@ def let_go(chat: Chat, *, now: datetime) -> int:
     # owner's row is locked before those.
     rows = list(FileImport.objects.select_for_update().filter(owner=chat.owner_id, state__in=OPEN))
     for row in rows:
-        end(
+        end_import(
             row,
             state=FileImport.State.STOPPED,
             actor="system",
@@ -108,7 +108,9 @@ def enqueue_due(*, now: datetime) -> int:
 
     Also deletes some reports that are too old.
     """
-    found = list(FileImport.objects.filter(free(), state__in=OPEN).values_list("pk", flat=True))
+    found = list(
+        FileImport.objects.filter(match_free_imports(), state__in=OPEN).values_list("pk", flat=True)
+    )
     for import_id in found:
         queue.enqueue(queue.IMPORT_FILE, import_id=import_id)
     old = FileImport.objects.filter(
@@ -119,6 +121,6 @@ def enqueue_due(*, now: datetime) -> int:
     return len(found)
 
 
-def free() -> Q:
+def match_free_imports() -> Q:
     """Return the condition for imports that no worker holds."""
-    return Q(lease_until=None) | leases.ended()
+    return Q(lease_until=None) | leases.match_expired_leases()

@@ -1,8 +1,8 @@
 """Keeps the previous value of a text that is replaced or deleted under a legal hold.
 
-Call `keep`, `keep_of_person` or `keep_of_folder` in the transaction of the change, after locking
-the row. Without a hold they store nothing. `read` records the auditor's reason before it returns a
-text. The sweep calls `erase_due`.
+Call `keep_chat_text`, `keep_of_person` or `keep_of_folder` in the transaction of the change, after
+locking the row. Without a hold they store nothing. `read_kept_text` records the auditor's reason
+before it returns a text. The sweep calls `erase_due`.
 """
 
 import uuid
@@ -23,28 +23,28 @@ Kind = KeptText.Kind
 ERASED_AT_ONCE = 500
 
 
-def keep(kind: str, text: str, *, chat: Chat, actor: str, now: datetime) -> None:
+def keep_chat_text(kind: str, text: str, *, chat: Chat, actor: str, now: datetime) -> None:
     """Keep a text of a chat, if a hold covers the chat or its owner."""
-    held = holds.held_for_good(now=now)
+    held = holds.lock_held_targets(now=now)
     if text and held.covers(owner_id=chat.owner_id, chats=[chat.pk]):
-        store(kind, text, owner_id=chat.owner_id, chat_id=chat.pk, actor=actor, now=now)
+        store_kept_text(kind, text, owner_id=chat.owner_id, chat_id=chat.pk, actor=actor, now=now)
 
 
 def keep_of_person(owner_id: int, text: str, *, actor: str, now: datetime) -> None:
     """Keep a person's instructions, if a hold covers the person."""
-    if text and holds.held_for_good(now=now).covers(owner_id=owner_id):
-        store(Kind.INSTRUCTIONS, text, owner_id=owner_id, actor=actor, now=now)
+    if text and holds.lock_held_targets(now=now).covers(owner_id=owner_id):
+        store_kept_text(Kind.INSTRUCTIONS, text, owner_id=owner_id, actor=actor, now=now)
 
 
 def keep_of_folder(folder: Folder, *, actor: str, now: datetime) -> None:
     """Keep a folder's name, if a hold covers its owner or chats in it: one row per held chat."""
-    held = holds.held_for_good(now=now)
+    held = holds.lock_held_targets(now=now)
     of_chats: list[uuid.UUID | None] = [None]
     if not held.covers(owner_id=folder.owner_id):
         rows = Chat.objects.filter(folder=folder, pk__in=held.chats)
         of_chats = list(rows.values_list("pk", flat=True))
     for chat_id in of_chats:
-        store(
+        store_kept_text(
             Kind.FOLDER_NAME,
             folder.name,
             owner_id=folder.owner_id,
@@ -55,7 +55,7 @@ def keep_of_folder(folder: Folder, *, actor: str, now: datetime) -> None:
         )
 
 
-def store(
+def store_kept_text(
     kind: str,
     text: str,
     *,
@@ -77,9 +77,9 @@ def store(
     )
 
 
-def due(*, now: datetime) -> QuerySet[KeptText]:
+def list_releasable_texts(*, now: datetime) -> QuerySet[KeptText]:
     """Return the texts that no hold covers any more, oldest first."""
-    held = holds.held(now=now)
+    held = holds.load_held_targets(now=now)
     if held.everything:
         return KeptText.objects.none()
     rows = KeptText.objects.exclude(owner__in=held.people).order_by("replaced_at", "pk")
@@ -95,23 +95,23 @@ def erase_due(*, now: datetime) -> int:
         return 0
     with transaction.atomic():
         # Ask for the holds before reading rows: no hold is placed until the commit.
-        holds.held_for_good(now=now)
-        found = dict(due(now=now).values_list("pk", "owner")[:ERASED_AT_ONCE])
+        holds.lock_held_targets(now=now)
+        found = dict(list_releasable_texts(now=now).values_list("pk", "owner")[:ERASED_AT_ONCE])
         KeptText.objects.filter(pk__in=found).delete()
         for owner_id, count in sorted(Counter(found.values()).items()):
             data = {"user": owner_id, "texts": count}
-            ledger.record("kept_text.erased", actor="system", now=now, data=data)
+            ledger.record_event("kept_text.erased", actor="system", now=now, data=data)
     return len(found)
 
 
-def read(text_id: uuid.UUID, *, reason: str, actor: str, now: datetime) -> KeptText:
+def read_kept_text(text_id: uuid.UUID, *, reason: str, actor: str, now: datetime) -> KeptText:
     """Return a kept text after the ledger has recorded the reader and the reason.
 
     If two persons are required, the auditor needs an open reading of the text's chat, or of any
     chat of the person if the text belongs to no chat. Raises `NotFound`, `ReasonNeeded`,
     `InvalidCharacter` and `ReadingNotOpen`.
     """
-    words = reading.checked_reason(reason)
+    words = reading.clean_reason(reason)
     row = KeptText.objects.select_related("owner").filter(pk=text_id).first()
     if row is None:
         raise NotFound
@@ -119,13 +119,13 @@ def read(text_id: uuid.UUID, *, reason: str, actor: str, now: datetime) -> KeptT
         check_granted(row, actor=actor, now=now)
     data = {"user": row.owner_id, "kind": row.kind, "text": str(row.pk), "reason": words}
     with transaction.atomic():
-        ledger.record("kept_text.read", actor=actor, now=now, chat_id=row.chat_id, data=data)
+        ledger.record_event("kept_text.read", actor=actor, now=now, chat_id=row.chat_id, data=data)
     return row
 
 
 def check_granted(row: KeptText, *, actor: str, now: datetime) -> None:
     """Raise `ReadingNotOpen` unless a second auditor has granted a reading of the person."""
-    opened = {one.chat_id for one in reading.readings(actor=actor, now=now)}
+    opened = {one.chat_id for one in reading.list_open_readings(actor=actor, now=now)}
     chats = Chat.objects.filter(owner=row.owner_id, pk__in=opened)
     if row.chat_id:
         chats = chats.filter(pk=row.chat_id)

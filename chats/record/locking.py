@@ -14,7 +14,7 @@ from chats.models import Branch, Chat
 from chats.record import statements
 
 
-def chat_to_erase_in(chat_id: uuid.UUID) -> Chat:
+def lock_chat_for_erasure(chat_id: uuid.UUID) -> Chat:
     """Return the chat, locked with its owner and all its branches.
 
     An erasure writes to the chains of the owner's other chats. The owner's lock makes a second
@@ -26,7 +26,7 @@ def chat_to_erase_in(chat_id: uuid.UUID) -> Chat:
     return chat
 
 
-def locked_chat(chat_id: uuid.UUID) -> Chat:
+def lock_chat(chat_id: uuid.UUID) -> Chat:
     """Return the chat, locked with all its branches, so that active compactions cannot change."""
     chat = Chat.objects.select_for_update(of=("self",), no_key=True).get(pk=chat_id)
     lock_branches(chat)
@@ -47,7 +47,7 @@ def lock_branches(chat: Chat) -> None:
 # (`record.statements`). Each locks a single row: a combined function would take one more statement.
 
 
-def chat_to_write_in(chat_id: uuid.UUID) -> Chat:
+def lock_chat_for_writing(chat_id: uuid.UUID) -> Chat:
     """Return the chat, locked, with its active branch and model.
 
     Serialises accepting messages in a chat. It is locked first and read afterwards: PostgreSQL
@@ -61,7 +61,7 @@ def chat_to_write_in(chat_id: uuid.UUID) -> Chat:
     return chat
 
 
-def chat_of(turn_id: uuid.UUID) -> Chat | None:
+def lock_turn_chat(turn_id: uuid.UUID) -> Chat | None:
     """Return a turn's chat, locked, so that it accepts no message.
 
     None if it was erased.
@@ -76,7 +76,7 @@ def lock_branch_of(turn_id: uuid.UUID) -> None:
     statements.BRANCH_LOCK.hold(turn=turn_id)
 
 
-def locked_branch(branch_id: uuid.UUID) -> Branch:
+def lock_branch(branch_id: uuid.UUID) -> Branch:
     """Return the branch, locked, so that its active compaction cannot change."""
     return Branch.objects.select_for_update(no_key=True).get(pk=branch_id)
 

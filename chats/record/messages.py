@@ -10,7 +10,7 @@ from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
-from chats.ground.seals import commitment, new_salt
+from chats.ground.seals import compute_commitment, new_salt
 from chats.ground.texts import UNSTORABLE
 from chats.models import Branch, Chat, Message, Turn
 from chats.record import statements
@@ -19,11 +19,11 @@ from contextpolicy.engine.messages import (
     Part,
     Role,
     ToolResultPart,
-    parts_from_json,
-    parts_to_json,
+    parse_parts,
+    serialize_parts,
 )
-from contextpolicy.engine.team import TeamMessage, speaker_json
-from contextpolicy.engine.tokens import TokenCounter, message_tokens
+from contextpolicy.engine.team import TeamMessage, serialize_speaker
+from contextpolicy.engine.tokens import TokenCounter, count_uncut_tokens
 from speed import prepared
 
 # The upper limit of a message in code points, for all policies.
@@ -97,7 +97,7 @@ def check_text(text: str, *, limit: int) -> None:
         raise MessageTooLong(length=len(text), limit=allowed, over=len(text) - allowed)
 
 
-def next_accepted(*, chat: Chat) -> int:
+def increment_accepted_count(*, chat: Chat) -> int:
     """Return the next number in the chat's order of acceptance.
 
     The caller has locked and read the chat's row, and saves `accepted_count` afterwards.
@@ -106,7 +106,7 @@ def next_accepted(*, chat: Chat) -> int:
     return chat.accepted_count
 
 
-def accept(
+def store_waiting_message(
     *,
     chat: Chat,
     branch: Branch,
@@ -123,23 +123,23 @@ def accept(
     """
     message = Message(
         branch=branch,
-        accepted=next_accepted(chat=chat),
+        accepted=increment_accepted_count(chat=chat),
         role=Message.Role.USER,
         parts=[{"type": "text", "text": text}],
         speaker=speaker,
         addressees=list(addressees),
         created_at=now,
     )
-    prepared.insert(message)
+    prepared.insert_row(message)
     return message
 
 
-def waiting(*, branch_id: uuid.UUID) -> Sequence[Message]:
+def list_waiting_messages(*, branch_id: uuid.UUID) -> Sequence[Message]:
     """Return the waiting messages in order of acceptance."""
     return statements.WAITING_MESSAGES.rows(branch=branch_id)
 
 
-def any_waiting(*, branch_id: uuid.UUID) -> bool:
+def has_waiting_messages(*, branch_id: uuid.UUID) -> bool:
     """Return True if there are waiting messages."""
     return bool(statements.FIRST_WAITING.tuples(branch=branch_id))
 
@@ -151,20 +151,22 @@ def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message
     """
     # Only the branch's running turn moves its end, and the caller holds that turn.
     branch = turn.branch
-    taken = list(waiting(branch_id=branch.pk))
+    taken = list(list_waiting_messages(branch_id=branch.pk))
     for message in taken:
         branch.last_seq += 1
         message.seq = branch.last_seq
         message.turn = turn
         set_token_count(message, counter=counter)
-        prepared.save(message, "seq", "turn", "token_count", "counter_version")
+        prepared.save_row_fields(message, "seq", "turn", "token_count", "counter_version")
     if taken:
-        prepared.save(branch, "last_seq")
-        absorb(turn=turn, taken=taken, chat_id=branch.chat_id, now=now)
+        prepared.save_row_fields(branch, "last_seq")
+        absorb_queued_turns(turn=turn, taken=taken, chat_id=branch.chat_id, now=now)
     return taken
 
 
-def absorb(*, turn: Turn, taken: Sequence[Message], chat_id: uuid.UUID, now: datetime) -> None:
+def absorb_queued_turns(
+    *, turn: Turn, taken: Sequence[Message], chat_id: uuid.UUID, now: datetime
+) -> None:
     """End the queued turns whose messages this turn answers."""
     if all(message.pk == turn.trigger_id for message in taken):
         return
@@ -187,7 +189,7 @@ def end_absorbed(ended: Sequence[Turn], *, by: Turn, chat_id: uuid.UUID, now: da
     # The ledger's head is locked last, as everywhere. Stopping one of these turns also locks the
     # turn first.
     for other in ended:
-        ledger.record(
+        ledger.record_event(
             "turn.absorbed",
             actor="worker",
             now=now,
@@ -215,11 +217,11 @@ def append_step(
     """
     branch = turn.branch
     branch.last_seq += 1
-    prepared.save(branch, "last_seq")
+    prepared.save_row_fields(branch, "last_seq")
     message = Message(
         branch=branch,
         seq=branch.last_seq,
-        accepted=next_accepted(chat=chat),
+        accepted=increment_accepted_count(chat=chat),
         role=Message.Role.ASSISTANT,
         parts=list(parts),
         speaker=speaker,
@@ -230,7 +232,7 @@ def append_step(
         created_at=now,
     )
     message.token_count, message.counter_version = counted
-    prepared.insert(message)
+    prepared.insert_row(message)
     return message
 
 
@@ -247,22 +249,22 @@ def append_spoken(
     The caller has locked the chat, which has no unfinished turn, and saves its `accepted_count`.
     """
     branch.last_seq += 1
-    prepared.save(branch, "last_seq")
-    message = spoken(said)
+    prepared.save_row_fields(branch, "last_seq")
+    message = build_unsaved_message(said)
     message.branch, message.seq = branch, branch.last_seq
-    message.accepted, message.created_at = next_accepted(chat=chat), now
+    message.accepted, message.created_at = increment_accepted_count(chat=chat), now
     message.token_count, message.counter_version = counted
-    prepared.insert(message)
+    prepared.insert_row(message)
     return message
 
 
-def spoken(said: TeamMessage) -> Message:
+def build_unsaved_message(said: TeamMessage) -> Message:
     """Return an unsaved row, without seq, of a team member's message."""
     is_ai = said.speaker.type == "ai"
     return Message(
         role=Message.Role.ASSISTANT if is_ai else Message.Role.USER,
         parts=[{"type": "text", "text": said.content}],
-        speaker=speaker_json(said.speaker),
+        speaker=serialize_speaker(said.speaker),
         addressees=list(said.addressees),
         finish=Message.Finish.STOP if is_ai else "",
     )
@@ -287,19 +289,19 @@ def append_sent(
         row = Message(
             branch=branch,
             seq=branch.last_seq,
-            accepted=next_accepted(chat=chat),
+            accepted=increment_accepted_count(chat=chat),
             role=Message.Role.USER if role == "user" else Message.Role.ASSISTANT,
-            parts=parts_to_json(parts),
+            parts=serialize_parts(parts),
             finish="" if role == "user" else Message.Finish.STOP,
             created_at=now,
         )
         set_token_count(row, counter=counter)
         rows.append(row)
     if len(rows) == 1:
-        prepared.insert(rows[0])
+        prepared.insert_row(rows[0])
     else:
         Message.objects.bulk_create(rows, batch_size=200)
-    prepared.save(branch, "last_seq")
+    prepared.save_row_fields(branch, "last_seq")
     return rows
 
 
@@ -310,7 +312,7 @@ def add_results(
 
     Runs in the caller's transaction, which has locked the chat.
     """
-    message.parts = [*message.parts, *parts_to_json(results)]
+    message.parts = [*message.parts, *serialize_parts(results)]
     message.token_count = None
     set_token_count(message, counter=counter)
     message.save(update_fields=["parts", "token_count", "counter_version"])
@@ -319,17 +321,21 @@ def add_results(
 def set_token_count(message: Message, *, counter: TokenCounter) -> None:
     """Store the message's token count, so that a prompt's size is a sum."""
     if message.token_count is None or message.counter_version != counter.version:
-        counted = tokens_of(message.parts, role=message.role, counter=counter)
+        counted = count_parts_tokens(message.parts, role=message.role, counter=counter)
         message.token_count, message.counter_version = counted
 
 
-def tokens_of(parts: Sequence[Mapping[str, Any]], *, role: str, counter: TokenCounter) -> Counted:
+def count_parts_tokens(
+    parts: Sequence[Mapping[str, Any]], *, role: str, counter: TokenCounter
+) -> Counted:
     """Return the token count of a message with these parts, and the counter's version."""
-    read = parts_from_json(parts)
-    return Counted(message_tokens(read, cast(Role, role), counter), counter.version)
+    read = parse_parts(parts)
+    return Counted(count_uncut_tokens(read, cast(Role, role), counter), counter.version)
 
 
-def mark(message: Message, *, actor: str, event: str, now: datetime, **values: Any) -> Message:
+def mark_message(
+    message: Message, *, actor: str, event: str, now: datetime, **values: Any
+) -> Message:
     """Set marks of a message and record the event, in the caller's transaction.
 
     `values`: `pinned_at`, `excluded` or `kept`. `data` is added to the event only.
@@ -338,7 +344,7 @@ def mark(message: Message, *, actor: str, event: str, now: datetime, **values: A
     for name, value in values.items():
         setattr(message, name, value)
     message.save(update_fields=list(values))
-    ledger.record(
+    ledger.record_event(
         event,
         actor=actor,
         now=now,
@@ -348,7 +354,7 @@ def mark(message: Message, *, actor: str, event: str, now: datetime, **values: A
     return message
 
 
-def canonical(parts: Sequence[Mapping[str, Any]]) -> str:
+def format_canonical_parts(parts: Sequence[Mapping[str, Any]]) -> str:
     """Return the parts of a message as canonical JSON: sorted keys, no spaces, ASCII only."""
     return json.dumps(list(parts), sort_keys=True, separators=(",", ":"))
 
@@ -358,7 +364,7 @@ def digest_of_id(own_id: str) -> str:
     return salted_hmac("chats.record.messages.id", own_id, algorithm="sha256").hexdigest()
 
 
-def erase(message: Message, *, now: datetime) -> Proof:
+def erase_message_content(message: Message, *, now: datetime) -> Proof:
     """Erase a message's content permanently.
 
     Its id and position stay.
@@ -367,7 +373,7 @@ def erase(message: Message, *, now: datetime) -> Proof:
     the caller's transaction.
     """
     salt = new_salt()
-    proof = Proof(salt, commitment(canonical(message.parts), salt=salt))
+    proof = Proof(salt, compute_commitment(format_canonical_parts(message.parts), salt=salt))
     message.parts = []
     message.speaker = None
     message.addressees = []

@@ -80,9 +80,9 @@ class Notifier:
 
     def send(self, owner: int, frame: live.Frame) -> None:
         """Send one notice."""
-        key = live.person_key(owner)
+        key = live.build_person_key(owner)
         try:
-            pipeline = client().pipeline(transaction=False)
+            pipeline = get_notice_client().pipeline(transaction=False)
             pipeline.xadd(key, cast(Any, frame.fields()), maxlen=live.NOTICES_KEPT)
             pipeline.expire(key, live.SECONDS_KEPT)
             pipeline.execute()
@@ -106,7 +106,7 @@ NOTIFIER = Notifier()
 
 
 @cache
-def client() -> Redis:
+def get_notice_client() -> Redis:
     """Return this process's client."""
     return Redis.from_url(
         settings.REDIS_URL,
@@ -117,13 +117,13 @@ def client() -> Redis:
 
 
 @receiver(ledger.recorded)
-def hear(event: AuditEvent, **_signal: Any) -> None:
+def announce_event(event: AuditEvent, **_signal: Any) -> None:
     """Announce a change of the event's chat."""
     if event.chat_id is not None:
-        tell(event.chat_id)
+        announce_chat(event.chat_id)
 
 
-def tell(chat_id: uuid.UUID) -> None:
+def announce_chat(chat_id: uuid.UUID) -> None:
     """Announce a changed chat after the commit. Also for changes without an event."""
     transaction.on_commit(partial(NOTIFIER.tell, chat_id), robust=True)
 
@@ -135,12 +135,12 @@ def tell_of_list(owner: int) -> None:
 
 def end_stream(turn_id: uuid.UUID) -> None:
     """Let a turn's stream expire after the commit. Its dead worker could not do so."""
-    transaction.on_commit(partial(expire, live.turn_key(turn_id)), robust=True)
+    transaction.on_commit(partial(expire_stream, live.build_turn_key(turn_id)), robust=True)
 
 
-def expire(key: str) -> None:
+def expire_stream(key: str) -> None:
     """Let a stream expire like after the end of its turn."""
     try:
-        client().expire(key, live.SECONDS_AFTER_END)
+        get_notice_client().expire(key, live.SECONDS_AFTER_END)
     except (RedisError, OSError) as error:
         logger.warning("live bus unreachable, a stream expires later: %s", type(error).__name__)

@@ -97,14 +97,14 @@ SUBSCRIBERS = Subscribers()
 
 
 @receiver(ledger.recorded)
-def hear(event: AuditEvent, **_signal: Any) -> None:
+def store_event_deliveries(event: AuditEvent, **_signal: Any) -> None:
     """Store the event's deliveries. Most installations have no webhooks."""
     if subscribers := SUBSCRIBERS.current():
-        store(event, subscribers)
+        store_deliveries(event, subscribers)
 
 
 @receiver(ledger.checkpointed)
-def hear_checkpoint(checkpoint: LedgerCheckpoint, **_signal: Any) -> None:
+def store_checkpoint_deliveries(checkpoint: LedgerCheckpoint, **_signal: Any) -> None:
     """Store the deliveries of a checkpoint: the note itself, which contains no text of people."""
     told = [one for one in SUBSCRIBERS.current() if CHECKPOINT in one.events]
     data = {
@@ -114,17 +114,17 @@ def hear_checkpoint(checkpoint: LedgerCheckpoint, **_signal: Any) -> None:
     }
     at = checkpoint.signed_at
     WebhookDelivery.objects.bulk_create(
-        delivery(CHECKPOINT, data, webhook=one.webhook, at=at) for one in told
+        build_delivery(CHECKPOINT, data, webhook=one.webhook, at=at) for one in told
     )
     for lane in {LANES[one.is_slow] for one in told}:
         queue.enqueue(queue.DELIVER, lane=lane)
 
 
-def store(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> None:
+def store_deliveries(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> None:
     """Store a delivery for each webhook subscribed to the event."""
-    told = tellings(event)
+    told = list_webhook_events(event)
     if any(AUDIT in subscriber.events for subscriber in subscribers):
-        told.append((AUDIT, as_recorded(event)))
+        told.append((AUDIT, build_recorded_data(event)))
     wanted = [
         (subscriber, name, data)
         for name, data in told
@@ -137,7 +137,7 @@ def store(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> None:
     if event.chat_id is not None and any(name not in NEEDED for _, name, _ in wanted):
         owner = Chat.objects.filter(pk=event.chat_id).values_list("owner", flat=True).first()
     rows = [
-        delivery(name, data, webhook=subscriber.webhook, at=event.at)
+        build_delivery(name, data, webhook=subscriber.webhook, at=event.at)
         for subscriber, name, data in wanted
         if name in NEEDED or subscriber.owner == owner
     ]
@@ -147,7 +147,7 @@ def store(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> None:
         queue.enqueue(queue.DELIVER, lane=lane)
 
 
-def delivery(name: str, data: Data, *, webhook: uuid.UUID, at: datetime) -> WebhookDelivery:
+def build_delivery(name: str, data: Data, *, webhook: uuid.UUID, at: datetime) -> WebhookDelivery:
     """Return a new delivery, in the format of the Standard Webhooks specification."""
     stated = {"type": name, "timestamp": at.isoformat(), "data": data}
     body = json.dumps(stated, ensure_ascii=False, separators=(",", ":"))
@@ -159,7 +159,7 @@ def delivery(name: str, data: Data, *, webhook: uuid.UUID, at: datetime) -> Webh
     return WebhookDelivery(webhook_id=webhook, event=name, body=body, created_at=at, next_at=at)
 
 
-def tellings(event: AuditEvent) -> list[tuple[str, Data]]:
+def list_webhook_events(event: AuditEvent) -> list[tuple[str, Data]]:
     """Return the webhook events for a ledger event: names with their data."""
     data: Data = dict(event.data)
     about: Data = {}
@@ -170,9 +170,9 @@ def tellings(event: AuditEvent) -> list[tuple[str, Data]]:
     return [(name, {**about, **more}) for name, more in _meaning(event.type, data)]
 
 
-def as_recorded(event: AuditEvent) -> Data:
+def build_recorded_data(event: AuditEvent) -> Data:
     """Return the event's data as hashed and exported by the ledger, with both hashes."""
-    hashed: Data = json.loads(ledger.line_of(event))
+    hashed: Data = json.loads(ledger.format_event_line(event))
     return {**hashed, "previous_hash": event.previous_hash, "hash": event.hash}
 
 
@@ -228,13 +228,13 @@ _OF: Mapping[str, Callable[[Data], list[tuple[str, Data]]]] = {
 }
 
 
-def may_hear(owner: User, event: str) -> bool:
+def can_receive_event(owner: User, event: str) -> bool:
     """Return True if the person may receive such events."""
     needed = NEEDED.get(event)
     return owner.is_active and (needed is None or owner.has_perm(needed))
 
 
-def due(*, now: datetime) -> Any:
+def list_due_deliveries(*, now: datetime) -> Any:
     """Return the deliveries that may be sent now."""
     rested = Q(webhook__rests_until=None) | Q(webhook__rests_until__lte=now)
     rows = WebhookDelivery.objects.filter(status=WebhookDelivery.Status.WAITING, next_at__lte=now)
@@ -243,7 +243,12 @@ def due(*, now: datetime) -> Any:
 
 def enqueue_due(*, now: datetime) -> int:
     """Enqueue delivery tasks for retries and lost tasks. Return their number."""
-    lanes = due(now=now).order_by().values_list("webhook__is_slow", flat=True).distinct()
+    lanes = (
+        list_due_deliveries(now=now)
+        .order_by()
+        .values_list("webhook__is_slow", flat=True)
+        .distinct()
+    )
     found = [LANES[is_slow] for is_slow in lanes]
     for lane in found:
         queue.enqueue(queue.DELIVER, lane=lane)

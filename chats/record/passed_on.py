@@ -54,10 +54,14 @@ class Ended:
     error_code: str = ""
 
 
-def begin(*, key: ApiKey, model: ModelSpec, kind: str, why: str, now: datetime) -> PassedOn:
+def start_passthrough(
+    *, key: ApiKey, model: ModelSpec, kind: str, why: str, now: datetime
+) -> PassedOn:
     """Store a pass-through request before it is sent. Raises `TooManyPassedOn`."""
     limit = settings.GATEWAY_TURNS_PER_KEY
-    open_rows = PassedOn.objects.filter(api_key=key, outcome="open", created_at__gt=now - longest())
+    open_rows = PassedOn.objects.filter(
+        api_key=key, outcome="open", created_at__gt=now - get_longest_call()
+    )
     if open_rows.count() >= limit:
         raise TooManyPassedOn(limit=limit)
     return PassedOn.objects.create(
@@ -71,7 +75,7 @@ def begin(*, key: ApiKey, model: ModelSpec, kind: str, why: str, now: datetime) 
     )
 
 
-def begin_trial(*, owner: User, model: ModelSpec, now: datetime) -> PassedOn:
+def start_summary_trial(*, owner: User, model: ModelSpec, now: datetime) -> PassedOn:
     """Store a summary test before it is sent, one at a time per person.
 
     Raises `TrialUnderWay`.
@@ -80,7 +84,7 @@ def begin_trial(*, owner: User, model: ModelSpec, now: datetime) -> PassedOn:
     with transaction.atomic():
         # Serialises concurrent requests of the person.
         User.objects.select_for_update(no_key=True).get(pk=owner.pk)
-        if open_row.filter(kind=kind, created_at__gt=now - longest()).exists():
+        if open_row.filter(kind=kind, created_at__gt=now - get_longest_call()).exists():
             raise TrialUnderWay
         return PassedOn.objects.create(
             owner=owner,
@@ -92,7 +96,7 @@ def begin_trial(*, owner: User, model: ModelSpec, now: datetime) -> PassedOn:
         )
 
 
-def end(row: PassedOn, ended: Ended, *, now: datetime) -> None:
+def finish_passthrough(row: PassedOn, ended: Ended, *, now: datetime) -> None:
     """Store the end of a call once, and record it in the ledger."""
     with transaction.atomic():
         changed = PassedOn.objects.filter(pk=row.pk, outcome="open").update(
@@ -114,23 +118,23 @@ def end(row: PassedOn, ended: Ended, *, now: datetime) -> None:
         if row.kind != PassedOn.Kind.SUMMARY:
             event = "gateway.passed_on"
             data |= {"key": str(row.api_key_id), "kind": row.kind, "why": row.why}
-        ledger.record(event, actor=f"user:{row.owner_id}", now=now, data=data)
+        ledger.record_event(event, actor=f"user:{row.owner_id}", now=now, data=data)
 
 
-def sweep(*, now: datetime) -> int:
+def sweep_passthrough(*, now: datetime) -> int:
     """End the calls of dead processes. Return their number."""
-    rows = PassedOn.objects.filter(outcome="open", created_at__lt=now - longest())
+    rows = PassedOn.objects.filter(outcome="open", created_at__lt=now - get_longest_call())
     lost = list(rows.order_by("pk")[:100])
     for row in lost:
         try:
-            end(row, Ended("lost", {}), now=now)
+            finish_passthrough(row, Ended("lost", {}), now=now)
         except Exception as error:
-            if databases.may_pass(error):
+            if databases.is_retryable_error(error):
                 raise
             SkippedRow.note(job="passed-on requests", row=str(row.pk), error=error, now=now)
     return len(lost)
 
 
-def longest() -> timedelta:
+def get_longest_call() -> timedelta:
     """Return the time after which no call can be in progress."""
     return timedelta(seconds=settings.PROVIDER_TIMEOUTS["total"]) + GRACE

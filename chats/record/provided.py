@@ -5,10 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from chats.models import Branch
-from chats.record.history import Loaded, load, newest_first, to_engine
+from chats.record.history import (
+    Loaded,
+    build_engine_message,
+    iter_newest_first,
+    load_newest_messages,
+)
 from contextpolicy.engine import messages as engine
-from contextpolicy.engine.entries import sendable_tokens
-from contextpolicy.engine.partition import Range, without
+from contextpolicy.engine.entries import estimate_sendable_tokens
+from contextpolicy.engine.partition import Range, split_range_around
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.history_providers import (
@@ -53,7 +58,7 @@ def load_provided(
     """
 
     def built_in(*notes: str) -> ProvidedHistory:
-        found = load(
+        found = load_newest_messages(
             branch,
             after=after,
             before=before,
@@ -73,8 +78,8 @@ def load_provided(
     read: dict[int, engine.Message] = {}
 
     def newest() -> Iterator[engine.Message]:
-        for row in newest_first(branch, after=after, before=before):
-            message = to_engine(row, counter=counter, zone=zone)
+        for row in iter_newest_first(branch, after=after, before=before):
+            message = build_engine_message(row, counter=counter, zone=zone)
             yield read.setdefault(message.seq, message)
 
     query = HistoryQuery(
@@ -86,22 +91,22 @@ def load_provided(
         newest=newest,
     )
     try:
-        chosen = chosen_by(provider, query, read=read)
+        chosen = query_provider(provider, query, read=read)
     except Exception as error:  # noqa: BLE001  # plug-in code may fail in any way
         logger.warning("History provider %s failed: %s", provider.name, type(error).__name__)
         return built_in(FAILED)
     if keep and not any(message.id == keep for message in chosen):
         chosen += [message for message in newest() if message.id == keep][:1]
-    fitting = newest_fitting(chosen, values=values, tokens=tokens, most=most)
+    fitting = trim_to_newest(chosen, values=values, tokens=tokens, most=most)
     first = fitting[0].seq if fitting else before
     is_cut = len(fitting) < len(chosen)
     unloaded = (after + 1, first - 1) if is_cut and first > after + 1 else None
     start = first if is_cut else after + 1
-    skipped = without((start, before - 1), [message.seq for message in fitting])
+    skipped = split_range_around((start, before - 1), [message.seq for message in fitting])
     return ProvidedHistory(Loaded(tuple(fitting), unloaded), tuple(skipped))
 
 
-def chosen_by(
+def query_provider(
     provider: HistoryProvider, query: HistoryQuery, *, read: dict[int, engine.Message]
 ) -> list[engine.Message]:
     """Return the provider's messages.
@@ -117,7 +122,7 @@ def chosen_by(
     return chosen
 
 
-def newest_fitting(
+def trim_to_newest(
     messages: Sequence[engine.Message], *, values: PolicyValues, tokens: int, most: int | None
 ) -> list[engine.Message]:
     """Return the newest messages that a prompt can hold, oldest first."""
@@ -127,5 +132,5 @@ def newest_fitting(
         if room <= 0 or (most is not None and len(fitting) >= most):
             break
         fitting.append(message)
-        room -= sendable_tokens(message, values=values)
+        room -= estimate_sendable_tokens(message, values=values)
     return fitting[::-1]

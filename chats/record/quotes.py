@@ -31,35 +31,35 @@ class Quote:
     words: str
 
 
-def quotes_of(message: Message) -> list[Quote]:
+def find_quotes(message: Message) -> list[Quote]:
     """Return the other messages of the chat, on all branches, that quote this one.
 
     Oldest first, without erased messages. Reads the whole chat, one page at a time.
     """
-    index = Index(said(message))
+    index = Index(flatten_message_text(message))
     rows = Message.objects.filter(branch__chat=message.branch.chat_id, erased_at=None)
     found = rows.exclude(pk=message.pk).select_related("branch").order_by("accepted")
-    return list(matching(found.iterator(chunk_size=PAGE), index=index))
+    return list(match_quotes(found.iterator(chunk_size=PAGE), index=index))
 
 
-def matching(rows: Iterable[Message], *, index: "Index") -> Iterator[Quote]:
+def match_quotes(rows: Iterable[Message], *, index: "Index") -> Iterator[Quote]:
     """Yield the rows with a quote."""
     for row in rows:
-        words = index.shared(said(row))
+        words = index.shared(flatten_message_text(row))
         if words:
             yield Quote(row, words)
 
 
-def said(message: Message) -> str:
+def flatten_message_text(message: Message) -> str:
     """Return a message's text, reasoning, tool arguments and tool results in one line."""
     texts = (str(part.get(key, "")) for part in message.parts for key in KEYS)
-    return plain("\n".join(text for text in texts if text))
+    return strip_quote_marks("\n".join(text for text in texts if text))
 
 
 KEYS = ("text", "arguments", "content")
 
 
-def plain(text: str) -> str:
+def strip_quote_marks(text: str) -> str:
     """Return a text without quote marks and with single spaces."""
     return " ".join(_MARKS.sub("", text).split())
 

@@ -22,7 +22,7 @@ from chats.record import access, locking
 from chats.record.messages import check_characters
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
-from contextpolicy.reasons import says_something
+from contextpolicy.reasons import is_meaningful_text
 from contextpolicy.roles import ROLES
 
 HALF_AN_HOUR = timedelta(minutes=30)
@@ -82,7 +82,7 @@ class SecondAuditorNeeded(Refusal):
     )
 
 
-def open_chat(*, chat_id: uuid.UUID, actor: str, reason: str, now: datetime) -> datetime | None:
+def open_reading(*, chat_id: uuid.UUID, actor: str, reason: str, now: datetime) -> datetime | None:
     """Record the reason in the chat's chain.
 
     Return when the permission ends.
@@ -90,37 +90,37 @@ def open_chat(*, chat_id: uuid.UUID, actor: str, reason: str, now: datetime) -> 
     None if the instance requires two people: the request then waits for another auditor. Raises
     `ReasonNeeded`, `InvalidCharacter`, and Chat.DoesNotExist if the chat was erased.
     """
-    words = checked_reason(reason)
+    words = clean_reason(reason)
     kind, period = ("content.asked", A_DAY) if settings.TWO_PERSONS else (OPENED, HALF_AN_HOUR)
     until = now + period
     with transaction.atomic():
-        locking.locked_chat(chat_id)
+        locking.lock_chat(chat_id)
         data = {"reason": words, "until": until.isoformat(timespec="seconds")}
-        ledger.record(kind, actor=actor, now=now, chat_id=chat_id, data=data)
+        ledger.record_event(kind, actor=actor, now=now, chat_id=chat_id, data=data)
     return until if kind == OPENED else None
 
 
-def checked_reason(reason: str) -> str:
+def clean_reason(reason: str) -> str:
     """Return a reason with single spaces. Raises `ReasonNeeded` and `InvalidCharacter`."""
     words = " ".join(reason.split())
-    is_said = says_something(words, letters=SHORTEST // 2, different=DIFFERENT)
+    is_said = is_meaningful_text(words, letters=SHORTEST // 2, different=DIFFERENT)
     if not (SHORTEST <= len(words) <= LONGEST and is_said):
         raise ReasonNeeded
     check_characters(words)
     return words
 
 
-def end(*, chat_id: uuid.UUID, actor: str, now: datetime) -> None:
+def close_reading(*, chat_id: uuid.UUID, actor: str, now: datetime) -> None:
     """End an auditor's reading of a chat early.
 
     Raises `ReadingNotOpen`, and Chat.DoesNotExist if the chat is erased concurrently.
     """
     require_open(chat_id=chat_id, actor=actor, now=now)
     with transaction.atomic():
-        locking.locked_chat(chat_id)
+        locking.lock_chat(chat_id)
         # Checked again under the lock, so that only one of two concurrent requests succeeds.
         require_open(chat_id=chat_id, actor=actor, now=now)
-        ledger.record("content.closed", actor=actor, now=now, chat_id=chat_id)
+        ledger.record_event("content.closed", actor=actor, now=now, chat_id=chat_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +137,21 @@ class Reading:
         return self.opened_at + HALF_AN_HOUR
 
 
-def readings(*, actor: str, now: datetime, chat_id: uuid.UUID | None = None) -> list[Reading]:
+def list_open_readings(
+    *, actor: str, now: datetime, chat_id: uuid.UUID | None = None
+) -> list[Reading]:
     """Return what an auditor may read now, newest first: in one chat, or in all."""
     own = Q(type__in=(OPENED, "content.closed"), actor=actor)
-    granted = Q(type="content.granted", data__user=number_of(actor))
+    granted = Q(type="content.granted", data__user=parse_actor_id(actor))
     rows = AuditEvent.objects.filter(own | granted, at__gt=now - HALF_AN_HOUR, at__lte=now)
-    rows = rows.filter(pk__gt=last_loss_of_role(user=number_of(actor), now=now))
+    rows = rows.filter(pk__gt=find_last_role_loss(user=parse_actor_id(actor), now=now))
     if chat_id is not None:
         rows = rows.filter(chat_id=chat_id)
     newest: dict[uuid.UUID, AuditEvent] = {}
     for row in rows.order_by("-pk"):
         if row.chat_id is not None:
             newest.setdefault(row.chat_id, row)
-    there = existing(newest)
+    there = filter_existing_chats(newest)
     return [
         Reading(chat, row.data["reason"], row.at)
         for chat, row in newest.items()
@@ -157,7 +159,7 @@ def readings(*, actor: str, now: datetime, chat_id: uuid.UUID | None = None) -> 
     ]
 
 
-def last_loss_of_role(*, user: int, now: datetime) -> int:
+def find_last_role_loss(*, user: int, now: datetime) -> int:
     """Return the ledger entry of a person's last loss of a role within 30 minutes, or 0.
 
     It ends all open readings. Regaining the role does not restore them.
@@ -195,7 +197,9 @@ class ReadingRequest:
         return self.asked_at + A_DAY
 
 
-def asked(*, now: datetime, chat_id: uuid.UUID | None = None) -> list[ReadingRequest]:
+def list_reading_requests(
+    *, now: datetime, chat_id: uuid.UUID | None = None
+) -> list[ReadingRequest]:
     """Return the requests that wait for a second auditor, newest first: of one chat, or of all.
 
     A repeated request for the same chat replaces the earlier one.
@@ -212,28 +216,30 @@ def asked(*, now: datetime, chat_id: uuid.UUID | None = None) -> list[ReadingReq
     newest: dict[tuple[uuid.UUID, int], AuditEvent] = {}
     for row in rows.order_by("-pk"):
         if row.chat_id is not None:
-            asker = row.data.get("user") or number_of(row.actor)
+            asker = row.data.get("user") or parse_actor_id(row.actor)
             newest.setdefault((row.chat_id, asker), row)
-    there = existing({chat for chat, _asker in newest})
+    there = filter_existing_chats({chat for chat, _asker in newest})
     return [
-        ReadingRequest(id_of(row), chat, asker, row.data["reason"], row.at)
+        ReadingRequest(derive_request_id(row), chat, asker, row.data["reason"], row.at)
         for (chat, asker), row in newest.items()
         if row.type == "content.asked" and chat in there
     ]
 
 
-def waiting_of(*, chat_id: uuid.UUID, actor: str, now: datetime) -> ReadingRequest | None:
+def find_waiting_request(*, chat_id: uuid.UUID, actor: str, now: datetime) -> ReadingRequest | None:
     """Return an auditor's waiting request for a chat, or None."""
-    waiting = asked(now=now, chat_id=chat_id)
-    return next((each for each in waiting if each.user == number_of(actor)), None)
+    waiting = list_reading_requests(now=now, chat_id=chat_id)
+    return next((each for each in waiting if each.user == parse_actor_id(actor)), None)
 
 
-def id_of(row: AuditEvent) -> uuid.UUID:
+def derive_request_id(row: AuditEvent) -> uuid.UUID:
     """Return the id of an entry's request."""
     return uuid.UUID(hex=row.hash[:32])
 
 
-def answer(asked_id: uuid.UUID, *, is_granted: bool, actor: str, now: datetime) -> ReadingRequest:
+def decide_reading_request(
+    asked_id: uuid.UUID, *, is_granted: bool, actor: str, now: datetime
+) -> ReadingRequest:
     """Grant or refuse another auditor's request.
 
     Granting starts their 30 minutes.
@@ -246,51 +252,51 @@ def answer(asked_id: uuid.UUID, *, is_granted: bool, actor: str, now: datetime) 
         raise NotFound
     with transaction.atomic():
         try:
-            locking.locked_chat(row.chat_id)
+            locking.lock_chat(row.chat_id)
         except Chat.DoesNotExist:
             raise NotFound from None
         # Only one of two concurrent answers succeeds.
-        waiting = {each.id: each for each in asked(now=now, chat_id=row.chat_id)}
+        waiting = {each.id: each for each in list_reading_requests(now=now, chat_id=row.chat_id)}
         if asked_id not in waiting:
             raise NotFound
         if row.actor == actor:
             raise SecondAuditorNeeded
-        data = {"user": number_of(row.actor), "reason": row.data["reason"], "asked": row.seq}
+        data = {"user": parse_actor_id(row.actor), "reason": row.data["reason"], "asked": row.seq}
         kind = "content.granted" if is_granted else "content.refused"
-        ledger.record(kind, actor=actor, now=now, chat_id=row.chat_id, data=data)
+        ledger.record_event(kind, actor=actor, now=now, chat_id=row.chat_id, data=data)
     return waiting[asked_id]
 
 
-def told_to(user: AbstractBaseUser) -> QuerySet[AuditEvent]:
+def list_readings_by_others(user: AbstractBaseUser) -> QuerySet[AuditEvent]:
     """Return the readings of a person's chats by others, newest first.
 
     Empty if the instance does not show them (`OWNERS_SEE_READINGS`).
     """
     if not settings.OWNERS_SEE_READINGS:
         return AuditEvent.objects.none()
-    own = access.chats_visible_to(user=user).values("pk")
+    own = access.get_visible_chats(user=user).values("pk")
     return AuditEvent.objects.filter(type__in=CONTENT, chat_id__in=own).order_by("-pk")
 
 
-def number_of(actor: str) -> int:
+def parse_actor_id(actor: str) -> int:
     """Return the id of a person from a ledger actor."""
     return int(actor.removeprefix("user:"))
 
 
-def existing(chats: Iterable[uuid.UUID]) -> set[uuid.UUID]:
+def filter_existing_chats(chats: Iterable[uuid.UUID]) -> set[uuid.UUID]:
     """Return those of the chats that still exist."""
     return set(Chat.objects.filter(pk__in=list(chats)).values_list("pk", flat=True))
 
 
-def open_until(*, chat_id: uuid.UUID, actor: str, now: datetime) -> datetime | None:
+def get_reading_expiry(*, chat_id: uuid.UUID, actor: str, now: datetime) -> datetime | None:
     """Return when an auditor's permission for a chat ends. None without permission."""
-    found = readings(actor=actor, now=now, chat_id=chat_id)
+    found = list_open_readings(actor=actor, now=now, chat_id=chat_id)
     return found[0].until if found else None
 
 
 def require_open(*, chat_id: uuid.UUID, actor: str, now: datetime) -> datetime:
     """Return when an auditor's permission for a chat ends. Raises `ReadingNotOpen`."""
-    until = open_until(chat_id=chat_id, actor=actor, now=now)
+    until = get_reading_expiry(chat_id=chat_id, actor=actor, now=now)
     if until is None:
         raise ReadingNotOpen
     return until
@@ -306,4 +312,4 @@ def note_read(
     kind = "content.downloaded" if form else "content.read"
     data = {**call, **({"form": form} if form else {})}
     with transaction.atomic():
-        ledger.record(kind, actor=actor, now=now, chat_id=chat_id, data=data)
+        ledger.record_event(kind, actor=actor, now=now, chat_id=chat_id, data=data)

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db.models import F, QuerySet
 
-from chats.ground.seals import commitment, new_salt
+from chats.ground.seals import compute_commitment, new_salt
 from chats.models import PromptText, Receipt
 from chats.record import statements
 from chats.record.erasure_marks import ErasureMarks
@@ -51,24 +51,26 @@ PAGE = 200
 Segment = Sequence[Any]
 
 
-def seal(receipt: Receipt) -> Receipt:
+def seal_receipt(receipt: Receipt) -> Receipt:
     """Set the salt and the commitment of a receipt that is about to be written."""
     receipt.salt = new_salt()
-    receipt.commitment = recomputed(receipt)
+    receipt.commitment = recompute_commitment(receipt)
     return receipt
 
 
-def recomputed(receipt: Receipt) -> str:
+def recompute_commitment(receipt: Receipt) -> str:
     """Return the commitment to the receipt's current values."""
     said = {name: getattr(receipt, name) for name in WRITTEN}
     said |= {"id": str(receipt.pk), "turn": str(receipt.turn_id)}
     # The only part with fractions, which databases may return in another format.
-    said["budget"] = ledger.as_stored(receipt.budget)
+    said["budget"] = ledger.normalise_event_data(receipt.budget)
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
-    return commitment(text, salt=receipt.salt)
+    return compute_commitment(text, salt=receipt.salt)
 
 
-def calls_of(*, turn_id: uuid.UUID, attempt: int) -> tuple[list[list[str]], dict[str, str]]:
+def list_attempt_calls(
+    *, turn_id: uuid.UUID, attempt: int
+) -> tuple[list[list[str]], dict[str, str]]:
     """Return the calls of an attempt for the ledger entry that ends it, and their bodies.
 
     The calls are [[receipt, commitment], …]. The bodies map receipts to commitments to the hashes
@@ -76,27 +78,29 @@ def calls_of(*, turn_id: uuid.UUID, attempt: int) -> tuple[list[list[str]], dict
     versions) gets one here.
     """
     rows = statements.CALLS.tuples(turn=turn_id, attempt=attempt)
-    calls = [[str(row[0]), row[1] or late(row[0])] for row in rows]
-    bodies = {str(pk): commitment(body, salt=salt) for pk, _, body, salt in rows if body and salt}
+    calls = [[str(row[0]), row[1] or seal_old_receipt(row[0])] for row in rows]
+    bodies = {
+        str(pk): compute_commitment(body, salt=salt) for pk, _, body, salt in rows if body and salt
+    }
     return calls, bodies
 
 
-def late(pk: uuid.UUID) -> str:
+def seal_old_receipt(pk: uuid.UUID) -> str:
     """Seal a receipt that an older version wrote without a commitment."""
     receipt = Receipt.objects.get(pk=pk)
     if receipt.erased_at is None:
-        seal(receipt).save(update_fields=["salt", "commitment"])
+        seal_receipt(receipt).save(update_fields=["salt", "commitment"])
     return receipt.commitment
 
 
-def own_ref(ref: str, *, origin: str, label: str, chat_id: uuid.UUID) -> str:
+def derive_stored_digest(ref: str, *, origin: str, label: str, chat_id: uuid.UUID) -> str:
     """Return the digest under which a text of a prompt is stored.
 
     A chat's own text is stored separately for each chat, so that erasing it affects no other chat.
     """
     if not ref or not is_of_one_chat((origin, label)):
         return ref
-    return commitment(ref, salt=chat_id.hex)
+    return compute_commitment(ref, salt=chat_id.hex)
 
 
 def is_of_one_chat(segment: Segment) -> bool:
@@ -104,7 +108,7 @@ def is_of_one_chat(segment: Segment) -> bool:
     return (segment[0], segment[1]) not in SHARED
 
 
-def without(
+def mark_erased_receipts(
     rows: QuerySet[Receipt], *, gone: Callable[[Segment], bool], marks: ErasureMarks
 ) -> tuple[int, int]:
     """Mark the receipts with an erased part.
@@ -115,7 +119,7 @@ def without(
     caller writes `marks` to the ledger in the same transaction.
     """
     marked, digests = 0, set[str]()
-    for receipt in parts_of(rows.annotate(chat=F("turn__branch__chat"))):
+    for receipt in iter_erasable_receipts(rows.annotate(chat=F("turn__branch__chat"))):
         meant = [segment for segment in receipt.segments if gone(segment)]
         if not meant:
             continue
@@ -125,27 +129,27 @@ def without(
             # An earlier erasure already removed everything.
             continue
         digests |= named
-        receipt.segments = [nameless(s) if gone(s) else s for s in receipt.segments]
+        receipt.segments = [strip_segment_digest(s) if gone(s) else s for s in receipt.segments]
         receipt.prompt_sha256 = receipt.body_sha256 = receipt.salt = ""
         if receipt.erased_at is None:
             receipt.erased_at = marks.now
             marks.add(receipt.pk, chat_id=receipt.chat)
         receipt.save(update_fields=EMPTIED)
-    return marked, forget(digests)
+    return marked, delete_prompt_texts(digests)
 
 
-def parts_of(rows: QuerySet[Receipt]) -> Iterator[Any]:
+def iter_erasable_receipts(rows: QuerySet[Receipt]) -> Iterator[Any]:
     """Yield the receipts with the columns that an erasure needs, one page at a time."""
     needed = rows.only(*EMPTIED)
     yield from needed.order_by("pk").iterator(chunk_size=PAGE)
 
 
-def nameless(segment: Segment) -> list[Any]:
+def strip_segment_digest(segment: Segment) -> list[Any]:
     """Return a segment without its text's digest. Its position and size stay."""
     return [*segment[:5], "", *segment[6:]]
 
 
-def forget(digests: set[str]) -> int:
+def delete_prompt_texts(digests: set[str]) -> int:
     """Permanently delete prompt texts. Return their number."""
     ordered = sorted(digests)
     pages = [ordered[start : start + PAGE] for start in range(0, len(ordered), PAGE)]

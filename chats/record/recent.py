@@ -7,14 +7,14 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import QuerySet
 
 from chats.models import Chat, Message
-from chats.record.access import chats_visible_to
-from chats.record.history import on_path
+from chats.record.access import get_visible_chats
+from chats.record.history import select_path_messages
 
 # Chats are read newest first. The limit holds even if they have few messages.
 MOST_CHATS = 1000
 
 
-def recent_messages(
+def list_recent_messages(
     *,
     owner: AbstractBaseUser,
     most: int,
@@ -28,7 +28,7 @@ def recent_messages(
     Excluded, erased and waiting messages, steps without text, and temporary chats are left out. The
     cost depends on `most`.
     """
-    chats = chats_visible_to(user=owner).filter(temporary=False)
+    chats = get_visible_chats(user=owner).filter(temporary=False)
     if among is not None:
         chats = chats.filter(pk__in=among)
     if chat_id is not None:
@@ -41,15 +41,15 @@ def recent_messages(
             break
         branch = chat.active_branch
         if branch is not None:
-            path = on_path(branch, after=0, before=branch.last_seq + 1)
+            path = select_path_messages(branch, after=0, before=branch.last_seq + 1)
             path = path.filter(excluded=False, erased_at=None)
             if until is not None:
                 path = path.filter(created_at__lt=until)
             path = path.order_by("-seq")[: 2 * most]
-            newest = sorted([*newest, *(row for row in path if row.text)], key=at)[-most:]
+            newest = sorted([*newest, *(row for row in path if row.text)], key=get_time_key)[-most:]
     return newest
 
 
-def at(message: Message) -> tuple[datetime, uuid.UUID]:
+def get_time_key(message: Message) -> tuple[datetime, uuid.UUID]:
     """Return a message's sort key: time, then id."""
     return message.created_at, message.pk

@@ -23,11 +23,11 @@ def enqueue_due(*, now: datetime) -> int:
 
     Also deletes some evaluated turns that are too old.
     """
-    rows = BlastRadius.objects.filter(free(), state=BlastRadius.State.COUNTING)
+    rows = BlastRadius.objects.filter(match_free_simulations(), state=BlastRadius.State.COUNTING)
     counts = list(rows.values_list("pk", flat=True))
     for radius_id in counts:
         queue.enqueue(queue.COUNT_RADIUS, radius_id=radius_id)
-    found = [row for row in evaluations() if is_due(row, now=now)]
+    found = [row for row in list_free_evaluations() if is_evaluation_due(row, now=now)]
     for row in found:
         queue.enqueue(queue.EVALUATE, evaluation_id=row.pk)
     old = EvaluatedTurn.objects.filter(at__lt=now - KEPT).values_list("pk", flat=True)
@@ -36,13 +36,13 @@ def enqueue_due(*, now: datetime) -> int:
     return len(counts) + len(found)
 
 
-def evaluations() -> list[Evaluation]:
+def list_free_evaluations() -> list[Evaluation]:
     """Return the open evaluations that no worker holds."""
-    rows = Evaluation.objects.filter(free(), state=Evaluation.State.OPEN)
+    rows = Evaluation.objects.filter(match_free_simulations(), state=Evaluation.State.OPEN)
     return list(rows.select_related("policy__current"))
 
 
-def is_due(row: Evaluation, *, now: datetime) -> bool:
+def is_evaluation_due(row: Evaluation, *, now: datetime) -> bool:
     """Return True if an evaluation has turns to evaluate, or should end."""
     current = row.policy.current
     if now >= row.ends_at or (current.number if current else 0) != row.base:
@@ -50,6 +50,6 @@ def is_due(row: Evaluation, *, now: datetime) -> bool:
     return AuditEvent.objects.filter(type=ENDED_TURN, pk__gt=row.cursor).exists()
 
 
-def free() -> Q:
+def match_free_simulations() -> Q:
     """Return the condition for rows that no worker holds."""
-    return Q(lease_until=None) | leases.ended()
+    return Q(lease_until=None) | leases.match_expired_leases()

@@ -10,7 +10,7 @@ from chats.models import Branch, Chat, Message, Receipt, Turn, TurnReference
 from speed import prepared
 
 
-def in_parts(parts: Sequence[tuple[Any, Any, Any]]) -> QuerySet[Message]:
+def filter_by_pieces(parts: Sequence[tuple[Any, Any, Any]]) -> QuerySet[Message]:
     """Return the messages of the pieces of a path. At least one piece is required."""
     inside = Q()
     for branch_id, above, last in parts:
@@ -18,7 +18,7 @@ def in_parts(parts: Sequence[tuple[Any, Any, Any]]) -> QuerySet[Message]:
     return Message.objects.filter(inside)
 
 
-def part_names(parts: int) -> list[tuple[str, str, str]]:
+def list_piece_parameters(parts: int) -> list[tuple[str, str, str]]:
     """Return the parameter names of that many pieces."""
     return [(f"branch{n}", f"above{n}", f"last{n}") for n in range(parts)]
 
@@ -83,30 +83,36 @@ HISTORY_COLUMNS = (
 
 
 @cache
-def history_page(parts: int, size: int) -> prepared.Select[Message]:
+def build_history_query(parts: int, size: int) -> prepared.Select[Message]:
     """Return the query for the newest `size` messages in that many pieces of a path."""
 
     def build(at: prepared.At) -> QuerySet[Message]:
-        places = [(at(branch), at(above), at(last)) for branch, above, last in part_names(parts)]
-        return in_parts(places).only(*HISTORY_COLUMNS).order_by("-seq")[:size]
+        places = [
+            (at(branch), at(above), at(last))
+            for branch, above, last in list_piece_parameters(parts)
+        ]
+        return filter_by_pieces(places).only(*HISTORY_COLUMNS).order_by("-seq")[:size]
 
     return prepared.Select(build)
 
 
 @cache
-def pinned_messages(parts: int) -> prepared.Select[Message]:
+def build_pinned_query(parts: int) -> prepared.Select[Message]:
     """Return the query for the pinned messages in that many pieces of a path, oldest first."""
 
     def build(at: prepared.At) -> QuerySet[Message]:
-        places = [(at(branch), at(above), at(last)) for branch, above, last in part_names(parts)]
-        return in_parts(places).filter(pinned_at__isnull=False).order_by("seq")
+        places = [
+            (at(branch), at(above), at(last))
+            for branch, above, last in list_piece_parameters(parts)
+        ]
+        return filter_by_pieces(places).filter(pinned_at__isnull=False).order_by("seq")
 
     return prepared.Select(build)
 
 
 def name_values(parts: Sequence[tuple[Any, Any, Any]]) -> dict[str, Any]:
     """Return the values of the pieces of a path by parameter name."""
-    names = zip(part_names(len(parts)), parts, strict=True)
+    names = zip(list_piece_parameters(len(parts)), parts, strict=True)
     return {name: value for each, part in names for name, value in zip(each, part, strict=True)}
 
 

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.models import Branch, ChatState
-from chats.record.locking import locked_branch
+from chats.record.locking import lock_branch
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState
 
@@ -60,14 +60,14 @@ class Kept:
         return self.declared + sorted(set(self.values) - set(self.declared))
 
 
-def kept_on(branch: Branch, *, values: PolicyValues) -> Kept | None:
+def load_stored_state(branch: Branch, *, values: PolicyValues) -> Kept | None:
     """Return the state that a policy stores on a branch. None if it stores none."""
     if values.strategy != EntityState.name:
         return None
-    return Kept(schema=values.state_schema, row=newest(branch))
+    return Kept(schema=values.state_schema, row=find_newest_state(branch))
 
 
-def newest(branch: Branch, *, up_to: int | None = None) -> ChatState | None:
+def find_newest_state(branch: Branch, *, up_to: int | None = None) -> ChatState | None:
     """Return the active state of a branch: its own newest, else its parent's at the fork.
 
     With `up_to`, the state that was active at this version.
@@ -108,12 +108,12 @@ class Version:
     changes: tuple[FieldChange, ...]
 
 
-def history_of(branch: Branch, *, most: int = MOST_VERSIONS) -> list[Version]:
+def list_state_versions(branch: Branch, *, most: int = MOST_VERSIONS) -> list[Version]:
     """Return the versions on a branch, newest first, including its parents' before the fork."""
     rows = list(ChatState.objects.filter(branch=branch).order_by("-version")[: most + 1])
     fork = branch.fork_seq
     while branch.parent is not None and len(rows) <= most:
-        # Like in `newest`.
+        # Like in `find_newest_state`.
         seen = ChatState.objects.filter(
             branch=branch.parent, to_seq__lte=fork, created_at__lte=branch.created_at
         )
@@ -122,10 +122,10 @@ def history_of(branch: Branch, *, most: int = MOST_VERSIONS) -> list[Version]:
         branch = branch.parent
         fork = min(fork, branch.fork_seq)
     pairs = zip(rows, [*rows[1:], None], strict=True)
-    return [Version(row, changes_of(row, before=before)) for row, before in pairs][:most]
+    return [Version(row, diff_state_versions(row, before=before)) for row, before in pairs][:most]
 
 
-def changes_of(row: ChatState, *, before: ChatState | None) -> tuple[FieldChange, ...]:
+def diff_state_versions(row: ChatState, *, before: ChatState | None) -> tuple[FieldChange, ...]:
     """Return the differences from the previous version, by name."""
     old = before.values if before else {}
     return tuple(
@@ -135,7 +135,7 @@ def changes_of(row: ChatState, *, before: ChatState | None) -> tuple[FieldChange
     )
 
 
-def append(
+def append_state_version(
     *,
     branch_id: uuid.UUID,
     base: ChatState | None,
@@ -149,8 +149,8 @@ def append(
 
     The values cover the messages up to `to_seq`. Raises `StateChanged` unless `base` is active.
     """
-    branch = locked_branch(branch_id)
-    current = newest(branch)
+    branch = lock_branch(branch_id)
+    current = find_newest_state(branch)
     version = current.version if current else 0
     if current != base:
         raise StateChanged(version=version)
@@ -159,14 +159,16 @@ def append(
         version=version + 1,
         kind=kind,
         values=dict(values),
-        origins=origins(base, values, {"seq": to_seq, "by": kind, "at": now.isoformat()}),
+        origins=derive_value_origins(
+            base, values, {"seq": to_seq, "by": kind, "at": now.isoformat()}
+        ),
         to_seq=to_seq,
         created_at=now,
         **fields,
     )
 
 
-def origins(
+def derive_value_origins(
     base: ChatState | None, values: Mapping[str, Any], new: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the origin of each value. An unchanged value keeps its origin."""

@@ -24,7 +24,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, Coalesce, Concat, TruncDate
 
 from chats.models import Compaction, PassedOn, Receipt
-from chats.record.access import chats_visible_to
+from chats.record.access import get_visible_chats
 from contextpolicy.engine.costs import MOST_TOKENS
 
 FAILED = (Receipt.Outcome.FAILED, Receipt.Outcome.LOST)
@@ -82,7 +82,9 @@ class GroupUsage:
     currency: str = ""
 
 
-def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) -> list[GroupUsage]:
+def sum_person_usage(
+    *, owner: AbstractBaseUser, since: datetime, until: datetime, by: str
+) -> list[GroupUsage]:
     """Sum up a person's calls between two times, grouped by one of `GROUPS`, in order.
 
     Calls for replies, titles, states, preferences and warm-ups count as calls, as do pass-through
@@ -92,12 +94,12 @@ def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) 
     """
     of_receipt, of_summary, of_passed_on = GROUPS[by]
     between = {"created_at__gte": since, "created_at__lt": until}
-    chats = chats_visible_to(user=owner)
+    chats = get_visible_chats(user=owner)
     calls = Receipt.objects.filter(turn__branch__chat__in=chats, **between)
     found: dict[str, GroupUsage] = {}
-    add_calls(found, summed(calls, of_receipt()))
+    add_calls(found, aggregate_usage(calls, of_receipt()))
     passed_on = PassedOn.objects.filter(owner=owner.pk, **between)
-    add_calls(found, summed(passed_on, of_passed_on()))
+    add_calls(found, aggregate_usage(passed_on, of_passed_on()))
     # Of the summaries without reported usage, those written by a model.
     asked = ~Q(usage={}) | (~Q(calls=[]) & ~Q(summary_tokens=None))
     summaries = Compaction.objects.filter(asked, branch__chat__in=chats, **between)
@@ -109,8 +111,8 @@ def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) 
         "currency": Max("currency"),
     }
     # Without grouping keys there is one group, even if it is empty.
-    for row in summed(summaries, of_summary()).annotate(**costs).filter(number__gt=0):
-        one = group(found, row)
+    for row in aggregate_usage(summaries, of_summary()).annotate(**costs).filter(number__gt=0):
+        one = get_usage_group(found, row)
         one.summaries, one.summary_input = row["number"], row["sent"]
         one.summary_output, one.summaries_unreported = row["got"], row["silent"]
         is_known = not row["unknown"] and row["currencies"] == 1
@@ -126,7 +128,7 @@ def add_calls(found: dict[str, GroupUsage], rows: Any) -> None:
         "silent": Count("pk", UNREPORTED & Q(outcome__in=ANSWERED)),
     }
     for row in rows.annotate(**counts):
-        one = group(found, row)
+        one = get_usage_group(found, row)
         one.calls += row["number"]
         one.failed += row["failed"]
         one.unreported += row["silent"]
@@ -135,26 +137,29 @@ def add_calls(found: dict[str, GroupUsage], rows: Any) -> None:
         one.output += row["got"]
 
 
-def summed(rows: QuerySet[Any], grouped_by: Expression | F) -> Any:
+def aggregate_usage(rows: QuerySet[Any], grouped_by: Expression | F) -> Any:
     """Return the rows as groups with their number and tokens."""
     return (
         rows.annotate(told=grouped_by)
         .values("told")
         .annotate(
-            number=Count("pk"), sent=tokens("input"), cached=tokens("cached"), got=tokens("output")
+            number=Count("pk"),
+            sent=sum_token_field("input"),
+            cached=sum_token_field("cached"),
+            got=sum_token_field("output"),
         )
         .order_by("told")
     )
 
 
-def tokens(kind: str) -> Coalesce:
+def sum_token_field(kind: str) -> Coalesce:
     """Return the sum of a reported number. Impossible values count as not reported."""
     possible = {f"usage__{kind}__gte": 0, f"usage__{kind}__lte": MOST_TOKENS}
     number = Case(When(**possible, then=Cast(KT(f"usage__{kind}"), BigIntegerField())))
     return Coalesce(Sum(number), Value(0))
 
 
-def group(found: dict[str, GroupUsage], row: dict[str, Any]) -> GroupUsage:
+def get_usage_group(found: dict[str, GroupUsage], row: dict[str, Any]) -> GroupUsage:
     """Return the group of a row. Creates it if needed."""
     name = str(row["told"])
     return found.setdefault(name, GroupUsage(group=name))

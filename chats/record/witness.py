@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from django.db.models import F, Q, QuerySet
 
-from chats.ground.seals import holds
+from chats.ground.seals import is_commitment_valid
 from chats.models import Chat, Compaction, Receipt, Turn
 from chats.record.erasure_marks import EVENT as ERASURE_MARKS
-from chats.record.receipts import EMPTIED, WRITTEN, recomputed
+from chats.record.receipts import EMPTIED, WRITTEN, recompute_commitment
 from contextpolicy import ledger, rollback
 from contextpolicy.ledger import Break
 from contextpolicy.models import AuditEvent, LedgerHead
@@ -83,13 +83,13 @@ ERASED = "model calls and summaries cannot be rebuilt, because a part of them wa
 BEFORE = "model calls were made before the ledger recorded commitments"
 
 
-def verify(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
+def verify_commitments(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
     """Yield mismatches between rows and commitments. `told` counts the results. Never writes."""
-    for page in pages(scope):
-        yield from of_chats(page, told=told)
+    for page in iter_ledger_chat_pages(scope):
+        yield from verify_chat_page(page, told=told)
 
 
-def pages(scope: str | None) -> Iterator[list[uuid.UUID]]:
+def iter_ledger_chat_pages(scope: str | None) -> Iterator[list[uuid.UUID]]:
     """Yield the chats that exist or have a chain, one page at a time."""
     heads = LedgerHead.objects.filter(scope__startswith=SCOPE)
     if scope is not None:
@@ -142,7 +142,7 @@ class LedgerClaims:
             rows = self.summaries.setdefault(event.data["compaction"], [])
             rows.append((event.seq, event.data))
         if event.type in ERASURES:
-            self.erased |= named_in(event.data)
+            self.erased |= collect_erased_ids(event.data)
         self.gone |= event.type == ERASED_WHOLE
         self.gone |= event.type == DELETED and "erase_at" not in event.data
 
@@ -158,40 +158,40 @@ class LedgerClaims:
             # It may have been erased after the chain was read.
             rows = AuditEvent.objects.filter(scope=self.scope, type__in=ERASURES)
             for data in rows.values_list("data", flat=True).iterator(chunk_size=2000):
-                self.erased |= named_in(data)
+                self.erased |= collect_erased_ids(data)
         return str(pk) in self.erased
 
 
-def named_in(data: Mapping[str, Any]) -> set[str]:
+def collect_erased_ids(data: Mapping[str, Any]) -> set[str]:
     """Return the receipts and summaries that an erasure entry names."""
     return {*data.get("receipts", ()), *data.get("summaries", ())}
 
 
-def unnamed_marks(scope: str | None) -> Iterator[str]:
+def describe_unnamed_marks(scope: str | None) -> Iterator[str]:
     """Yield a sentence for each entry that an upgrade wrote for marks without an event."""
     rows = AuditEvent.objects.filter(type=ERASURE_MARKS, data__erased=UNNAMED)
     if scope is not None:
         rows = rows.filter(scope=scope)
     for event in rows.order_by("scope", "seq").iterator(chunk_size=2000):
-        count = len(named_in(event.data))
+        count = len(collect_erased_ids(event.data))
         yield (
             f"{event.scope}: entry {event.seq} names {count} model calls and summaries that were "
             "marked as erased before each chain recorded that. They cannot be compared."
         )
 
 
-def of_chats(chat_ids: Sequence[uuid.UUID], *, told: Counter[str]) -> Iterator[Break]:
+def verify_chat_page(chat_ids: Sequence[uuid.UUID], *, told: Counter[str]) -> Iterator[Break]:
     """Yield the first break of each chat of a page.
 
     Rows that must be in the ledger are read before it, and rows that it commits to after it. A call
     that ends or is erased during the check is therefore no break.
     """
-    done, summaries = ended_calls(chat_ids), list(settled(chat_ids))
-    said = heard(chat_ids)
+    done, summaries = list_ended_calls(chat_ids), list(list_finished_summaries(chat_ids))
+    said = load_ledger_claims(chat_ids)
     breaks = [
-        *missing(done, summaries, said=said, told=told),
-        *changed_receipts(said, told=told),
-        *changed_summaries(said, told=told),
+        *find_uncommitted_rows(done, summaries, said=said, told=told),
+        *find_changed_receipts(said, told=told),
+        *find_changed_summaries(said, told=told),
     ]
     existing = set(Chat.objects.filter(pk__in=chat_ids).values_list("pk", flat=True))
     found: dict[str, Break] = {}
@@ -213,7 +213,7 @@ def is_gone(scope: str) -> bool:
     return AuditEvent.objects.filter(scope=scope, type=ERASED_WHOLE).exists()
 
 
-def heard(chat_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, LedgerClaims]:
+def load_ledger_claims(chat_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, LedgerClaims]:
     """Return the ledger's statements about each chat."""
     said = {chat_id: LedgerClaims(f"{SCOPE}{chat_id}") for chat_id in chat_ids}
     rows = AuditEvent.objects.filter(scope__in=[one.scope for one in said.values()])
@@ -225,7 +225,7 @@ def heard(chat_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, LedgerClaims]:
     return said
 
 
-def ended_calls(chat_ids: Sequence[uuid.UUID]) -> list[EndedCall]:
+def list_ended_calls(chat_ids: Sequence[uuid.UUID]) -> list[EndedCall]:
     """Return the receipts of ended attempts."""
     rows = Receipt.objects.filter(turn__branch__chat__in=chat_ids)
     over = rows.exclude(turn__status=Turn.Status.RUNNING, attempt=F("turn__attempt"))
@@ -233,14 +233,16 @@ def ended_calls(chat_ids: Sequence[uuid.UUID]) -> list[EndedCall]:
     return [EndedCall(*row) for row in read]
 
 
-def settled(chat_ids: Sequence[uuid.UUID]) -> QuerySet[Compaction, tuple[uuid.UUID, Any, Any]]:
+def list_finished_summaries(
+    chat_ids: Sequence[uuid.UUID],
+) -> QuerySet[Compaction, tuple[uuid.UUID, Any, Any]]:
     """Return the summaries that are no longer being written, as (chat, id, calls)."""
     rows = Compaction.objects.filter(branch__chat__in=chat_ids, kind=Compaction.Kind.SUMMARY)
     done = rows.exclude(status=Compaction.Status.PREPARING)
     return done.values_list("branch__chat", "pk", "calls")
 
 
-def missing(
+def find_uncommitted_rows(
     calls: Iterable[EndedCall],
     summaries: Iterable[tuple[uuid.UUID, Any, Any]],
     *,
@@ -266,7 +268,7 @@ def missing(
             )
 
 
-def changed_receipts(
+def find_changed_receipts(
     said: Mapping[uuid.UUID, LedgerClaims], *, told: Counter[str]
 ) -> Iterator[tuple[uuid.UUID, Break]]:
     """Yield receipts that are missing or differ from the ledger's commitment."""
@@ -276,7 +278,7 @@ def changed_receipts(
         committed, seq = left[row.chat].pop(str(row.pk), ("", 0))
         if not committed:
             continue
-        if reason := receipt_fault(row, committed, said[row.chat]):
+        if reason := explain_receipt_mismatch(row, committed, said[row.chat]):
             yield row.chat, Break(said[row.chat].scope, seq, f"receipt {row.pk} {reason}")
         else:
             told[ERASED if row.erased_at else HELD] += 1
@@ -285,21 +287,21 @@ def changed_receipts(
             yield chat_id, Break(said[chat_id].scope, seq, f"receipt {pk} is missing")
 
 
-def receipt_fault(row: Receipt, committed: str, said: LedgerClaims) -> str:
+def explain_receipt_mismatch(row: Receipt, committed: str, said: LedgerClaims) -> str:
     """Return how a receipt differs from the ledger's commitment. Empty if it matches."""
     if row.commitment != committed:
         return "has a different commitment from this entry"
     if row.erased_at is not None:
         return "" if said.is_erased(row.pk) else UNSAID
-    if not row.salt or recomputed(row) != committed:
+    if not row.salt or recompute_commitment(row) != committed:
         return "was changed"
     body = said.bodies.get(str(row.pk))
-    if body is not None and not holds(body, row.body_sha256, salt=row.salt):
+    if body is not None and not is_commitment_valid(body, row.body_sha256, salt=row.salt):
         return "has a different body hash from this entry"
     return ""
 
 
-def changed_summaries(
+def find_changed_summaries(
     said: Mapping[uuid.UUID, LedgerClaims], *, told: Counter[str]
 ) -> Iterator[tuple[uuid.UUID, Break]]:
     """Yield summaries that are missing or differ from the ledger's commitments."""
@@ -307,7 +309,7 @@ def changed_summaries(
     left = {chat_id: dict(one.summaries) for chat_id, one in said.items()}
     for row in rows.annotate(chat=F("branch__chat")).iterator(chunk_size=PAGE):
         for seq, data in left[row.chat].pop(str(row.pk), []):
-            if reason := summary_fault(row, data, said[row.chat]):
+            if reason := explain_summary_mismatch(row, data, said[row.chat]):
                 yield row.chat, Break(said[row.chat].scope, seq, f"summary {row.pk} {reason}")
                 break
         else:
@@ -317,7 +319,7 @@ def changed_summaries(
             yield chat_id, Break(said[chat_id].scope, seq, f"summary {pk} is missing")
 
 
-def summary_fault(row: Compaction, data: Mapping[str, Any], said: LedgerClaims) -> str:
+def explain_summary_mismatch(row: Compaction, data: Mapping[str, Any], said: LedgerClaims) -> str:
     """Return how a summary differs from one entry's commitment.
 
     Empty if it matches.
@@ -330,16 +332,16 @@ def summary_fault(row: Compaction, data: Mapping[str, Any], said: LedgerClaims) 
         return "" if said.is_erased(row.pk) else UNSAID
     said_bodies, bodies = data.get("bodies", []), row.bodies or []
     if len(bodies) < len(said_bodies) or not all(
-        holds(committed, body, salt=row.salt)
+        is_commitment_valid(committed, body, salt=row.salt)
         for committed, body in zip(said_bodies, bodies, strict=False)
     ):
         return "has different body hashes from this entry"
     committed, hashed = data.get("text_commitment"), data.get("text_sha256")
-    if committed and not holds(committed, row.text, salt=row.salt):
+    if committed and not is_commitment_valid(committed, row.text, salt=row.salt):
         return "was changed"
     if hashed and hashlib.sha256(row.text.encode("utf-8", "surrogatepass")).hexdigest() != hashed:
         return "was changed"
     return ""
 
 
-ledger.CHECKS.append(verify)
+ledger.CHECKS.append(verify_commitments)

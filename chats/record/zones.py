@@ -9,7 +9,7 @@ from chats.models import AccountSettings, Branch
 DEFAULT = "UTC"
 
 
-def zone_of(branch: Branch) -> str:
+def get_branch_zone(branch: Branch) -> str:
     """Return the name of a branch's time zone: the stored one, else its owner's, else UTC.
 
     A branch stores the zone of its first prompt with dates (`freeze_zone`), so that the prefix of
@@ -28,7 +28,7 @@ def freeze_zone(branch: Branch, *, zone: str) -> None:
         branch.time_zone = zone
 
 
-def day_in(zone: str, at: datetime) -> str:
+def format_local_day(zone: str, at: datetime) -> str:
     """Return the ISO date of a time in a time zone. UTC if this machine does not know the zone."""
     return at.astimezone(_known(zone)).date().isoformat()
 

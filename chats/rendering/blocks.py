@@ -9,7 +9,7 @@ MAY_BE_ITEM = re.compile(r"(?:[-+*]|\d{1,9}(?:[.)]|$))(?:[ \t]|\n|$)")
 LIST_ITEM = re.compile(r"^ {0,3}(?:[-+*]|\d{1,9}[.)])(?:[ \t]|\n)", re.MULTILINE)
 
 
-def closed_blocks(text: str) -> int:
+def find_closed_offset(text: str) -> int:
     """Return the offset up to which the top-level blocks of `text` are closed.
 
     A block is closed by a blank line before a line without indentation, or by the end of its fence.
@@ -21,10 +21,10 @@ def closed_blocks(text: str) -> int:
     while position < end:
         fence = FENCE.search(text, position, end)
         stop = fence.start() if fence else len(text)
-        closed = last_border(text, block=closed, start=position, stop=stop)
+        closed = find_last_border(text, block=closed, start=position, stop=stop)
         if fence is None:
             break
-        finish = fence_end(text, fence, end)
+        finish = find_fence_end(text, fence, end)
         # An indented fence may belong to a list that continues.
         if not fence[1]:
             closed = fence.start() if finish is None else finish
@@ -34,7 +34,7 @@ def closed_blocks(text: str) -> int:
     return closed
 
 
-def fence_end(text: str, fence: re.Match[str], end: int) -> int | None:
+def find_fence_end(text: str, fence: re.Match[str], end: int) -> int | None:
     """Return the offset after the line that closes this fence. None while it is open."""
     mark = re.escape(fence[2][0])
     closing = re.compile(rf"^ {{0,3}}{mark}{{{len(fence[2])},}}[ \t]*\n", re.MULTILINE)
@@ -42,7 +42,7 @@ def fence_end(text: str, fence: re.Match[str], end: int) -> int | None:
     return match.end() if match else None
 
 
-def last_border(text: str, *, block: int, start: int, stop: int) -> int:
+def find_last_border(text: str, *, block: int, start: int, stop: int) -> int:
     """Return the start of the last block before `stop`.
 
     `block` is the start of the block at `start`.

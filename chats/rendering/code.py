@@ -48,13 +48,13 @@ CLASSES: tuple[tuple[_TokenType, str], ...] = (
 )
 
 
-def code_figure(code: str, language: str) -> str:
+def render_code_figure(code: str, language: str) -> str:
     """Return the figure for one code block.
 
     `language` is the name on the fence, in any case.
     """
     name = language.lower()
-    body = coloured(code, name) if is_suited(code, name) else escape(code)
+    body = highlight_code(code, name) if is_suited(code, name) else escape(code)
     return (
         '<figure class="code"><figcaption class="code__head">'
         f"<span>{escape(language[:30]) or 'text'}</span>"
@@ -69,14 +69,14 @@ def is_suited(code: str, language: str) -> bool:
     return language in LANGUAGES and len(code) <= HIGHLIGHT_LIMIT and UNSUITED.search(code) is None
 
 
-def coloured(code: str, language: str) -> str:
+def highlight_code(code: str, language: str) -> str:
     """Return the escaped code with class spans. The text itself is unchanged."""
     lexer = find_lexer(language)
     if lexer is None:
         return str(escape(code))
     return "".join(
         f'<span class="{name}">{escape(text)}</span>' if name else escape(text)
-        for name, text in runs(code, lexer)
+        for name, text in merge_adjacent_tokens(code, lexer)
     )
 
 
@@ -89,7 +89,7 @@ def find_lexer(language: str) -> Lexer | None:
     return lexer
 
 
-def runs(code: str, lexer: Lexer) -> Iterator[tuple[str, str]]:
+def merge_adjacent_tokens(code: str, lexer: Lexer) -> Iterator[tuple[str, str]]:
     """Yield adjacent tokens of one class, joined: (class or "", text)."""
     current, text = "", ""
     for kind, value in lex(code, lexer):

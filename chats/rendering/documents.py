@@ -32,7 +32,7 @@ class DocumentSection:
     text: str
 
 
-def make_parser() -> MarkdownIt:
+def build_document_parser() -> MarkdownIt:
     """Make the parser: CommonMark with tables. Line ends become spaces."""
     md = MarkdownIt("commonmark", {"html": False, "breaks": False}).enable("table")
     md.disable(["html_block", "html_inline"])
@@ -43,34 +43,34 @@ def make_parser() -> MarkdownIt:
     return md
 
 
-PARSER = make_parser()
+PARSER = build_document_parser()
 
 
-def anchor_of(title: str) -> str:
+def build_heading_anchor(title: str) -> str:
     """Return the id of a heading, formed as on GitHub: "Lost keys?" becomes "lost-keys"."""
     return _WORD.sub("", title.casefold()).strip().replace(" ", "-")
 
 
-def sections_of(text: str) -> list[DocumentSection]:
+def parse_document_sections(text: str) -> list[DocumentSection]:
     """Return the sections of a document in their order; the first has the title."""
     sections: list[DocumentSection] = []
     lines = text.splitlines()
     tokens = PARSER.parse(text)
     starts: list[tuple[int, int, str]] = [
-        (int(token.tag[1]), token.map[0], plain_text(tokens[place + 1]))
+        (int(token.tag[1]), token.map[0], extract_plain_text(tokens[place + 1]))
         for place, token in enumerate(tokens)
         if token.type == "heading_open" and token.map and token.level == 0
     ]
     ends = [line for _, line, _ in starts[1:]] + [len(lines)]
     for (level, line, title), end in zip(starts, ends, strict=True):
-        anchor = anchor_of(title) if level > 1 else ""
+        anchor = build_heading_anchor(title) if level > 1 else ""
         sections.append(
             DocumentSection(level, title, anchor, "\n".join(lines[line + 1 : end]).strip())
         )
     return sections
 
 
-def plain_text(token: Token) -> str:
+def extract_plain_text(token: Token) -> str:
     """Return the words of an inline token without their marks."""
     children = token.children or []
     return "".join(child.content or " " * (child.type == "softbreak") for child in children)
@@ -94,18 +94,18 @@ def render_document(
             is_title = False
         elif not is_title:
             if token.type == "heading_open":
-                anchor = anchor_of(plain_text(tokens[place + 1]))
+                anchor = build_heading_anchor(extract_plain_text(tokens[place + 1]))
                 token.attrSet("id", ids.get(anchor, anchor))
             if token.type == "th_open":
                 token.attrSet("scope", "col")
             if token.children:
-                token.children = list(linked(token.children, resolve))
+                token.children = list(resolve_links(token.children, resolve))
             kept.append(token)
     # The documents ship with the product, and the parser shows raw HTML as text.
     return mark_safe(str(PARSER.renderer.render(kept, PARSER.options, {})))  # noqa: S308 - see above
 
 
-def linked(children: Sequence[Token], resolve: Resolve) -> list[Token]:
+def resolve_links(children: Sequence[Token], resolve: Resolve) -> list[Token]:
     """Return inline tokens with each link resolved; a link without an address becomes text."""
     made: list[Token] = []
     is_dropped = False
@@ -121,7 +121,7 @@ def linked(children: Sequence[Token], resolve: Resolve) -> list[Token]:
     return made
 
 
-def pieces_around(text: str, question: str, *, around: int = 90) -> list[tuple[str, bool]]:
+def extract_match_excerpt(text: str, question: str, *, around: int = 90) -> list[tuple[str, bool]]:
     """Return the part of a text around the first match, as pieces of (text, whether it matches)."""
     flat = " ".join(text.split())
     at = flat.casefold().find(question.casefold())

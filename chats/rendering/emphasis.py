@@ -15,7 +15,7 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType
 
 
-def install(md: MarkdownIt) -> None:
+def install_emphasis_rules(md: MarkdownIt) -> None:
     """Install these rules in a parser. Other rules are unchanged."""
     inline = WideInline()
     inline.ruler, inline.ruler2 = md.inline.ruler, md.inline.ruler2
@@ -44,16 +44,16 @@ class WideState(StateInline):
             end += 1
         before = self.src[start - 1] if start > 0 else " "
         after = self.src[end] if end < self.posMax else " "
-        is_left = flanks(after, other=before)
-        is_right = flanks(before, other=after)
+        is_left = is_flanking_mark(after, other=before)
+        is_right = is_flanking_mark(before, other=after)
         if canSplitWord:
             return Scanned(is_left, is_right, end - start)
-        can_open = is_left and (not is_right or bounds(before, inner=after))
-        can_close = is_right and (not is_left or bounds(after, inner=before))
+        can_open = is_left and (not is_right or is_word_boundary(before, inner=after))
+        can_close = is_right and (not is_left or is_word_boundary(after, inner=before))
         return Scanned(can_open, can_close, end - start)
 
 
-def flanks(inner: str, *, other: str) -> bool:
+def is_flanking_mark(inner: str, *, other: str) -> bool:
     """Return True if a run of marks attaches to the inner character."""
     if isWhiteSpace(ord(inner)):
         return False
@@ -62,7 +62,7 @@ def flanks(inner: str, *, other: str) -> bool:
     return isWhiteSpace(ord(other)) or is_punctuation(other) or is_wide(other)
 
 
-def bounds(outer: str, *, inner: str) -> bool:
+def is_word_boundary(outer: str, *, inner: str) -> bool:
     """Return True if a mark that is not allowed within words may be between two characters."""
     return is_punctuation(outer) or (is_wide(outer) and is_wide(inner) and is_punctuation(inner))
 

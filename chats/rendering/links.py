@@ -21,7 +21,7 @@ HOST = re.compile(r"[^/?#]*")
 BARE_URL = re.compile(r"https?://[^\s<>\"'`|\\]{3,2000}", re.IGNORECASE)
 
 
-def install(md: MarkdownIt) -> None:
+def install_link_rules(md: MarkdownIt) -> None:
     """Install these rules in a parser."""
     # markdown-it declares these methods, which it documents as replaceable.
     md.validateLink = is_allowed  # type: ignore[method-assign]
@@ -33,10 +33,10 @@ def install(md: MarkdownIt) -> None:
 
 def is_allowed(url: str) -> bool:
     """Return True for absolute web addresses and mail addresses."""
-    return bool(target_of(url))
+    return bool(get_link_target(url))
 
 
-def target_of(url: str) -> str:
+def get_link_target(url: str) -> str:
     """Return a link's target: the host, or the mail address. Empty if it is not allowed."""
     try:
         parts = urlsplit(url)
@@ -52,10 +52,10 @@ def link_bare_urls(state: StateCore) -> None:
     """Turn addresses in plain text into links."""
     for block in state.tokens:
         if block.type == "inline" and block.children and "://" in block.content:
-            block.children = list(with_links(state.md, block.children))
+            block.children = list(linkify_tokens(state.md, block.children))
 
 
-def with_links(md: MarkdownIt, tokens: Sequence[Token]) -> Iterator[Token]:
+def linkify_tokens(md: MarkdownIt, tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield the tokens, with text outside of links split around addresses."""
     depth = 0
     for token in tokens:
@@ -70,21 +70,21 @@ def split_text(md: MarkdownIt, text: str) -> Iterator[Token]:
     """Split a text into text and link tokens."""
     end = 0
     for match in BARE_URL.finditer(text):
-        address = without_trailing_marks(address_in(match.group()))
+        address = strip_trailing_marks(match_address(match.group()))
         href = md.normalizeLink(address)
         if not is_allowed(href):
             continue
         if match.start() > end:
-            yield text_token(text[end : match.start()])
+            yield build_text_token(text[end : match.start()])
         yield Token("link_open", "a", 1, attrs={"href": href})
-        yield text_token(address)
+        yield build_text_token(address)
         yield Token("link_close", "a", -1)
         end = match.start() + len(address)
     if end < len(text):
-        yield text_token(text[end:])
+        yield build_text_token(text[end:])
 
 
-def address_in(text: str) -> str:
+def match_address(text: str) -> str:
     """Return the address at the start of a text.
 
     It ends before wide punctuation and closing quotation marks, and inside the host before letters
@@ -99,7 +99,7 @@ def address_in(text: str) -> str:
         if char in ".:@":
             before = "digits" if char == ":" else ""
         elif char.isalpha():
-            script = script_of(char)
+            script = get_letter_script(char)
             if before and script != before:
                 return text[:at]
             before = script
@@ -120,13 +120,13 @@ def is_emoji(char: str) -> bool:
     return unicodedata.category(char) == "So" and char >= "\U0001f000"
 
 
-def script_of(char: str) -> str:
+def get_letter_script(char: str) -> str:
     """Return the script of a letter. Han and kana count as one, because words mix them."""
     script = unicodedata.name(char, "?").partition(" ")[0]
     return "CJK" if script in ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO") else script
 
 
-def without_trailing_marks(address: str) -> str:
+def strip_trailing_marks(address: str) -> str:
     """Return the address without trailing punctuation of the sentence."""
     while address and (
         address[-1] in ".,;:!?*_~\u2026"
@@ -137,7 +137,7 @@ def without_trailing_marks(address: str) -> str:
     return address
 
 
-def text_token(content: str) -> Token:
+def build_text_token(content: str) -> Token:
     """Return a plain text token."""
     return Token("text", "", 0, content=content)
 
@@ -146,25 +146,25 @@ def show_hosts(state: StateCore) -> None:
     """Add the host after each link whose text does not start with it."""
     for block in state.tokens:
         if block.type == "inline" and block.children:
-            block.children = list(with_hosts(block.children))
+            block.children = list(add_link_hosts(block.children))
 
 
-def with_hosts(tokens: Sequence[Token]) -> Iterator[Token]:
+def add_link_hosts(tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield the tokens, with a `link_host` token after each link that hides its target."""
     words, target = "", ""
     for token in tokens:
         yield token
         if token.type == "link_open":
-            words, target = "", target_of(str(token.attrGet("href") or ""))
+            words, target = "", get_link_target(str(token.attrGet("href") or ""))
         elif token.type == "link_close":
-            if target and not says(words, target):
+            if target and not is_target_text(words, target):
                 yield Token("link_host", "", 0, content=target)
             target = ""
         elif target:
             words += token.content
 
 
-def says(words: str, target: str) -> bool:
+def is_target_text(words: str, target: str) -> bool:
     """Return True if a link's text is the address itself, up to the end of its host."""
     plain = re.sub(r"^(https?://|mailto:)", "", words.strip().lower())
     return plain.startswith(target.lower()) and plain[len(target) :][:1] in {"", "/", ":", "?", "#"}
@@ -192,7 +192,7 @@ def render_image(
     token = tokens[index]
     words = escape(renderer.renderInlineAsText(token.children or [], options, env))
     source = str(token.attrGet("src") or "")
-    host = target_of(source)
+    host = get_link_target(source)
     if not host:
         return f"[image: {words}]"
     label = f"image on <bdi>{escape(host)}</bdi>"

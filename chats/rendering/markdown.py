@@ -17,8 +17,8 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
 from chats.rendering import emphasis, links, maths, notes, tasks
-from chats.rendering.code import code_figure
-from chats.rendering.sanitize import clean
+from chats.rendering.code import render_code_figure
+from chats.rendering.sanitize import sanitize_html
 
 # Part of the stored digest. Increase it with each change of the output.
 RENDERER_VERSION = "4"
@@ -48,20 +48,24 @@ def render_markdown(text: str) -> str:
     # A lone surrogate cannot be encoded, neither for the sanitizer nor for the response.
     text = text.encode("utf-8", "replace").decode("utf-8")
     if len(text) > PLAIN_ABOVE:
-        return plain(text, f"This text has {len(text):,} characters; it is shown unformatted.")
+        return render_plain_text(
+            text, f"This text has {len(text):,} characters; it is shown unformatted."
+        )
     tokens = PARSER.parse(text)
     if any(token.type in CONTAINERS and token.level >= MAX_NESTING - 1 for token in tokens):
-        return plain(text, "This text is nested too deeply to format; it is shown unformatted.")
-    return clean(PARSER.renderer.render(tokens, PARSER.options, {}))
+        return render_plain_text(
+            text, "This text is nested too deeply to format; it is shown unformatted."
+        )
+    return sanitize_html(PARSER.renderer.render(tokens, PARSER.options, {}))
 
 
-def plain(text: str, reason: str) -> str:
+def render_plain_text(text: str, reason: str) -> str:
     """Return the unformatted text below a notice with the reason."""
     note = f'<p class="plain__note">{escape(reason)}</p>'
-    return clean(f'{note}<div class="plain" dir="auto">{escape(text)}</div>')
+    return sanitize_html(f'{note}<div class="plain" dir="auto">{escape(text)}</div>')
 
 
-def make_parser() -> MarkdownIt:
+def build_markdown_parser() -> MarkdownIt:
     """Return a CommonMark parser with tables, strikethrough, task lists, footnotes and formulas.
 
     Line ends are line breaks.
@@ -72,16 +76,16 @@ def make_parser() -> MarkdownIt:
     md.block.ruler.at("table", narrow_table, {"alt": ["paragraph", "reference"]})
     # Runs before escaped characters are joined with the surrounding text.
     md.core.ruler.after("inline", "cell_breaks", break_cells)
-    md.core.ruler.push("blocks", dress_blocks)
+    md.core.ruler.push("blocks", set_block_attributes)
     for name in ("fence", "code_block"):
         md.add_render_rule(name, render_code)
     md.add_render_rule("table_open", render_table_open)
     md.add_render_rule("table_close", render_table_close)
-    emphasis.install(md)
-    links.install(md)
-    tasks.install(md)
-    notes.install(md)
-    maths.install(md)
+    emphasis.install_emphasis_rules(md)
+    links.install_link_rules(md)
+    tasks.install_task_list_rules(md)
+    notes.install_footnote_rules(md)
+    maths.install_formula_rules(md)
     return md
 
 
@@ -102,11 +106,11 @@ def break_cells(state: StateCore) -> None:
         token.children = [
             made
             for child in token.children
-            for made in (with_breaks(child) if child.type == "text" else [child])
+            for made in (split_at_breaks(child) if child.type == "text" else [child])
         ]
 
 
-def with_breaks(token: Token) -> list[Token]:
+def split_at_breaks(token: Token) -> list[Token]:
     """Return a text token split at each `<br>`, with line breaks in between."""
     first, *rest = BREAK.split(token.content)
     made = [token.copy(content=first)]
@@ -115,7 +119,7 @@ def with_breaks(token: Token) -> list[Token]:
     return made
 
 
-def dress_blocks(state: StateCore) -> None:
+def set_block_attributes(state: StateCore) -> None:
     """Set the direction of blocks, lower headings by two levels, align and scope cells."""
     for token in state.tokens:
         # Only outermost blocks: an inner `dir` is ignored when the outer one is determined.
@@ -141,7 +145,7 @@ def render_code(
     """Render a fenced or indented code block as a figure."""
     token = tokens[index]
     language = (token.info.split() or [""])[0]
-    return code_figure(token.content, language)
+    return render_code_figure(token.content, language)
 
 
 def render_table_open(
@@ -169,4 +173,4 @@ def render_table_close(
     return "</table></div>\n"
 
 
-PARSER = make_parser()
+PARSER = build_markdown_parser()

@@ -62,20 +62,20 @@ ESCAPED_OR_RUN = re.compile(r"\\.|`+", re.DOTALL)
 FENCES = ("```", "~~~")
 
 
-def install(md: MarkdownIt) -> None:
+def install_formula_rules(md: MarkdownIt) -> None:
     """Install these rules in a parser."""
     interrupts = ["paragraph", "reference", "blockquote", "list"]
-    md.block.ruler.before("fence", "formula_block", displayed_formula, {"alt": interrupts})
-    md.inline.ruler.before("escape", "formula", formula_in_line)
+    md.block.ruler.before("fence", "formula_block", parse_displayed_formula, {"alt": interrupts})
+    md.inline.ruler.before("escape", "formula", parse_inline_formula)
     md.add_render_rule("formula", render_formula)
     md.add_render_rule("formula_block", render_formula)
 
 
-def displayed_formula(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
+def parse_displayed_formula(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
     """Parse the lines from an opening mark to the line that ends with its closing mark."""
     if state.is_code_block(start):
         return False
-    first = line_of(state, start)
+    first = strip_line_marks(state, start)
     opening = OPENING.match(first)
     if opening is None:
         return False
@@ -85,8 +85,8 @@ def displayed_formula(state: StateBlock, start: int, end: int, silent: bool) -> 
     for line in range(start, min(end, start + MOST_LINES)):
         if state.isEmpty(line) or state.sCount[line] < state.blkIndent:
             return False
-        words = line_of(state, line)
-        # A code fence starts here (`blocks.closed_blocks` does the same).
+        words = strip_line_marks(state, line)
+        # A code fence starts here (`blocks.find_closed_offset` does the same).
         if words.startswith(FENCES):
             return False
         before, found, after = words[0 if lines else len(mark) :].partition(closing)
@@ -97,17 +97,19 @@ def displayed_formula(state: StateBlock, start: int, end: int, silent: bool) -> 
             is_formula = bool(latex.strip()) and not after.strip()
             if is_formula and not silent:
                 state.line = line + 1
-                push_block(state, start, mark=mark, closing=closing, latex=latex)
+                push_formula_block(state, start, mark=mark, closing=closing, latex=latex)
             return is_formula
     return False
 
 
-def line_of(state: StateBlock, line: int) -> str:
+def strip_line_marks(state: StateBlock, line: int) -> str:
     """Return a line without its indentation and list or quote marks."""
     return state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]]
 
 
-def push_block(state: StateBlock, start: int, *, mark: str, closing: str, latex: str) -> None:
+def push_formula_block(
+    state: StateBlock, start: int, *, mark: str, closing: str, latex: str
+) -> None:
     """Add the token of a displayed formula."""
     token = state.push("formula_block", "math", 0)
     token.block, token.map = True, [start, state.line]
@@ -118,7 +120,7 @@ def push_block(state: StateBlock, start: int, *, mark: str, closing: str, latex:
     token.markup = f"{mark}{latex}{closing}"
 
 
-def formula_in_line(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
+def parse_inline_formula(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
     """Parse a formula within a paragraph. A dollar opens one only if it does not mean money."""
     mark = next((m for m in INLINE_ENDS if state.src.startswith(m, state.pos)), None)
     if mark is None:
@@ -126,12 +128,12 @@ def formula_in_line(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 -
     closing, start = INLINE_ENDS[mark], state.pos + len(mark)
     most = min(state.posMax, start + LONGEST_FORMULA)
     stop = (
-        dollar_after(state.src, start, most)
+        find_next_dollar(state.src, start, most)
         if mark == "$"
         else state.src.find(closing, start, most)
     )
     latex = state.src[start:stop]
-    if stop < 0 or not latex.strip() or reaches_into_code(state, start, stop):
+    if stop < 0 or not latex.strip() or has_code_span(state, start, stop):
         return False
     if mark == "$" and not is_between_dollars(state.src, start, stop):
         return False
@@ -144,19 +146,19 @@ def formula_in_line(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 -
     return True
 
 
-def reaches_into_code(state: StateInline, start: int, stop: int) -> bool:
+def has_code_span(state: StateInline, start: int, stop: int) -> bool:
     """Return True if a code span starts between two positions."""
     if "`" not in state.src[start:stop]:
         return False
     known = state.env.get("code_spans")
     if known is None or known[0] is not state.src:
-        known = state.env["code_spans"] = (state.src, code_spans(state.src))
+        known = state.env["code_spans"] = (state.src, find_code_spans(state.src))
     spans = known[1]
     at = bisect_left(spans, start)
     return at < len(spans) and spans[at] < stop
 
 
-def code_spans(text: str) -> list[int]:
+def find_code_spans(text: str) -> list[int]:
     """Return the start positions of the code spans in a text, in order."""
     places: dict[int, list[int]] = {}
     for run in RUN.finditer(text):
@@ -174,7 +176,7 @@ def code_spans(text: str) -> list[int]:
     return found
 
 
-def dollar_after(text: str, start: int, most: int) -> int:
+def find_next_dollar(text: str, start: int, most: int) -> int:
     r"""Return the position of the next dollar that is not escaped as \$, or -1."""
     place = text.find("$", start, most)
     while place > start and text[place - 1] == "\\":
@@ -200,7 +202,7 @@ def render_formula(
     """Render a formula in a scrollable box, or its source as code."""
     token = tokens[index]
     is_display, is_block = token.info == "display", token.type == "formula_block"
-    mathml = mathml_of(token.content, is_display=is_display)
+    mathml = render_mathml(token.content, is_display=is_display)
     used = env.get("mathml", 0) + len(mathml)
     if not mathml or used > MOST_MATHML:
         code = f'<code class="math__source">{escape(token.markup)}</code>'
@@ -216,18 +218,20 @@ def render_formula(
     )
 
 
-def mathml_of(latex: str, *, is_display: bool) -> str:
+def render_mathml(latex: str, *, is_display: bool) -> str:
     """Return a formula's MathML. Empty if the source must be shown instead."""
     if len(latex) > LONGEST_FORMULA:
         return ""
     try:
-        made = CONVERTER.convert_with_local_state(prepared(latex), displaystyle=is_display)
+        made = CONVERTER.convert_with_local_state(
+            strip_equation_numbers(latex), displaystyle=is_display
+        )
     except LatexError:
         return ""
-    return STYLE.sub(class_for, made) if is_shallow(made) else ""
+    return STYLE.sub(build_class_attribute, made) if is_shallow(made) else ""
 
 
-def prepared(latex: str) -> str:
+def strip_equation_numbers(latex: str) -> str:
     """Return the LaTeX without equation numbers and their labels."""
     latex = latex.strip().replace("{split}", "{aligned}")
     return latex if r"\tag" in latex else LABEL.sub("", NUMBERED.sub(r"\\\1{\2*}", latex))
@@ -243,7 +247,7 @@ def is_shallow(mathml: str) -> bool:
     return True
 
 
-def class_for(style: re.Match[str]) -> str:
+def build_class_attribute(style: re.Match[str]) -> str:
     """Return the classes for a style. Unknown declarations are left out."""
     said = (declaration.replace(" ", "") for declaration in style[1].split(";"))
     classes = [CLASS_OF[declaration] for declaration in said if declaration in CLASS_OF]

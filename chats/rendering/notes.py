@@ -1,7 +1,8 @@
 """Renders footnotes, `[^1]` and `[^1]: …`: numbers in the text, the notes at its end.
 
-The stored HTML has no ids or links, because a page may contain the same text twice. `linked` adds
-them for one message after sanitising, so that they lead to that message's notes.
+The stored HTML has no ids or links, because a page may contain the same text twice.
+`link_footnotes` adds them for one message after sanitising, so that they lead to that message's
+notes.
 """
 
 import re
@@ -17,6 +18,8 @@ from markdown_it.utils import EnvType, OptionsDict
 from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.footnote.index import footnote_def, footnote_ref
 
+from chats.rendering.links import build_text_token
+
 LONGEST_NAME = 60
 OPEN, CLOSE = "footnote_reference_open", "footnote_reference_close"
 
@@ -26,11 +29,11 @@ NOTE = re.compile(r'<li class="note" value="([0-9]{1,5})"')
 BACK = re.compile(r'<span class="note__back">([0-9]{1,5})</span>')
 
 
-def install(md: MarkdownIt) -> None:
+def install_footnote_rules(md: MarkdownIt) -> None:
     """Install these rules in a parser."""
     footnote_plugin(md, inline=False)
-    md.block.ruler.at("footnote_def", outermost_note, {"alt": ["paragraph", "reference"]})
-    md.inline.ruler.at("footnote_ref", short_reference)
+    md.block.ruler.at("footnote_def", parse_outermost_note, {"alt": ["paragraph", "reference"]})
+    md.inline.ruler.at("footnote_ref", parse_short_reference)
     md.core.ruler.before("footnote_tail", "unused_notes", keep_unused)
     md.add_render_rule("footnote_ref", render_number)
     md.add_render_rule("footnote_block_open", render_notes_open)
@@ -39,7 +42,7 @@ def install(md: MarkdownIt) -> None:
     md.add_render_rule("footnote_anchor", render_back)
 
 
-def linked(html: str, *, key: str) -> str:
+def link_footnotes(html: str, *, key: str) -> str:
     """Return the HTML with ids and links between numbers and notes. `key` is unique per message."""
 
     def number(found: re.Match[str]) -> str:
@@ -58,7 +61,7 @@ def linked(html: str, *, key: str) -> str:
     return BACK.sub(back, NOTE.sub(note, NUMBER.sub(number, html)))
 
 
-def outermost_note(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
+def parse_outermost_note(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
     """Apply the plugin's rule to unindented notes.
 
     It loses text of a note within a note.
@@ -68,7 +71,7 @@ def outermost_note(state: StateBlock, start: int, end: int, silent: bool) -> boo
     return (silent or state.level == 0) and footnote_def(state, start, end, silent)
 
 
-def short_reference(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
+def parse_short_reference(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
     """Apply the plugin's rule to names of at most 60 characters. Its search has no limit."""
     start = state.pos + 2
     if (
@@ -88,40 +91,35 @@ def keep_unused(state: StateCore) -> None:
         if token.type == OPEN and token.meta["label"] in used:
             kept.setdefault(token.meta["label"], place)
     if found:
-        state.tokens = list(without_unused(state.tokens, set(kept.values())))
+        state.tokens = list(unwrap_unused_notes(state.tokens, set(kept.values())))
 
 
-def without_unused(tokens: Sequence[Token], kept: Collection[int]) -> Iterator[Token]:
+def unwrap_unused_notes(tokens: Sequence[Token], kept: Collection[int]) -> Iterator[Token]:
     """Yield the tokens. A note that is not kept becomes plain blocks after its name."""
     name, is_unused = "", False
     for place, token in enumerate(tokens):
         if token.type == OPEN and place not in kept:
             name, is_unused = f"[^{token.meta['label']}]: ", True
             if tokens[place + 1].type != "paragraph_open":
-                yield from paragraph_of(name)
+                yield from build_paragraph_tokens(name)
                 name = ""
         elif token.type == CLOSE and is_unused:
             is_unused = False
         else:
             token.level -= is_unused
             if name and token.type == "inline":
-                token.children = [text_token(name), *(token.children or [])]
+                token.children = [build_text_token(name), *(token.children or [])]
                 name = ""
             yield token
 
 
-def paragraph_of(words: str) -> list[Token]:
+def build_paragraph_tokens(words: str) -> list[Token]:
     """Return the tokens of a plain text paragraph."""
-    inline = Token("inline", "", 0, content=words, children=[text_token(words)])
+    inline = Token("inline", "", 0, content=words, children=[build_text_token(words)])
     return [Token("paragraph_open", "p", 1), inline, Token("paragraph_close", "p", -1)]
 
 
-def text_token(content: str) -> Token:
-    """Make a token of plain text."""
-    return Token("text", "", 0, content=content)
-
-
-def number_of(token: Token) -> int:
+def get_note_number(token: Token) -> int:
     """Return the number of a note, from 1 in order of reference."""
     return int(token.meta["id"]) + 1
 
@@ -135,7 +133,7 @@ def render_number(
 ) -> str:
     """Render the number of a note. Its first occurrence is the target of the back link."""
     first = "" if tokens[index].meta.get("subId") else "first"
-    return f'<sup class="note {first}">{number_of(tokens[index])}</sup>'
+    return f'<sup class="note {first}">{get_note_number(tokens[index])}</sup>'
 
 
 def render_notes_open(
@@ -168,7 +166,7 @@ def render_note_open(
     _env: EnvType,
 ) -> str:
     """Open a note."""
-    return f'<li class="note" value="{number_of(tokens[index])}" dir="auto">'
+    return f'<li class="note" value="{get_note_number(tokens[index])}" dir="auto">'
 
 
 def render_back(
@@ -181,4 +179,4 @@ def render_back(
     """Render the placeholder of the back link, once per note."""
     if tokens[index].meta.get("subId"):
         return ""
-    return f' <span class="note__back">{number_of(tokens[index])}</span>'
+    return f' <span class="note__back">{get_note_number(tokens[index])}</span>'

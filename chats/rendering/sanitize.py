@@ -87,7 +87,7 @@ NUMBER = re.compile(r"[0-9]{1,5}")
 LENGTH = re.compile(r"-?[0-9]?(?:\.[0-9]{1,10})?(?:em)?")
 
 
-def measured(tag: str, attribute: str, value: str) -> str | None:
+def filter_attribute(tag: str, attribute: str, value: str) -> str | None:
     """Return the value of an allowed attribute. None if its number or length is invalid."""
     if attribute in LENGTHS.get(tag, ()):
         return value if LENGTH.fullmatch(value) else None
@@ -99,7 +99,7 @@ def measured(tag: str, attribute: str, value: str) -> str | None:
 CLEANER = nh3.Cleaner(
     tags=TAGS,
     attributes={"a": {"href"}, "ol": {"start"}, **NUMBERS, **LENGTHS},
-    attribute_filter=measured,
+    attribute_filter=filter_attribute,
     allowed_classes=CLASSES,
     tag_attribute_values=VALUES,
     # Task boxes are always disabled.
@@ -114,6 +114,6 @@ CLEANER = nh3.Cleaner(
 )
 
 
-def clean(html: str) -> str:
+def sanitize_html(html: str) -> str:
     """Remove everything that is not on the list."""
     return CLEANER.clean(html)

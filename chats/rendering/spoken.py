@@ -7,23 +7,23 @@ stored HTML of both.
 import re
 
 from chats.models import Message
-from contextpolicy.engine.markers import unmarked
-from contextpolicy.engine.team_view import Said, folded, said
+from contextpolicy.engine.markers import strip_display_markers
+from contextpolicy.engine.team_view import Said, fold_member_name, split_reply_speakers
 
 
-def shown(message: Message) -> Said:
+def extract_displayed_text(message: Message) -> Said:
     """Return the text that a message is displayed with, and the parts written in another
     member's name.
     """
     if not message.speaker or message.speaker["type"] != "ai":
         return Said(message.text)
-    found = said(message.text, name=str(message.speaker["roleName"]))
-    return Said(unmarked(found.own), found.for_others)
+    found = split_reply_speakers(message.text, name=str(message.speaker["roleName"]))
+    return Said(strip_display_markers(found.own), found.for_others)
 
 
-def texts_shown(message: Message) -> set[str]:
+def list_rendered_texts(message: Message) -> set[str]:
     """Return all texts of a message that may have been rendered."""
-    return {message.text, shown(message).own}
+    return {message.text, extract_displayed_text(message).own}
 
 
 _MARKER = re.compile(r"[ \t]*\[(FROM|NEXT):([^\]\n]*)\]", re.IGNORECASE | re.ASCII)
@@ -35,7 +35,7 @@ _OPEN_MARKER = re.compile(
 
 
 class SpokenSoFar:
-    """The displayed text of an agent's reply while it is written, equal to `shown` of the whole.
+    """The displayed text of a reply while it is written, as `extract_displayed_text` of the whole.
 
     A few characters that may become a label or marker are held back until that is known. After text
     in another member's name, nothing more is shown. Markers in code are shown once the reply ends.
@@ -56,7 +56,7 @@ class SpokenSoFar:
             self.head += text
             if self.may_be_label(self.head):
                 return ""
-            text, self.head = said(self.head, name=self.name).own, None
+            text, self.head = split_reply_speakers(self.head, name=self.name).own, None
         return self.without_markers(self.held + text)
 
     def may_be_label(self, head: str) -> bool:
@@ -72,7 +72,9 @@ class SpokenSoFar:
         for marker in _MARKER.finditer(text):
             made.append(text[place : marker.start()])
             place = marker.end()
-            if marker[1].upper() == "FROM" and folded(marker[2]) != folded(self.name):
+            if marker[1].upper() == "FROM" and fold_member_name(marker[2]) != fold_member_name(
+                self.name
+            ):
                 self.is_over = True
                 return "".join(made)
         rest = text[place:]

@@ -9,15 +9,15 @@ from django.utils.safestring import SafeString, mark_safe
 from chats.models import Branch, Rendering
 from chats.rendering import notes
 from chats.rendering.markdown import RENDERER_VERSION, render_markdown
-from speed.stacks import on_empty_stack
+from speed.stacks import run_on_empty_stack
 
 
-def digest_of(text: str) -> str:
+def compute_rendering_digest(text: str) -> str:
     """Return the key of a text's rendering. An erasure deletes its row."""
     return hashlib.sha256(f"{RENDERER_VERSION}\n{text}".encode("utf-8", "replace")).hexdigest()
 
 
-def html_for_many(texts: Iterable[str], *, seen: Branch) -> dict[str, SafeString]:
+def render_texts(texts: Iterable[str], *, seen: Branch) -> dict[str, SafeString]:
     """Return safe HTML for each text.
 
     One query, and more if some texts were never rendered.
@@ -25,27 +25,27 @@ def html_for_many(texts: Iterable[str], *, seen: Branch) -> dict[str, SafeString
     `seen` is the branch as read before the texts. New HTML is stored only if the branch has not
     changed since: an erasure changes it, and erased text must not be stored again.
     """
-    digests = {text: digest_of(text) for text in texts}
+    digests = {text: compute_rendering_digest(text) for text in texts}
     found = dict(
         Rendering.objects.filter(digest__in=set(digests.values())).values_list("digest", "html")
     )
     missing = {digest: text for text, digest in digests.items() if digest not in found}
     if missing:
-        made = on_empty_stack(
+        made = run_on_empty_stack(
             lambda: {digest: render_markdown(text) for digest, text in missing.items()}
         )
-        keep(made, seen=seen)
+        store_renderings(made, seen=seen)
         found.update(made)
     # The only place where a string becomes safe HTML. All of it was sanitised.
     return {text: mark_safe(found[digest]) for text, digest in digests.items()}  # noqa: S308 - sanitised by chats.rendering.sanitize
 
 
-def html_of(text: str, html: Mapping[str, SafeString], *, key: object) -> SafeString:
+def get_message_html(text: str, html: Mapping[str, SafeString], *, key: object) -> SafeString:
     """Return one message's HTML. `key` makes the ids of its footnotes unique."""
-    return mark_safe(notes.linked(html[text], key=f"m{key}"))  # noqa: S308 - sanitised, and numbers and the row's own key
+    return mark_safe(notes.link_footnotes(html[text], key=f"m{key}"))  # noqa: S308 - sanitised, and numbers and the row's own key
 
 
-def keep(renderings: dict[str, str], *, seen: Branch) -> None:
+def store_renderings(renderings: dict[str, str], *, seen: Branch) -> None:
     """Store rendered HTML, unless the branch changed. Database errors are ignored."""
     rows = [Rendering(digest=digest, html=html) for digest, html in renderings.items()]
     unchanged = Branch.objects.filter(pk=seen.pk, context_revision=seen.context_revision)

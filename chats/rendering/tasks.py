@@ -12,7 +12,7 @@ from markdown_it.token import Token
 BOX = re.compile(r"\[([ xX])\](?=[ \t])")
 
 
-def install(md: MarkdownIt) -> None:
+def install_task_list_rules(md: MarkdownIt) -> None:
     """Install these rules in a parser."""
     md.core.ruler.after("inline", "tasks", mark_tasks)
 
@@ -31,13 +31,13 @@ def mark_tasks(state: StateCore) -> None:
         children[0].content = children[0].content[box.end() :]
         words.children = [
             Token("task_label_open", "label", 1),
-            checkbox(is_done=box[1] != " "),
+            build_checkbox_token(is_done=box[1] != " "),
             *children,
             Token("task_label_close", "label", -1),
         ]
 
 
-def checkbox(*, is_done: bool) -> Token:
+def build_checkbox_token(*, is_done: bool) -> Token:
     """Return a disabled check box."""
     box = Token("task_box", "input", 0, attrs={"type": "checkbox", "disabled": ""})
     if is_done:

@@ -11,8 +11,8 @@ from statistics import median, quantiles
 from chats.models import Compaction
 from chats.models.compactions import EXTRACTIVE
 from chats.prompt.outlook import Outlook
-from chats.simulation.forecast import SHARE_OF_SUMMARY, Point, Size, continued
-from contextpolicy.engine.costs import Money, UsedTokens, cost_of
+from chats.simulation.forecast import SHARE_OF_SUMMARY, Point, Size, forecast_following_prompts
+from contextpolicy.engine.costs import Money, UsedTokens, compute_call_cost
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.models import ModelSpec
 
@@ -41,15 +41,15 @@ class Estimate:
     cached: float = 0.0
 
 
-def estimate(outlook: Outlook, sizes: Sequence[Size]) -> Estimate:
+def estimate_turns(outlook: Outlook, sizes: Sequence[Size]) -> Estimate:
     """Estimate the turns after a composed prompt; `sizes` are those of the chat's messages."""
     choice, given = outlook.choice, outlook.given
     values, window = choice.values, choice.model.window
-    length, measured = summary_length(values)
-    turns = newest_turns(sizes)
+    length, measured = estimate_next_summary(values)
+    turns = list_newest_turns(sizes)
     if not turns:
         return Estimate(length, measured)
-    slow, usual, fast = quartiles(turns)
+    slow, usual, fast = select_quartile_turns(turns)
     history = [Size(message.role == "user", message.tokens) for message in given.history]
     prompt = outlook.sent.prompt_tokens
 
@@ -57,7 +57,7 @@ def estimate(outlook: Outlook, sizes: Sequence[Size]) -> Estimate:
         asked, said = turn
         coming = [size for _ in range(count) for size in (Size(True, asked), Size(False, said))]  # noqa: FBT003
         return list(
-            continued(
+            forecast_following_prompts(
                 coming,
                 history=history,
                 prompt=prompt,
@@ -69,15 +69,15 @@ def estimate(outlook: Outlook, sizes: Sequence[Size]) -> Estimate:
 
     to_next = None
     if values.strategy in {"dynamic_summary", "sliding_window"}:
-        found = [first_compacted(ahead(turn, FARTHEST)) for turn in (slow, usual, fast)]
+        found = [find_first_compaction(ahead(turn, FARTHEST)) for turn in (slow, usual, fast)]
         to_next = (found[0], found[1], found[2])
     points = ahead(usual, TURNS)
-    cost = cost_of_turns(points, said=usual[1], length=length or 0, outlook=outlook)
+    cost = calculate_turns_cost(points, said=usual[1], length=length or 0, outlook=outlook)
     share = sum(point.cached for point in points) / max(sum(point.tokens for point in points), 1)
     return Estimate(length, measured, to_next, len(turns), cost, share)
 
 
-def newest_turns(sizes: Sequence[Size]) -> list[tuple[int, int]]:
+def list_newest_turns(sizes: Sequence[Size]) -> list[tuple[int, int]]:
     """Return the newest answered turns, as tokens of the question and of the reply."""
     turns: list[tuple[int, int]] = []
     for size in sizes:
@@ -88,7 +88,7 @@ def newest_turns(sizes: Sequence[Size]) -> list[tuple[int, int]]:
     return [turn for turn in turns if turn[1]][-NEWEST:]
 
 
-def quartiles(turns: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def select_quartile_turns(turns: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return a short, a median and a long turn: the quartiles of both parts."""
     parts = []
     for part in zip(*turns, strict=True):
@@ -97,16 +97,16 @@ def quartiles(turns: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return list(zip(*parts, strict=True))
 
 
-def first_compacted(points: Sequence[Point]) -> int | None:
+def find_first_compaction(points: Sequence[Point]) -> int | None:
     """Return the first turn that shortens the history."""
     return next((point.turn for point in points if point.compacted), None)
 
 
-def summary_length(values: PolicyValues) -> tuple[int | None, int]:
+def estimate_next_summary(values: PolicyValues) -> tuple[int | None, int]:
     """Return the estimated tokens of a summary, and the number of summaries it is based on."""
     if values.strategy != "dynamic_summary":
         return None, 0
-    writer = summariser_of(values)
+    writer = find_summary_writer(values)
     rows = Compaction.objects.filter(kind=Compaction.Kind.SUMMARY, summary_tokens__gt=0)
     rows = rows.filter(model_name=writer.name if writer else EXTRACTIVE)
     newest = rows.exclude(trigger="revision").order_by("-created_at")
@@ -116,13 +116,15 @@ def summary_length(values: PolicyValues) -> tuple[int | None, int]:
     return min(round(median(found)), values.summary_max_tokens), len(found)
 
 
-def summariser_of(values: PolicyValues) -> ModelSpec | None:
+def find_summary_writer(values: PolicyValues) -> ModelSpec | None:
     """Return the model that writes the summaries; None if no model does."""
     slug = values.summarization_model
     return ModelSpec.objects.filter(slug=slug, enabled=True).first() if slug else None
 
 
-def cost_of_turns(points: Sequence[Point], *, said: int, length: int, outlook: Outlook) -> Money:
+def calculate_turns_cost(
+    points: Sequence[Point], *, said: int, length: int, outlook: Outlook
+) -> Money:
     """Return the cost of turns with their summaries; unknown if a model has no price."""
     model = outlook.choice.model
     factor = outlook.given.calibration
@@ -131,10 +133,10 @@ def cost_of_turns(points: Sequence[Point], *, said: int, length: int, outlook: O
     used = UsedTokens(
         input=round(sent * factor), output=said * len(points), cached=round(cached * factor)
     )
-    cost = Money.of(cost_of(used, model.prices), currency=model.currency)
-    writer = summariser_of(outlook.choice.values)
+    cost = Money.of(compute_call_cost(used, model.prices), currency=model.currency)
+    writer = find_summary_writer(outlook.choice.values)
     folds = [point.folded for point in points if point.folded]
     if writer is not None and folds:
         wrote = UsedTokens(input=sum(folds) + length * len(folds), output=length * len(folds))
-        cost += Money.of(cost_of(wrote, writer.prices), currency=writer.currency)
+        cost += Money.of(compute_call_cost(wrote, writer.prices), currency=writer.currency)
     return cost

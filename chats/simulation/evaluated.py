@@ -42,7 +42,7 @@ class EvaluationFindings:
     worst: Sequence[EvaluatedTurn]
 
 
-def found_by(row: Evaluation) -> EvaluationFindings:
+def load_evaluation_findings(row: Evaluation) -> EvaluationFindings:
     """Return the results of an evaluation. Deleted old rows count only in its totals."""
     rows = EvaluatedTurn.objects.filter(evaluation=row)
     unknown = rows.filter(outcome=Outcome.UNKNOWN).values_list("reason").annotate(n=Count("pk"))
@@ -55,12 +55,12 @@ def found_by(row: Evaluation) -> EvaluationFindings:
         row=row,
         coverage=100 * row.judged // row.turns if row.turns else None,
         unknown=sorted(unknown, key=lambda each: (-each[1], each[0])),
-        days=days_of(row),
+        days=sum_evaluation_days(row),
         worst=list(worst.order_by("-refuses", "-more", "pk")[:WORST]),
     )
 
 
-def days_of(row: Evaluation) -> list[Day]:
+def sum_evaluation_days(row: Evaluation) -> list[Day]:
     """Return the sums of each day, newest first."""
     is_known = ~Q(outcome=Outcome.UNKNOWN)
     sums: dict[str, Any] = {

@@ -1,8 +1,8 @@
 """Shadow evaluations of a draft: start, end and publish.
 
 An evaluation changes no prompt and calls no model. After each reply, a background job compares what
-the draft would have done (`shadow.py`). Publishing the draft goes through `publish.activate` with
-all its checks.
+the draft would have done (`shadow.py`). Publishing the draft goes through
+`publish.activate_version` with all its checks.
 """
 
 import uuid
@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import NotFound, Refusal
 from contextpolicy import blast, controls, ledger, publish
-from contextpolicy.linter.errors import check
+from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import AuditEvent, ContextPolicy, Evaluation, VirtualCoverage
 
 DAYS, MOST_DAYS = 7, 30
@@ -63,7 +63,7 @@ class EvaluationOver(Refusal):
     )
 
 
-def begin(
+def start_evaluation(
     *,
     policy: ContextPolicy,
     number: int,
@@ -83,7 +83,7 @@ def begin(
         version = locked.newest
         if version is None or version.number != number or version.pk == locked.current_id:
             raise NothingToEvaluate
-        found = check(version.values, locks=version.locks)
+        found = find_policy_errors(version.values, locks=version.locks)
         if found:
             raise publish.PolicyProblems(found)
         open_ones = Evaluation.objects.filter(state=Evaluation.State.OPEN)
@@ -91,44 +91,44 @@ def begin(
         if other is not None:
             if other.version_id == version.pk:
                 return other
-            conclude(other, reason="other_version", actor=actor, now=now)
+            conclude_evaluation(other, reason="other_version", actor=actor, now=now)
         if open_ones.count() >= MOST_OPEN:
             raise TooManyEvaluations(most=MOST_OPEN)
         newest = AuditEvent.objects.order_by("-pk").values_list("pk", flat=True).first()
         row = Evaluation.objects.create(
             policy=locked,
             version=version,
-            base=blast.base_of(locked),
+            base=blast.get_active_number(locked),
             place=place,
             share=share,
-            started_by_id=controls.person_of(actor),
+            started_by_id=controls.parse_actor_user(actor),
             started_at=now,
             ends_at=now + timedelta(days=days),
             cursor=newest or 0,
         )
-        data = {**told(row), "place": place, "days": days, "share": share}
-        ledger.record("evaluation.started", actor=actor, now=now, data=data)
+        data = {**identify_evaluation(row), "place": place, "days": days, "share": share}
+        ledger.record_event("evaluation.started", actor=actor, now=now, data=data)
     return row
 
 
-def end(*, evaluation_id: uuid.UUID, actor: str, now: datetime) -> Evaluation:
+def end_evaluation_early(*, evaluation_id: uuid.UUID, actor: str, now: datetime) -> Evaluation:
     """End an evaluation early. Raises `EvaluationOver` and `NotFound`."""
     with transaction.atomic():
-        row = locked_row(evaluation_id)
-        conclude(row, reason="person", actor=actor, now=now)
+        row = lock_evaluation(evaluation_id)
+        conclude_evaluation(row, reason="person", actor=actor, now=now)
     return row
 
 
-def promote(
+def promote_evaluation(
     *, evaluation_id: uuid.UUID, actor: str, now: datetime, emergency: str = ""
 ) -> Evaluation:
     """Publish the evaluated version, record the numbers in the ledger, and end the evaluation.
 
-    Raises `EvaluationOver`, `NotFound`, and the errors of `publish.activate`.
+    Raises `EvaluationOver`, `NotFound`, and the errors of `publish.activate_version`.
     """
     with transaction.atomic():
-        row = locked_row(evaluation_id)
-        publish.activate(
+        row = lock_evaluation(evaluation_id)
+        publish.activate_version(
             policy=row.policy,
             number=row.version.number,
             actor=actor,
@@ -136,27 +136,31 @@ def promote(
             emergency=emergency,
         )
         row.state, row.reason, row.ended_at = Evaluation.State.PROMOTED, "promoted", now
-        free(row)
-        ledger.record("evaluation.promoted", actor=actor, now=now, data=numbers(row))
+        release_evaluation(row)
+        ledger.record_event(
+            "evaluation.promoted", actor=actor, now=now, data=collect_evaluation_numbers(row)
+        )
     return row
 
 
 def end_if_due(row: Evaluation, *, now: datetime) -> bool:
     """End an evaluation after its time or once its policy changed; return True if it has ended."""
     policy = row.policy
-    moved = blast.base_of(policy) != row.base
+    moved = blast.get_active_number(policy) != row.base
     if now < row.ends_at and not moved:
         return False
     with transaction.atomic():
         try:
-            locked = locked_row(row.pk)
+            locked = lock_evaluation(row.pk)
         except EvaluationOver:
             return True
-        conclude(locked, reason="other_version" if moved else "time", actor="system", now=now)
+        conclude_evaluation(
+            locked, reason="other_version" if moved else "time", actor="system", now=now
+        )
     return True
 
 
-def locked_row(evaluation_id: uuid.UUID) -> Evaluation:
+def lock_evaluation(evaluation_id: uuid.UUID) -> Evaluation:
     """Lock an open evaluation. Raises `EvaluationOver` and `NotFound`."""
     rows = Evaluation.objects.select_for_update(of=("self",))
     row = rows.select_related("policy__current", "version").filter(pk=evaluation_id).first()
@@ -167,15 +171,15 @@ def locked_row(evaluation_id: uuid.UUID) -> Evaluation:
     return row
 
 
-def conclude(row: Evaluation, *, reason: str, actor: str, now: datetime) -> None:
+def conclude_evaluation(row: Evaluation, *, reason: str, actor: str, now: datetime) -> None:
     """End an evaluation and record its numbers in the ledger."""
     row.state, row.reason, row.ended_at = Evaluation.State.ENDED, reason, now
-    free(row)
-    data = {**numbers(row), "reason": reason}
-    ledger.record("evaluation.ended", actor=actor, now=now, data=data)
+    release_evaluation(row)
+    data = {**collect_evaluation_numbers(row), "reason": reason}
+    ledger.record_event("evaluation.ended", actor=actor, now=now, data=data)
 
 
-def free(row: Evaluation) -> None:
+def release_evaluation(row: Evaluation) -> None:
     """Release the lease of an ended evaluation, and delete its virtual coverage."""
     row.lease_until, row.lease_token = None, None
     fields = ["state", "reason", "ended_at", "lease_until", "lease_token"]
@@ -183,7 +187,7 @@ def free(row: Evaluation) -> None:
     VirtualCoverage.objects.filter(evaluation=row).delete()
 
 
-def told(row: Evaluation) -> dict[str, Any]:
+def identify_evaluation(row: Evaluation) -> dict[str, Any]:
     """Return the fields that identify an evaluation in the ledger."""
     return {
         "evaluation": str(row.pk),
@@ -193,6 +197,10 @@ def told(row: Evaluation) -> dict[str, Any]:
     }
 
 
-def numbers(row: Evaluation) -> dict[str, Any]:
+def collect_evaluation_numbers(row: Evaluation) -> dict[str, Any]:
     """Return the ledger data of an ended evaluation: the numbers that its page shows."""
-    return {**told(row), "judged": row.judged, **{name: getattr(row, name) for name in COUNTS}}
+    return {
+        **identify_evaluation(row),
+        "judged": row.judged,
+        **{name: getattr(row, name) for name in COUNTS},
+    }

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from contextpolicy.engine.budget import compact_mark, low_mark, prompt_limit
+from contextpolicy.engine.budget import compute_compact_mark, compute_low_mark, compute_prompt_limit
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_checks import estimated_tokens
+from contextpolicy.engine.policy_checks import estimate_tokens
 
 # Summaries are usually shorter than their limit.
 SHARE_OF_SUMMARY = 0.6
@@ -80,15 +80,15 @@ class _Kept:
         return len(self.messages) < before
 
 
-def forecast(
+def forecast_prompts(
     sizes: Iterable[Size], *, values: PolicyValues, model_window: int | None
 ) -> Iterator[Point]:
     """Yield the estimated prompt of each turn."""
-    limit = prompt_limit(values, model_window=model_window)
-    yield from _points(_Kept(values, limit, estimated_tokens(values.system_text)), sizes)
+    limit = compute_prompt_limit(values, model_window=model_window)
+    yield from _points(_Kept(values, limit, estimate_tokens(values.system_text)), sizes)
 
 
-def continued(
+def forecast_following_prompts(
     sizes: Iterable[Size],
     *,
     history: Iterable[Size],
@@ -102,7 +102,7 @@ def continued(
     `history`: the messages that it sends, oldest first. `summary`: the tokens of the summary that
     the next one replaces. The rest of the prompt stays the same.
     """
-    kept = _Kept(values, prompt_limit(values, model_window=model_window), 0)
+    kept = _Kept(values, compute_prompt_limit(values, model_window=model_window), 0)
     for size in history:
         kept.add(_cut(size, values))
     kept.summary = summary
@@ -153,22 +153,22 @@ def _state(kept: _Kept) -> bool:
 
 
 def _slide(kept: _Kept) -> bool:
-    if kept.prompt < compact_mark(kept.values, prompt_limit=kept.limit):
+    if kept.prompt < compute_compact_mark(kept.values, prompt_limit=kept.limit):
         return False
-    return kept.down_to(low_mark(kept.values, prompt_limit=kept.limit))
+    return kept.down_to(compute_low_mark(kept.values, prompt_limit=kept.limit))
 
 
 def _summarise(kept: _Kept) -> bool:
     values, limit = kept.values, kept.limit
     threshold = values.turn_threshold
-    is_full = kept.prompt >= compact_mark(values, prompt_limit=limit)
+    is_full = kept.prompt >= compute_compact_mark(values, prompt_limit=limit)
     if not is_full and (threshold is None or kept.turns - 1 <= threshold):
         return False
     kept.summary = int(values.summary_max_tokens * SHARE_OF_SUMMARY)
     if is_full:
-        low = low_mark(values, prompt_limit=limit)
+        low = compute_low_mark(values, prompt_limit=limit)
         shortened = kept.down_to(low, keep=max(1, values.keep_last_messages))
-        if kept.prompt >= compact_mark(values, prompt_limit=limit):
+        if kept.prompt >= compute_compact_mark(values, prompt_limit=limit):
             # The newest messages are kept only if they fit.
             shortened = kept.down_to(low) or shortened
         return shortened

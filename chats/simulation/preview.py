@@ -21,13 +21,13 @@ from django.utils.translation import gettext, ngettext
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat
 from chats.prompt import statements
-from chats.prompt.outlook import Outlook, fate_of, outlook_on
+from chats.prompt.outlook import Outlook, compose_next_prompt, get_segment_disposition
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import history
-from chats.simulation.estimates import Estimate, estimate
-from chats.simulation.forecast import Point, Size, forecast
-from chats.simulation.proposals import PolicyProposal, assigned_in, choose_under
-from contextpolicy.engine.assembly import need
+from chats.simulation.estimates import Estimate, estimate_turns
+from chats.simulation.forecast import Point, Size, forecast_prompts
+from chats.simulation.proposals import PolicyProposal, choose_under, resolve_assigned_policies
+from contextpolicy.engine.assembly import assess_compaction_need
 from contextpolicy.engine.messages import WireMessage
 
 # Maximum number of diff lines; the page says if there are more.
@@ -80,7 +80,7 @@ class Preview:
     estimate_proposed: Estimate | None = None
 
 
-def preview(
+def preview_proposal(
     chat: Chat,
     *,
     proposal: PolicyProposal,
@@ -92,35 +92,35 @@ def preview(
 
     Without a `branch`, uses the active one. Without a `question`, uses an empty one.
     """
-    branch = branch or branch_of(chat)
+    branch = branch or load_previewed_branch(chat)
     branch.chat = chat
     sides = [
-        side_of(branch, proposal=each, now=now, question=question) for each in (None, proposal)
+        compose_side(branch, proposal=each, now=now, question=question) for each in (None, proposal)
     ]
-    sizes = sizes_on(branch)
-    courses = [course(side, sizes) for side in sides]
-    likely = [estimate(side.outlook, sizes) if side.outlook else None for side in sides]
-    token = state_token(branch, proposal=proposal)
+    sizes = list_message_sizes(branch)
+    courses = [forecast_side(side, sizes) for side in sides]
+    likely = [estimate_turns(side.outlook, sizes) if side.outlook else None for side in sides]
+    token = compute_state_token(branch, proposal=proposal)
     return Preview(
         chat, branch.last_seq, sides[0], sides[1], token, courses[0], courses[1], *likely
     )
 
 
-def compare(
+def compose_chat_sides(
     chats: Sequence[Chat], *, proposal: PolicyProposal, now: datetime
 ) -> list[tuple[Chat, Side, Side]]:
     """Compose the next prompts of several chats under both policies, without forecasts."""
-    return [(chat, *both_sides(chat, proposal=proposal, now=now)) for chat in chats]
+    return [(chat, *compose_both_sides(chat, proposal=proposal, now=now)) for chat in chats]
 
 
-def both_sides(chat: Chat, *, proposal: PolicyProposal, now: datetime) -> tuple[Side, Side]:
+def compose_both_sides(chat: Chat, *, proposal: PolicyProposal, now: datetime) -> tuple[Side, Side]:
     """Compose the next prompt of a chat under the current policy and under a proposed one."""
-    branch = branch_of(chat)
+    branch = load_previewed_branch(chat)
     branch.chat = chat
-    today = side_of(branch, proposal=None, now=now)
+    today = compose_side(branch, proposal=None, now=now)
     if today.outlook is not None and is_untouched(today.outlook, chat=chat, proposal=proposal):
-        return today, replace(today, label=label_of(proposal))
-    return today, side_of(branch, proposal=proposal, now=now)
+        return today, replace(today, label=format_proposal_label(proposal))
+    return today, compose_side(branch, proposal=proposal, now=now)
 
 
 def is_untouched(today: Outlook, *, chat: Chat, proposal: PolicyProposal) -> bool:
@@ -132,55 +132,55 @@ def is_untouched(today: Outlook, *, chat: Chat, proposal: PolicyProposal) -> boo
     return choice.model == today.choice.model and choice.values == today.choice.values
 
 
-def label_of(proposal: PolicyProposal) -> str:
+def format_proposal_label(proposal: PolicyProposal) -> str:
     """Return the label of a proposal's side."""
     return gettext("{policy} (edited)").format(policy=proposal.name)
 
 
-def previewable(chat_id: uuid.UUID) -> Chat | None:
+def find_previewable_chat(chat_id: uuid.UUID) -> Chat | None:
     """Return a chat that a preview supports; None if there is none or a team replies in it."""
     rows = Chat.objects.filter(pk=chat_id, deleted_at=None, active_branch__isnull=False, team=None)
     return rows.select_related("model", "owner").first()
 
 
-def branch_of(chat: Chat) -> Branch:
+def load_previewed_branch(chat: Chat) -> Branch:
     """Return the active branch of a chat with its active compaction loaded."""
     rows = Branch.objects.select_related("active_compaction__base", "parent")
     return rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
 
 
-def empty_chat(owner: User, *, now: datetime) -> tuple[Chat, Branch]:
+def build_empty_chat(owner: User, *, now: datetime) -> tuple[Chat, Branch]:
     """Return an unsaved empty chat of a person, and its unsaved branch."""
     chat = Chat(owner=owner, created_at=now, updated_at=now)
     branch = Branch(chat=chat, created_at=now, last_seq=0)
     return chat, branch
 
 
-def side_of(
+def compose_side(
     branch: Branch, *, proposal: PolicyProposal | None, now: datetime, question: str = ""
 ) -> Side:
     """Compose the next prompt of a branch under one policy. A refusal is returned, not raised."""
-    label = label_of(proposal) if proposal else gettext("Now")
+    label = format_proposal_label(proposal) if proposal else gettext("Now")
     try:
         choice = choose_under(branch.chat, proposal=proposal)
         if proposal is None:
             label = gettext("Now: {policy}").format(policy=choice.effective.label)
-        outlook = outlook_on(
+        outlook = compose_next_prompt(
             branch, choice=choice, counter=O200kCounter(), now=now, question=question
         )
     except Refusal as refusal:
         return Side(label, code=refusal.code, sentence=refusal.localized)
-    return told(outlook, label=label)
+    return build_side(outlook, label=label)
 
 
-def told(outlook: Outlook, *, label: str) -> Side:
+def build_side(outlook: Outlook, *, label: str) -> Side:
     """Count the messages of a composed prompt by how they are sent."""
     sent, given = outlook.sent, outlook.given
-    fates = Counter(fate_of(segment).sent for segment in outlook.segments.values())
+    fates = Counter(get_segment_disposition(segment).sent for segment in outlook.segments.values())
     left: Counter[str] = Counter()
     for out in sent.left_out:
         left[out.reason] += out.to_seq - out.from_seq + 1
-    needed = need(given, sent)
+    needed = assess_compaction_need(given, sent)
     return Side(
         label,
         tokens=int(sent.prompt_tokens * given.calibration),
@@ -196,24 +196,24 @@ def told(outlook: Outlook, *, label: str) -> Side:
     )
 
 
-def sizes_on(branch: Branch) -> list[Size]:
+def list_message_sizes(branch: Branch) -> list[Size]:
     """Return the sizes of the branch's messages, oldest first, without their text."""
     if branch.last_seq == 0:
         return []
-    rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
+    rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by("seq")
     found = rows.filter(excluded=False).values_list("role", "token_count")
     return [Size(role == "user", tokens or 0) for role, tokens in found]
 
 
-def course(side: Side, sizes: Sequence[Size]) -> list[Point]:
+def forecast_side(side: Side, sizes: Sequence[Size]) -> list[Point]:
     """Forecast the prompts of all turns so far under the policy of one side."""
     if side.outlook is None:
         return []
     choice = side.outlook.choice
-    return list(forecast(sizes, values=choice.values, model_window=choice.model.window))
+    return list(forecast_prompts(sizes, values=choice.values, model_window=choice.model.window))
 
 
-def state_token(branch: Branch, *, proposal: PolicyProposal) -> str:
+def compute_state_token(branch: Branch, *, proposal: PolicyProposal) -> str:
     """Return a hash of all data that both prompts depend on, except the submitted form.
 
     This covers the branch with its newest message and compaction, the assigned versions, and the
@@ -226,7 +226,7 @@ def state_token(branch: Branch, *, proposal: PolicyProposal) -> str:
         branch.last_seq,
         branch.context_revision,
         str(branch.active_compaction_id),
-        [each[:4] for each in assigned_in(chat, proposal=None)],
+        [each[:4] for each in resolve_assigned_policies(chat, proposal=None)],
         [model.slug, model.window, model.calibration, model.calibration_by_script] if model else [],
         proposal.version,
     ]
@@ -234,14 +234,14 @@ def state_token(branch: Branch, *, proposal: PolicyProposal) -> str:
     return f"{chat.pk}.{digest}.{branch.last_seq}"
 
 
-def moved_on(before: str, after: str) -> str:
+def describe_chat_change(before: str, after: str) -> str:
     """Describe how a chat changed between two state tokens; empty if it did not.
 
     Also empty for tokens of different chats.
     """
     if before == after or before.partition(".")[0] != after.partition(".")[0]:
         return ""
-    then, now = (last_of(token) for token in (before, after))
+    then, now = (parse_last_seq(token) for token in (before, after))
     if now > then:
         count = now - then
         return ngettext(
@@ -252,16 +252,16 @@ def moved_on(before: str, after: str) -> str:
     return gettext("The chat's prompt or its policies changed since the last preview.")
 
 
-def last_of(token: str) -> int:
+def parse_last_seq(token: str) -> int:
     """Return the sequence number of the newest message in a state token; 0 if it has none."""
     said = token.rpartition(".")[2][:9]
     return int(said) if said.isdecimal() else 0
 
 
-def difference(found: Preview) -> tuple[list[str], bool]:
+def diff_prompts(found: Preview) -> tuple[list[str], bool]:
     """Return the diff lines of both exact prompts, and whether the diff was truncated."""
     sides = (found.now.outlook, found.proposed.outlook)
-    before, after = (written(side.sent.messages) if side else [] for side in sides)
+    before, after = (format_prompt_lines(side.sent.messages) if side else [] for side in sides)
     if sum(map(len, (*before, *after))) > MOST_CHARACTERS:
         return [], True
     lines = unified_diff(before, after, "now", "proposed", lineterm="", n=1)
@@ -269,7 +269,7 @@ def difference(found: Preview) -> tuple[list[str], bool]:
     return shown[:MOST_LINES], len(shown) > MOST_LINES
 
 
-def written(messages: Sequence[WireMessage]) -> list[str]:
+def format_prompt_lines(messages: Sequence[WireMessage]) -> list[str]:
     """Return messages as lines, each below a line with its role."""
     return [
         line

@@ -36,31 +36,35 @@ class PolicyProposal:
     replaces: str = ""
 
 
-def for_group(group_id: int, **said: Any) -> PolicyProposal:
+def build_group_proposal(group_id: int, **said: Any) -> PolicyProposal:
     """Return an edited policy as a proposal for a group."""
     rows = PolicyAssignment.objects.filter(level=GROUP, group=group_id)
     has = rows.values_list("policy__slug", flat=True).first() or ""
     return PolicyProposal(level=GROUP, group_id=group_id, replaces=has, **said)
 
 
-def assigned_in(chat: Chat, *, proposal: PolicyProposal | None) -> tuple[resolution.Assigned, ...]:
+def resolve_assigned_policies(
+    chat: Chat, *, proposal: PolicyProposal | None
+) -> tuple[resolution.Assigned, ...]:
     """Return the policies of a chat, far to near, with the proposal applied."""
-    found = resolution.assigned_for(user_id=chat.owner_id, group_ids=None, chat_id=chat.pk)
+    found = resolution.list_assigned_policies(
+        user_id=chat.owner_id, group_ids=None, chat_id=chat.pk
+    )
     if proposal is None:
         return found
     said = json.dumps(dict(proposal.values)), json.dumps(sorted(proposal.locks))
     own = (proposal.slug, proposal.name, proposal.version, *said)
     if proposal.level == GROUP:
-        return in_group(found, proposal.replaces, (GROUP, *own))
+        return apply_group_proposal(found, proposal.replaces, (GROUP, *own))
     if any(each[1] == proposal.slug for each in found):
         return tuple((each[0], *own) if each[1] == proposal.slug else each for each in found)
     if proposal.level == ASSIGNED:
         return found
     others = (each for each in found if each[0] != proposal.level)
-    return resolution.far_to_near((*others, (proposal.level, *own)))
+    return resolution.sort_far_to_near((*others, (proposal.level, *own)))
 
 
-def in_group(
+def apply_group_proposal(
     found: tuple[resolution.Assigned, ...], replaces: str, own: resolution.Assigned
 ) -> tuple[resolution.Assigned, ...]:
     """Return the policies with the proposal of a group, in place of the group's current one."""
@@ -70,7 +74,7 @@ def in_group(
             kept.remove(each)
             break
     # Same order as stored ones: of several groups, the policy with the first slug is the nearest.
-    return resolution.far_to_near(sorted([*kept, own], key=lambda each: each[1], reverse=True))
+    return resolution.sort_far_to_near(sorted([*kept, own], key=lambda each: each[1], reverse=True))
 
 
 def choose_under(chat: Chat, *, proposal: PolicyProposal | None) -> model_choice.ChosenModel:
@@ -78,5 +82,5 @@ def choose_under(chat: Chat, *, proposal: PolicyProposal | None) -> model_choice
 
     Raises `NoModel`, `ModelNotAllowed` and `PolicyRefused`.
     """
-    assigned = assigned_in(chat, proposal=proposal)
+    assigned = resolve_assigned_policies(chat, proposal=proposal)
     return model_choice.choose_with(chat=chat, assigned=assigned)

@@ -26,14 +26,14 @@ from chats.ground.computing import alone, give_way
 from chats.ground.leases import LeaseLost
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat
-from chats.record.simulations import free
+from chats.record.simulations import match_free_simulations
 from chats.simulation import sampling
-from chats.simulation.preview import Preview, preview, previewable
-from chats.simulation.proposals import PolicyProposal, for_group
-from chats.simulation.sampling import WORST, Judged, judge_chat
+from chats.simulation.preview import Preview, find_previewable_chat, preview_proposal
+from chats.simulation.proposals import PolicyProposal, build_group_proposal
+from chats.simulation.sampling import WORST, Judged, compare_chat
 from contextpolicy import blast, ledger
-from contextpolicy.controls import person_of
-from contextpolicy.linter.errors import check
+from contextpolicy.controls import parse_actor_user
+from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import BlastRadius, ContextPolicy
 from contextpolicy.publish import PolicyProblems
 
@@ -73,7 +73,7 @@ class CountedPage:
     failed: int = 0
 
 
-def begin(
+def start_radius_count(
     *,
     policy: ContextPolicy,
     values: Mapping[str, Any],
@@ -88,22 +88,22 @@ def begin(
     With a `group`, counts the chats of its members, as if the policy were assigned to it. An open
     count of the policy with other content becomes void. Raises `PolicyProblems`.
     """
-    found = check(values, locks=locks)
+    found = find_policy_errors(values, locks=locks)
     if found:
         raise PolicyProblems(found)
-    digest = blast.digest_of(values, locks)
+    digest = blast.compute_content_digest(values, locks)
     with transaction.atomic():
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
-        base = blast.base_of(locked)
+        base = blast.get_active_number(locked)
         opened = BlastRadius.objects.select_for_update(of=("self",)).select_related("policy")
         other = opened.filter(policy=locked, state__in=OPEN).first()
         if other is not None:
             same = (digest, base, place, group.pk if group else None)
             if (other.digest, other.base, other.place, other.group_id) == same:
                 if other.state == BlastRadius.State.STOPPED:
-                    return resume(radius_id=other.pk, actor=actor, now=now)
+                    return resume_radius_count(radius_id=other.pk, actor=actor, now=now)
                 return other
-            end(other, state=BlastRadius.State.VOID, actor=actor, now=now)
+            end_radius_count(other, state=BlastRadius.State.VOID, actor=actor, now=now)
         row = BlastRadius.objects.create(
             policy=locked,
             values=dict(values),
@@ -112,37 +112,43 @@ def begin(
             base=base,
             place=place,
             group=group,
-            started_by_id=person_of(actor),
+            started_by_id=parse_actor_user(actor),
             started_at=now,
-            in_use=sampling.in_use(now=now, group_id=group.pk if group else None).count(),
+            in_use=sampling.select_chats_in_use(
+                now=now, group_id=group.pk if group else None
+            ).count(),
         )
-        ledger.record("radius.started", actor=actor, now=now, data=blast.numbers(row))
+        ledger.record_event(
+            "radius.started", actor=actor, now=now, data=blast.build_radius_data(row)
+        )
         queue.enqueue(queue.COUNT_RADIUS, radius_id=row.pk)
     return row
 
 
-def stop(*, radius_id: uuid.UUID, actor: str, now: datetime) -> BlastRadius:
+def stop_radius_count(*, radius_id: uuid.UUID, actor: str, now: datetime) -> BlastRadius:
     """Stop a count at its current position. Raises `RadiusOver` and `NotFound`."""
     with transaction.atomic():
-        row = locked_row(radius_id)
+        row = lock_radius_count(radius_id)
         if row.state == BlastRadius.State.COUNTING:
-            end(row, state=BlastRadius.State.STOPPED, actor=actor, now=now)
+            end_radius_count(row, state=BlastRadius.State.STOPPED, actor=actor, now=now)
     return row
 
 
-def resume(*, radius_id: uuid.UUID, actor: str, now: datetime) -> BlastRadius:
+def resume_radius_count(*, radius_id: uuid.UUID, actor: str, now: datetime) -> BlastRadius:
     """Resume a stopped count at its position. Raises `RadiusOver` and `NotFound`."""
     with transaction.atomic():
-        row = locked_row(radius_id)
+        row = lock_radius_count(radius_id)
         if row.state == BlastRadius.State.STOPPED:
             row.state = BlastRadius.State.COUNTING
             row.save(update_fields=["state"])
-            ledger.record("radius.resumed", actor=actor, now=now, data=blast.numbers(row))
+            ledger.record_event(
+                "radius.resumed", actor=actor, now=now, data=blast.build_radius_data(row)
+            )
             queue.enqueue(queue.COUNT_RADIUS, radius_id=row.pk)
     return row
 
 
-def locked_row(radius_id: uuid.UUID) -> BlastRadius:
+def lock_radius_count(radius_id: uuid.UUID) -> BlastRadius:
     """Lock an open count. Raises `RadiusOver` and `NotFound`."""
     rows = BlastRadius.objects.select_for_update(of=("self",)).select_related("policy")
     row = rows.filter(pk=radius_id).first()
@@ -154,65 +160,69 @@ def locked_row(radius_id: uuid.UUID) -> BlastRadius:
     return row
 
 
-def end(row: BlastRadius, *, state: str, actor: str, now: datetime) -> None:
+def end_radius_count(row: BlastRadius, *, state: str, actor: str, now: datetime) -> None:
     """Release the lease of a count, and record its numbers in the ledger."""
     row.state, row.lease_until, row.lease_token = state, None, None
     row.save(update_fields=["state", "lease_until", "lease_token"])
     void = {"void": True} if state == BlastRadius.State.VOID else {}
-    ledger.record("radius.stopped", actor=actor, now=now, data={**blast.numbers(row), **void})
+    ledger.record_event(
+        "radius.stopped", actor=actor, now=now, data={**blast.build_radius_data(row), **void}
+    )
 
 
-def go_on(
+def continue_radius_count(
     *, radius_id: uuid.UUID, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> None:
     """Count for some seconds, and enqueue the next task if chats are left."""
-    lease = claim(radius_id)
+    lease = claim_radius_count(radius_id)
     if lease is None:
         return
     until = time.monotonic() + SECONDS
     try:
-        for _ in steps(lease, clock=clock, is_closing=is_closing):
+        for _ in run_count_steps(lease, clock=clock, is_closing=is_closing):
             if is_closing() or time.monotonic() > until:
-                mine(lease).update(lease_until=None, lease_token=None)
+                select_leased_count(lease).update(lease_until=None, lease_token=None)
                 queue.enqueue(queue.COUNT_RADIUS, radius_id=radius_id)
                 return
     except LeaseLost:
         return
 
 
-def claim(radius_id: uuid.UUID) -> CountLease | None:
+def claim_radius_count(radius_id: uuid.UUID) -> CountLease | None:
     """Lease an open count; None if it is not open or another worker has it."""
     token = uuid.uuid4()
-    rows = BlastRadius.objects.filter(free(), pk=radius_id, state=BlastRadius.State.COUNTING)
-    taken = rows.update(lease_token=token, lease_until=leases.until())
+    rows = BlastRadius.objects.filter(
+        match_free_simulations(), pk=radius_id, state=BlastRadius.State.COUNTING
+    )
+    taken = rows.update(lease_token=token, lease_until=leases.compute_lease_end())
     return CountLease(radius_id, token) if taken else None
 
 
-def mine(lease: CountLease) -> QuerySet[BlastRadius]:
+def select_leased_count(lease: CountLease) -> QuerySet[BlastRadius]:
     """Return the row of the count, if the lease is still valid."""
     return BlastRadius.objects.filter(
         pk=lease.radius_id, lease_token=lease.token, state=BlastRadius.State.COUNTING
     )
 
 
-def book(lease: CountLease, **changes: Any) -> None:
+def save_count_progress(lease: CountLease, **changes: Any) -> None:
     """Store the progress of a count and renew its lease. Raises `LeaseLost`."""
-    if not mine(lease).update(**changes, lease_until=leases.until()):
+    if not select_leased_count(lease).update(**changes, lease_until=leases.compute_lease_end()):
         raise LeaseLost(lease.radius_id)
 
 
-def steps(
+def run_count_steps(
     lease: CountLease, *, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> Iterator[None]:
     """Take a sample first, then count the remaining pages. Raises `LeaseLost`."""
     row = BlastRadius.objects.select_related("policy").get(pk=lease.radius_id)
-    proposal = proposal_of(row)
+    proposal = build_radius_proposal(row)
     if row.high is None:
         # The lease is not renewed during the sample.
-        found = sampling.sample(
+        found = sampling.sample_chats(
             proposal=proposal, now=clock(), patience=settings.LEASE_SECONDS / 2, guard=alone
         )
-        book(
+        save_count_progress(
             lease,
             sampled=found.judged,
             sampled_changed=found.changed,
@@ -223,20 +233,20 @@ def steps(
         yield
     worst, cursor = list(row.worst), row.cursor
     while not is_void(row):
-        ids = page_after(cursor, row=row)
+        ids = list_next_chat_ids(cursor, row=row)
         if not ids:
-            finish(lease, now=clock())
+            finish_radius_count(lease, now=clock())
             return
-        page = judged_page(
+        page = compare_page(
             ids, lease=lease, proposal=proposal, worst=worst, clock=clock, is_closing=is_closing
         )
         if page is None:
             # Interrupted in mid-page: the next worker counts the page again.
             yield
             return
-        worst = sorted(worst, key=weight, reverse=True)[:WORST]
+        worst = sorted(worst, key=rank_chat_change, reverse=True)[:WORST]
         cursor = ids[-1]
-        book(
+        save_count_progress(
             lease,
             cursor=cursor,
             worst=worst,
@@ -247,9 +257,9 @@ def steps(
         )
         yield
     with transaction.atomic():
-        book(lease)
+        save_count_progress(lease)
         row.refresh_from_db()
-        end(row, state=BlastRadius.State.VOID, actor="system", now=clock())
+        end_radius_count(row, state=BlastRadius.State.VOID, actor="system", now=clock())
 
 
 def is_void(row: BlastRadius) -> bool:
@@ -258,16 +268,16 @@ def is_void(row: BlastRadius) -> bool:
     return (policies.values_list("current__number", flat=True).first() or 0) != row.base
 
 
-def page_after(cursor: uuid.UUID | None, *, row: BlastRadius) -> list[uuid.UUID]:
+def list_next_chat_ids(cursor: uuid.UUID | None, *, row: BlastRadius) -> list[uuid.UUID]:
     """Return the next ids of chats that existed and were in use when the count began."""
-    ids = sampling.in_use(now=row.started_at, group_id=row.group_id)
+    ids = sampling.select_chats_in_use(now=row.started_at, group_id=row.group_id)
     ids = ids.filter(created_at__lte=row.started_at)
     if cursor is not None:
         ids = ids.filter(pk__gt=cursor)
     return list(ids.order_by("pk")[:PAGE])
 
 
-def judged_page(
+def compare_page(
     ids: Collection[uuid.UUID],
     *,
     lease: CountLease,
@@ -285,13 +295,13 @@ def judged_page(
         if is_closing():
             return None
         if time.monotonic() - renewed > settings.HEARTBEAT_EVERY:
-            book(lease)
+            save_count_progress(lease)
             renewed = time.monotonic()
         try:
             with alone:
-                found = judge_chat(pk, proposal=proposal, now=clock())
+                found = compare_chat(pk, proposal=proposal, now=clock())
         except Exception as error:
-            if databases.may_pass(error):
+            if databases.is_retryable_error(error):
                 # Database error, not this chat's fault: let a later task retry.
                 raise
             # Never log its text, because a database includes the row's values.
@@ -305,11 +315,11 @@ def judged_page(
         page.changed += found.changes
         page.would_refuse += found.would_refuse
         if found.changes:
-            worst.append(told(found))
+            worst.append(serialize_changed_chat(found))
     return page
 
 
-def told(found: Judged) -> dict[str, Any]:
+def serialize_changed_chat(found: Judged) -> dict[str, Any]:
     """Return the id and numbers of a changed chat, in the form that is stored."""
     return {
         "chat": str(found.chat.pk),
@@ -322,26 +332,28 @@ def told(found: Judged) -> dict[str, Any]:
     }
 
 
-def weight(said: Mapping[str, Any]) -> tuple[bool, int, str]:
+def rank_chat_change(said: Mapping[str, Any]) -> tuple[bool, int, str]:
     """Return the sort key of the largest changes, as in a sample. Ties are broken by the id."""
     return bool(said["refuses"]), abs(said["proposed"] - said["now"]), str(said["chat"])
 
 
-def finish(lease: CountLease, *, now: datetime) -> None:
+def finish_radius_count(lease: CountLease, *, now: datetime) -> None:
     """Finish a complete count and record its numbers in the ledger. Raises `LeaseLost`."""
     with transaction.atomic():
-        book(lease)
+        save_count_progress(lease)
         row = BlastRadius.objects.select_related("policy").get(pk=lease.radius_id)
         row.state, row.finished_at = BlastRadius.State.FINISHED, now
         row.lease_until, row.lease_token = None, None
         row.save(update_fields=["state", "finished_at", "lease_until", "lease_token"])
-        ledger.record("radius.finished", actor="system", now=now, data=blast.numbers(row))
+        ledger.record_event(
+            "radius.finished", actor="system", now=now, data=blast.build_radius_data(row)
+        )
 
 
-def proposal_of(row: BlastRadius) -> PolicyProposal:
+def build_radius_proposal(row: BlastRadius) -> PolicyProposal:
     """Return the policy of a count as a proposal."""
     if row.group_id is not None:
-        return for_group(
+        return build_group_proposal(
             row.group_id,
             slug=row.policy.slug,
             name=row.policy.name,
@@ -359,7 +371,7 @@ def proposal_of(row: BlastRadius) -> PolicyProposal:
     )
 
 
-def preview_of(row: BlastRadius, *, chat_id: uuid.UUID, now: datetime) -> Preview | None:
+def preview_radius_chat(row: BlastRadius, *, chat_id: uuid.UUID, now: datetime) -> Preview | None:
     """Compose the next prompt of a chat under both policies; None if there is no such chat."""
-    chat: Chat | None = previewable(chat_id)
-    return preview(chat, proposal=proposal_of(row), now=now) if chat else None
+    chat: Chat | None = find_previewable_chat(chat_id)
+    return preview_proposal(chat, proposal=build_radius_proposal(row), now=now) if chat else None

@@ -15,7 +15,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from chats.models import Chat
-from chats.simulation.preview import Side, both_sides, previewable
+from chats.simulation.preview import Side, compose_both_sides, find_previewable_chat
 from chats.simulation.proposals import PolicyProposal
 
 # A chat is in use if it changed within this period.
@@ -69,7 +69,7 @@ class Sampled:
     worst: tuple[Judged, ...] = ()
 
 
-def sample(
+def sample_chats(
     *,
     proposal: PolicyProposal,
     now: datetime,
@@ -82,10 +82,10 @@ def sample(
 
     `guard` is entered for each chat. It holds the process lock for background work.
     """
-    ids = in_use(now=now, group_id=proposal.group_id)
+    ids = select_chats_in_use(now=now, group_id=proposal.group_id)
     total = ids.count()
     until = clock() + patience
-    found = judged_of(
+    found = compare_chats(
         ids.order_by("?")[:size],
         proposal=proposal,
         now=now,
@@ -94,7 +94,7 @@ def sample(
         guard=guard or nullcontext(),
     )
     changed = sum(each.changes for each in found)
-    low, high = interval(changed, of=len(found), among=total)
+    low, high = calculate_confidence_interval(changed, of=len(found), among=total)
     worst = sorted((each for each in found if each.changes), key=lambda each: each.weight)
     return Sampled(
         in_use=total,
@@ -107,7 +107,7 @@ def sample(
     )
 
 
-def in_use(*, now: datetime, group_id: int | None = None) -> QuerySet[Chat, Any]:
+def select_chats_in_use(*, now: datetime, group_id: int | None = None) -> QuerySet[Chat, Any]:
     """Return the ids of recently used chats without a team.
 
     `group_id`: only chats of the members of this group.
@@ -120,7 +120,7 @@ def in_use(*, now: datetime, group_id: int | None = None) -> QuerySet[Chat, Any]
     return chats.values_list("pk", flat=True)
 
 
-def judged_of(
+def compare_chats(
     ids: Iterable[Any],
     *,
     proposal: PolicyProposal,
@@ -135,25 +135,25 @@ def judged_of(
         if clock() > until:
             break
         with guard:
-            judged = judge_chat(pk, proposal=proposal, now=now)
+            judged = compare_chat(pk, proposal=proposal, now=now)
         if judged is not None:
             found.append(judged)
     return found
 
 
-def judge_chat(pk: Any, *, proposal: PolicyProposal, now: datetime) -> Judged | None:
+def compare_chat(pk: Any, *, proposal: PolicyProposal, now: datetime) -> Judged | None:
     """Compose the next prompt of a chat under both policies, and discard its text.
 
     None if deleted.
     """
-    chat = previewable(pk)
+    chat = find_previewable_chat(pk)
     if chat is None:
         return None
-    sides = both_sides(chat, proposal=proposal, now=now)
+    sides = compose_both_sides(chat, proposal=proposal, now=now)
     return Judged(chat, *(replace(side, outlook=None) for side in sides))
 
 
-def interval(changed: int, *, of: int, among: int) -> tuple[float, float]:
+def calculate_confidence_interval(changed: int, *, of: int, among: int) -> tuple[float, float]:
     """Return the 95 % confidence interval of a share, for a sample without replacement.
 
     Wilson's interval (E. B. Wilson, 1927) with a finite population correction.

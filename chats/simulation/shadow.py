@@ -18,18 +18,18 @@ from chats.compaction.plan import AttemptSpec, find_summariser, plan_for
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from chats.prompt.model_choice import ChosenModel
-from chats.prompt.outlook import outlook_on
+from chats.prompt.outlook import compose_next_prompt
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import history
 from chats.simulation.forecast import SHARE_OF_SUMMARY
-from chats.simulation.preview import Side, told
+from chats.simulation.preview import Side, build_side
 from chats.simulation.proposals import PolicyProposal, choose_under
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.compaction import CompactionPlan
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState
 from contextpolicy.models import AuditEvent, EvaluatedTurn, Evaluation, VirtualCoverage
-from contextpolicy.resolution import values_of
+from contextpolicy.resolution import load_policy_values
 
 Outcome = EvaluatedTurn.Outcome
 # Events that change which messages a prompt contains, apart from the conversation.
@@ -75,27 +75,29 @@ class Judgement:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def judge(evaluation: Evaluation, *, turn: Turn) -> Judgement:
+def evaluate_turn(evaluation: Evaluation, *, turn: Turn) -> Judgement:
     """Compare a finished turn with the evaluated draft; nothing is written."""
     row = EvaluatedTurn(
         evaluation=evaluation, turn_id=turn.pk, at=turn.finished_at or turn.queued_at
     )
     coverage = None
     try:
-        recorded = recorded_of(turn)
-        coverage = coverage_of(evaluation, turn.branch)
+        recorded = load_recorded_turn(turn)
+        coverage = find_draft_coverage(evaluation, turn.branch)
         row.tokens_now, row.full_now = recorded.side.tokens, recorded.side.full
         compaction_id = recorded.receipt.compaction_id
         is_first = coverage.pk is None
         row.compacts_now = not is_first and compaction_id != coverage.last_id
         coverage.last_id = compaction_id
-        compare(row, coverage, recorded=recorded, proposal=proposal_of(evaluation))
+        compare_with_draft(
+            row, coverage, recorded=recorded, proposal=build_draft_proposal(evaluation)
+        )
     except Unknown as unknown:
         row.outcome, row.reason = Outcome.UNKNOWN, unknown.code
-    return Judgement(row, coverage, counted(row))
+    return Judgement(row, coverage, count_turn_totals(row))
 
 
-def counted(row: EvaluatedTurn) -> dict[str, int]:
+def count_turn_totals(row: EvaluatedTurn) -> dict[str, int]:
     """Return the increments of the totals for one row."""
     if row.outcome == Outcome.UNKNOWN:
         return {"turns": 1, "unknown": 1}
@@ -110,7 +112,7 @@ def counted(row: EvaluatedTurn) -> dict[str, int]:
     }
 
 
-def proposal_of(evaluation: Evaluation) -> PolicyProposal:
+def build_draft_proposal(evaluation: Evaluation) -> PolicyProposal:
     """Return the draft as a proposal, at the level of its evaluation."""
     policy, version = evaluation.policy, evaluation.version
     return PolicyProposal(
@@ -123,7 +125,7 @@ def proposal_of(evaluation: Evaluation) -> PolicyProposal:
     )
 
 
-def recorded_of(turn: Turn) -> Recorded:
+def load_recorded_turn(turn: Turn) -> Recorded:
     """Return the recorded data of a turn. Raises `Unknown` if it is incomplete."""
     chat = turn.branch.chat
     if turn.agent_id is not None or chat.team_id is not None:
@@ -140,16 +142,18 @@ def recorded_of(turn: Turn) -> Recorded:
         raise Unknown("no_receipt")
     if receipt.erased_at is not None:
         raise Unknown("erased")
-    values = values_of(receipt.effective_policy)
+    values = load_policy_values(receipt.effective_policy)
     if values.references and not values.reference_share:
         raise Unknown("references")
     scope = AuditEvent.objects.filter(scope=f"chat:{chat.pk}")
     if scope.filter(type__in=MARKS, at__gte=receipt.created_at).exists():
         raise Unknown("marked_since")
-    return Recorded(turn, receipt, values, question_of(receipt), side_of(receipt))
+    return Recorded(
+        turn, receipt, values, find_recorded_question(receipt), build_recorded_side(receipt)
+    )
 
 
-def question_of(receipt: Receipt) -> engine.Message:
+def find_recorded_question(receipt: Receipt) -> engine.Message:
     """Return the only question of a receipt. Raises `Unknown` if it no longer exists."""
     asked = [segment[1] for segment in receipt.segments if segment[0] == "question"]
     if len(asked) != 1:
@@ -157,10 +161,10 @@ def question_of(receipt: Receipt) -> engine.Message:
     row = Message.objects.filter(pk=asked[0], erased_at=None, seq__isnull=False).first()
     if row is None:
         raise Unknown("erased")
-    return history.to_engine(row, counter=O200kCounter())
+    return history.build_engine_message(row, counter=O200kCounter())
 
 
-def side_of(receipt: Receipt) -> Side:
+def build_recorded_side(receipt: Receipt) -> Side:
     """Return a receipt as a side of a preview; tokens are in our count."""
     own = [s for s in receipt.segments if s[0] != "question" and s[2]]
     cut = sum(s[4] is not None or (len(s) > 6 and s[6] is not None) for s in own)
@@ -179,7 +183,7 @@ def side_of(receipt: Receipt) -> Side:
     )
 
 
-def compare(
+def compare_with_draft(
     row: EvaluatedTurn, coverage: VirtualCoverage, *, recorded: Recorded, proposal: PolicyProposal
 ) -> None:
     """Fill in the draft's result and update its coverage. Raises `Unknown`."""
@@ -187,7 +191,7 @@ def compare(
     try:
         choice = choose_under(chat, proposal=proposal)
     except Refusal as refusal:
-        refused(row, refusal)
+        record_draft_refusal(row, refusal)
         return
     if choice.model.name != recorded.receipt.model_name:
         raise Unknown("model_changed")
@@ -202,22 +206,24 @@ def compare(
     if EntityState.name in (choice.values.strategy, recorded.values.strategy):
         raise Unknown("state")
     if coverage.follows:
-        leave(coverage, active=recorded.receipt.compaction)
-    composed(row, coverage, recorded=recorded, choice=choice)
+        fork_coverage(coverage, active=recorded.receipt.compaction)
+    compose_draft_prompt(row, coverage, recorded=recorded, choice=choice)
 
 
-def refused(row: EvaluatedTurn, refusal: Refusal) -> None:
+def record_draft_refusal(row: EvaluatedTurn, refusal: Refusal) -> None:
     """Record that the draft would have refused the turn."""
     row.outcome, row.reason, row.compacts_then = Outcome.REFUSED, refusal.code[:40], False
 
 
-def composed(
+def compose_draft_prompt(
     row: EvaluatedTurn, coverage: VirtualCoverage, *, recorded: Recorded, choice: ChosenModel
 ) -> None:
     """Compose the turn's prompt under the draft and compare it with the recorded one."""
-    branch = as_it_was(recorded.turn.branch, before=recorded.question.seq or 1, coverage=coverage)
+    branch = rebuild_branch(
+        recorded.turn.branch, before=recorded.question.seq or 1, coverage=coverage
+    )
     try:
-        outlook = outlook_on(
+        outlook = compose_next_prompt(
             branch,
             choice=choice,
             counter=O200kCounter(),
@@ -225,19 +231,19 @@ def composed(
             said=recorded.question,
         )
     except Refusal as refusal:
-        refused(row, refusal)
+        record_draft_refusal(row, refusal)
         return
-    then = told(outlook, label="Then")
+    then = build_side(outlook, label="Then")
     row.tokens_then, row.full_then = outlook.sent.prompt_tokens, then.full
-    is_same = fates(then) == fates(recorded.side)
+    is_same = build_comparison_key(then) == build_comparison_key(recorded.side)
     row.outcome = Outcome.EQUAL if is_same else Outcome.CHANGED
     moved = outlook.given.window_to > max(coverage.window_to, coverage.to_seq)
     coverage.window_to = max(coverage.window_to, outlook.given.window_to)
-    folded = carry_on(coverage, branch=branch, choice=choice, action=then.due[0])
+    folded = apply_draft_compaction(coverage, branch=branch, choice=choice, action=then.due[0])
     row.compacts_then = moved or folded
 
 
-def fates(side: Side) -> tuple[object, ...]:
+def build_comparison_key(side: Side) -> tuple[object, ...]:
     """Return the values that must be equal for two sides to be the same.
 
     Token counts are estimates.
@@ -245,7 +251,7 @@ def fates(side: Side) -> tuple[object, ...]:
     return (side.full, side.cut, side.summarised, sorted(side.left_out.items()), side.due[0])
 
 
-def coverage_of(evaluation: Evaluation, branch: Branch) -> VirtualCoverage:
+def find_draft_coverage(evaluation: Evaluation, branch: Branch) -> VirtualCoverage:
     """Return the draft's coverage on a branch; a new branch starts with its parent's."""
     rows = VirtualCoverage.objects.filter(evaluation=evaluation)
     found = rows.filter(branch_id=branch.pk).first()
@@ -260,7 +266,7 @@ def coverage_of(evaluation: Evaluation, branch: Branch) -> VirtualCoverage:
     return made
 
 
-def leave(coverage: VirtualCoverage, *, active: Compaction | None) -> None:
+def fork_coverage(coverage: VirtualCoverage, *, active: Compaction | None) -> None:
     """Start a separate history from the compaction that was active at this turn."""
     coverage.follows = False
     if active is None:
@@ -274,14 +280,14 @@ def leave(coverage: VirtualCoverage, *, active: Compaction | None) -> None:
         coverage.exceptions = list(summary.exceptions)
 
 
-def as_it_was(branch: Branch, *, before: int, coverage: VirtualCoverage) -> Branch:
+def rebuild_branch(branch: Branch, *, before: int, coverage: VirtualCoverage) -> Branch:
     """Return the branch as of a question, with the draft's coverage as its compaction.
 
     Raises `Unknown` if a stored summary that it builds on no longer exists.
     """
     found = copy(branch)
     found.last_seq = before - 1
-    base = summary_of(coverage)
+    base = load_coverage_summary(coverage)
     found.active_compaction = base
     if coverage.window_to > coverage.to_seq:
         found.active_compaction = Compaction(
@@ -290,7 +296,7 @@ def as_it_was(branch: Branch, *, before: int, coverage: VirtualCoverage) -> Bran
     return found
 
 
-def summary_of(coverage: VirtualCoverage) -> Compaction | None:
+def load_coverage_summary(coverage: VirtualCoverage) -> Compaction | None:
     """Return the stored summary of a coverage, or a placeholder of the estimated length.
 
     Raises `Unknown` if the stored one no longer exists.
@@ -312,7 +318,7 @@ def summary_of(coverage: VirtualCoverage) -> Compaction | None:
     )
 
 
-def carry_on(
+def apply_draft_compaction(
     coverage: VirtualCoverage, *, branch: Branch, choice: ChosenModel, action: str
 ) -> bool:
     """Apply the draft's compaction after this prompt; return True if messages are summarised.
@@ -328,7 +334,7 @@ def carry_on(
                 "from_seq": found.from_seq,
                 "to_seq": found.to_seq,
                 "exceptions": list(found.exceptions),
-                "tokens": summary_length(choice.values),
+                "tokens": estimate_draft_summary(choice.values),
             }
     if action != "swap" or coverage.ready is None:
         return False
@@ -339,7 +345,7 @@ def carry_on(
     return True
 
 
-def summary_length(values: PolicyValues) -> int:
+def estimate_draft_summary(values: PolicyValues) -> int:
     """Estimate the tokens of a summary: the median of this model's recent ones."""
     model = find_summariser(values)
     rows = Compaction.objects.filter(
@@ -359,7 +365,7 @@ def is_in_share(branch_id: uuid.UUID, *, share: int) -> bool:
     return branch_id.int % 100 < share
 
 
-def turn_of(turn_id: uuid.UUID) -> Turn | None:
+def find_completed_turn(turn_id: uuid.UUID) -> Turn | None:
     """Return a finished turn with its chat and branch loaded; None if it no longer exists."""
     rows = Turn.objects.select_related(
         "branch__chat__model", "branch__chat__owner", "branch__parent"

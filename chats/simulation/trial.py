@@ -14,7 +14,12 @@ from django.contrib.auth.models import User
 from django.utils.translation import gettext_noop
 
 from chats.compaction import plan
-from chats.compaction.perform import Written, answer, facts, room_for_thoughts
+from chats.compaction.perform import (
+    Written,
+    call_summariser,
+    get_reasoning_allowance,
+    measure_fact_retention,
+)
 from chats.ground import databases
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat
@@ -22,13 +27,18 @@ from chats.prompt import composition, model_choice
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import ProviderError, ProviderRequest
 from chats.record import passed_on
-from chats.simulation.estimates import summariser_of
+from chats.simulation.estimates import find_summary_writer
 from chats.simulation.proposals import PolicyProposal, choose_under
-from contextpolicy.engine.acceptance import keep_sections, verdict
+from contextpolicy.engine.acceptance import check_generated_summary, keep_sections
 from contextpolicy.engine.compaction import CompactionPlan, NotNeeded
-from contextpolicy.engine.costs import Money, cost_of, used_of
+from contextpolicy.engine.costs import Money, compute_call_cost, parse_reported_usage
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import headings_of, request_tokens, summary_request, version_for
+from contextpolicy.engine.prompts import (
+    build_summary_request,
+    count_request_tokens,
+    select_prompt_version,
+    select_summary_headings,
+)
 from contextpolicy.models import ModelSpec
 
 # Like a person's request for a summary, which ignores the compaction thresholds.
@@ -107,49 +117,50 @@ class Ready:
     values: PolicyValues
 
 
-def run(
+def run_trial(
     *, user: User, chat: Chat, proposal: PolicyProposal, clock: Callable[[], datetime]
 ) -> Trial:
     """Call the summariser once, for the owner of the chat. Call outside transactions.
 
     Raises `NotFound`, `NoSummariser`, `NothingToSummarise`, `TooLongForOneCall`, `TrialUnderWay`,
-    `TrialFailed`, and the errors of `model_choice.choose` and `model_choice.account_for`.
+    `TrialFailed`, and the errors of `model_choice.choose_chat_model` and
+    `model_choice.get_model_account`.
     """
     if chat.owner_id != user.pk:
         raise NotFound
-    ready = prepare(chat, proposal=proposal)
-    account = model_choice.account_for(ready.model)
-    row = passed_on.begin_trial(owner=user, model=ready.model, now=clock())
+    ready = prepare_trial(chat, proposal=proposal)
+    account = model_choice.get_model_account(ready.model)
+    row = passed_on.start_summary_trial(owner=user, model=ready.model, now=clock())
     begun = time.monotonic()
     ended = passed_on.Ended("lost", {})
     try:
         databases.give_back()
-        written = asyncio.run(answer(ready.request, account=account))
+        written = asyncio.run(call_summariser(ready.request, account=account))
         ended = passed_on.Ended("ok", written.usage)
     except ProviderError as error:
         ended = passed_on.Ended("failed", {}, error.code)
         raise TrialFailed(reason=error.full) from error
     finally:
-        passed_on.end(row, ended, now=clock())
-    return judged(ready, written, seconds=time.monotonic() - begun)
+        passed_on.finish_passthrough(row, ended, now=clock())
+    return check_trial_summary(ready, written, seconds=time.monotonic() - begun)
 
 
-def prepare(chat: Chat, *, proposal: PolicyProposal) -> Ready:
+def prepare_trial(chat: Chat, *, proposal: PolicyProposal) -> Ready:
     """Plan the summary and compose its one request; nothing is written.
 
     Raises `NotFound`, `NoSummariser`, `NothingToSummarise`, `TooLongForOneCall`, and the errors of
-    `model_choice.choose`.
+    `model_choice.choose_chat_model`.
     """
-    branch = plan.active_branch(chat.pk)
+    branch = plan.find_active_branch(chat.pk)
     if branch is None:
         raise NotFound
     choice = choose_under(branch.chat, proposal=proposal)
     values = choice.values
-    model = summariser_of(values) if values.strategy == "dynamic_summary" else None
+    model = find_summary_writer(values) if values.strategy == "dynamic_summary" else None
     if model is None:
         raise NoSummariser
     counter = O200kCounter()
-    limit = plan.readable_by(model, branch=branch, values=values) or 1
+    limit = plan.get_summariser_limit(model, branch=branch, values=values) or 1
     for share in SHARES:
         source_limit = None if share is None else max(int(limit * share), 1)
         attempt = replace(ASKED, source_limit=source_limit)
@@ -158,15 +169,17 @@ def prepare(chat: Chat, *, proposal: PolicyProposal) -> Ready:
             if share is None:
                 raise NothingToSummarise
             continue
-        zone = composition.zone_for(branch, values=values)
-        messages = summary_request(
+        zone = composition.get_prompt_zone(branch, values=values)
+        messages = build_summary_request(
             messages=found.sources,
             previous=found.previous,
             values=values,
-            version=version_for(model.window),
-            cited=plan.cited_by(found.previous, branch=branch, counter=counter, zone=zone),
+            version=select_prompt_version(model.window),
+            cited=plan.load_cited_messages(
+                found.previous, branch=branch, counter=counter, zone=zone
+            ),
         )
-        tokens = request_tokens(messages, counter=counter)
+        tokens = count_request_tokens(messages, counter=counter)
         if tokens <= limit:
             break
     else:
@@ -175,18 +188,18 @@ def prepare(chat: Chat, *, proposal: PolicyProposal) -> Ready:
     request = ProviderRequest(
         model=model.name,
         messages=messages,
-        max_output_tokens=most + room_for_thoughts(tokens + most, window=model.window),
+        max_output_tokens=most + get_reasoning_allowance(tokens + most, window=model.window),
         stream=not model.cannot_stream,
     )
     return Ready(request, model, found, values)
 
 
-def judged(ready: Ready, written: Written, *, seconds: float) -> Trial:
+def check_trial_summary(ready: Ready, written: Written, *, seconds: float) -> Trial:
     """Check a summary with the worker's acceptance rules, and return it with its numbers."""
     counter, sources = O200kCounter(), ready.plan.sources
-    written.text = keep_sections(written.text, headings_of(ready.values))
+    written.text = keep_sections(written.text, select_summary_headings(ready.values))
     previous = ready.plan.previous
-    said = verdict(
+    said = check_generated_summary(
         written.text,
         sources=sources,
         previous=previous,
@@ -196,9 +209,9 @@ def judged(ready: Ready, written: Written, *, seconds: float) -> Trial:
         values=ready.values,
         counter=counter,
     )
-    found = facts(sources, previous, written.text)
-    used = used_of(written.usage)
-    cost = cost_of(used, ready.model.prices) if used is not None else None
+    found = measure_fact_retention(sources, previous, written.text)
+    used = parse_reported_usage(written.usage)
+    cost = compute_call_cost(used, ready.model.prices) if used is not None else None
     return Trial(
         model=str(ready.model),
         text=written.text,

@@ -18,9 +18,16 @@ from chats.ground import databases, leases, queue
 from chats.ground.computing import alone, give_way
 from chats.ground.leases import LeaseLost
 from chats.models import Turn
-from chats.record.simulations import ENDED_TURN, free
+from chats.record.simulations import ENDED_TURN, match_free_simulations
 from chats.simulation.evaluating import end_if_due
-from chats.simulation.shadow import Judgement, Unknown, counted, is_in_share, judge, turn_of
+from chats.simulation.shadow import (
+    Judgement,
+    Unknown,
+    count_turn_totals,
+    evaluate_turn,
+    find_completed_turn,
+    is_in_share,
+)
 from contextpolicy.models import AuditEvent, EvaluatedTurn, Evaluation
 
 logger = logging.getLogger(__name__)
@@ -41,18 +48,18 @@ class EvaluationLease:
     token: uuid.UUID
 
 
-def go_on(
+def continue_evaluation(
     *, evaluation_id: uuid.UUID, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> None:
     """Compare new turns for some seconds, and enqueue the next task if turns are left."""
-    lease = claim(evaluation_id)
+    lease = claim_evaluation(evaluation_id)
     if lease is None:
         return
     row = Evaluation.objects.select_related("policy__current", "version").get(pk=evaluation_id)
     until = time.monotonic() + SECONDS
     is_more = False
     try:
-        for _ in steps(row, lease=lease):
+        for _ in run_evaluation_steps(row, lease=lease):
             if is_closing() or time.monotonic() > until:
                 is_more = True
                 break
@@ -69,18 +76,20 @@ def go_on(
         queue.enqueue(queue.EVALUATE, evaluation_id=evaluation_id)
 
 
-def claim(evaluation_id: uuid.UUID) -> EvaluationLease | None:
+def claim_evaluation(evaluation_id: uuid.UUID) -> EvaluationLease | None:
     """Lease an open evaluation; None if it has ended or another worker has it."""
     token = uuid.uuid4()
-    rows = Evaluation.objects.filter(free(), pk=evaluation_id, state=Evaluation.State.OPEN)
-    taken = rows.update(lease_token=token, lease_until=leases.until())
+    rows = Evaluation.objects.filter(
+        match_free_simulations(), pk=evaluation_id, state=Evaluation.State.OPEN
+    )
+    taken = rows.update(lease_token=token, lease_until=leases.compute_lease_end())
     return EvaluationLease(evaluation_id, token) if taken else None
 
 
-def steps(row: Evaluation, *, lease: EvaluationLease) -> Iterator[None]:
+def run_evaluation_steps(row: Evaluation, *, lease: EvaluationLease) -> Iterator[None]:
     """Compare the turns after the cursor that have no row yet, oldest first. Raises `LeaseLost`."""
     after = row.cursor
-    while page := ended_after(after):
+    while page := list_completed_turns(after):
         after = page[-1][0]
         ids = [turn_id for _, turn_id in page]
         done = EvaluatedTurn.objects.filter(evaluation=row, turn_id__in=ids)
@@ -88,28 +97,28 @@ def steps(row: Evaluation, *, lease: EvaluationLease) -> Iterator[None]:
         for turn_id in ids:
             if turn_id in known:
                 continue
-            turn = turn_of(turn_id)
+            turn = find_completed_turn(turn_id)
             if turn is None or not is_in_share(turn.branch_id, share=row.share):
                 continue
             with alone:
-                found = judged(row, turn=turn)
-                write(found, lease=lease)
+                found = evaluate_turn_safely(row, turn=turn)
+                store_turn_evaluation(found, lease=lease)
             yield
 
 
-def ended_after(pk: int) -> list[tuple[int, uuid.UUID]]:
+def list_completed_turns(pk: int) -> list[tuple[int, uuid.UUID]]:
     """Return the next completed turns, each with its ledger number."""
     rows = AuditEvent.objects.filter(type=ENDED_TURN, pk__gt=pk, turn_id__isnull=False)
     found = rows.order_by("pk").values_list("pk", "turn_id")[:PAGE]
     return [(number, turn_id) for number, turn_id in found if turn_id]
 
 
-def judged(row: Evaluation, *, turn: Turn) -> Judgement:
+def evaluate_turn_safely(row: Evaluation, *, turn: Turn) -> Judgement:
     """Compare one turn. A failure counts as unknown and does not block other turns."""
     try:
-        return judge(row, turn=turn)
+        return evaluate_turn(row, turn=turn)
     except Exception as error:
-        if databases.may_pass(error):
+        if databases.is_retryable_error(error):
             # Database error, not this turn's fault: let a later task retry.
             raise
         # Never log its text, because a database includes the row's values.
@@ -122,17 +131,17 @@ def judged(row: Evaluation, *, turn: Turn) -> Judgement:
             outcome=EvaluatedTurn.Outcome.UNKNOWN,
             reason=Unknown("failed").code,
         )
-        return Judgement(unknown, None, counted(unknown))
+        return Judgement(unknown, None, count_turn_totals(unknown))
 
 
-def write(found: Judgement, *, lease: EvaluationLease) -> None:
+def store_turn_evaluation(found: Judgement, *, lease: EvaluationLease) -> None:
     """Store a comparison, its coverage and the totals in one transaction. Raises `LeaseLost`."""
     with transaction.atomic():
         mine = Evaluation.objects.filter(
             pk=lease.evaluation_id, lease_token=lease.token, state=Evaluation.State.OPEN
         )
         totals = {name: F(name) + more for name, more in found.counts.items()}
-        if not mine.update(**totals, lease_until=leases.until()):
+        if not mine.update(**totals, lease_until=leases.compute_lease_end()):
             raise LeaseLost(lease.evaluation_id)
         found.row.save(force_insert=True)
         if found.coverage is not None:

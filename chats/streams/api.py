@@ -33,10 +33,10 @@ from chats.streams.follow import (
     TurnNotice,
     TurnRow,
     Update,
-    follow,
+    follow_turn,
     read_row_with_reply,
 )
-from chats.streams.web import cookie_of, user_now
+from chats.streams.web import get_session_cookie, load_session_user
 
 
 class StreamRefused(Refusal):
@@ -68,24 +68,24 @@ class FollowingPerson:
 def turn_events(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponseBase:
     """Stream one turn of the person's chat, starting at `Last-Event-ID` if given.
 
-    Raises `OnlyGet`, `StreamRefused`, the refusals of `keys.key_from_header`, `NotFound` and
+    Raises `OnlyGet`, `StreamRefused`, the refusals of `keys.get_key_from_header`, `NotFound` and
     `TooManyStreams`.
     """
-    viewer = viewer_of(request)
+    viewer = authenticate_viewer(request)
     if request.method != "GET":
         raise OnlyGet
     check_turn(user=viewer.user, chat_id=chat_id, turn_id=turn_id)
-    check_room(viewer)
+    check_stream_limit(viewer)
     seen = connection.place_from(request.headers.get("Last-Event-ID", ""))
-    return stream_of(viewer, chat_id=chat_id, turn_id=turn_id, seen=seen)
+    return build_turn_stream(viewer, chat_id=chat_id, turn_id=turn_id, seen=seen)
 
 
-def check_room(viewer: FollowingPerson) -> None:
+def check_stream_limit(viewer: FollowingPerson) -> None:
     """Raise `TooManyStreams` if this person may not open another stream."""
     connection.STREAMS.check_room(int(viewer.user.pk))
 
 
-def stream_of(
+def build_turn_stream(
     viewer: FollowingPerson,
     *,
     chat_id: uuid.UUID,
@@ -94,50 +94,50 @@ def stream_of(
     greeting: str = "",
 ) -> HttpResponseBase:
     """Return the event stream of a turn, after an optional greeting of encoded events."""
-    updates = follow(
+    updates = follow_turn(
         turn_id=turn_id,
         row=read_row_with_reply(turn_id),
         hub=connection.STREAMS.hub,
-        read=sync_to_async(databases.briefly(read_row_with_reply)),
+        read=sync_to_async(databases.close_connections_after(read_row_with_reply)),
         seen=seen,
     )
     program = Program(turn_id=turn_id, seen=seen)
-    check = partial(still, viewer, chat_id=chat_id, turn_id=turn_id)
-    return connection.response(
-        connection.events(
+    check = partial(can_follow_turn, viewer, chat_id=chat_id, turn_id=turn_id)
+    return connection.build_stream_response(
+        connection.stream_events(
             user_id=int(viewer.user.pk),
             updates=updates,
             encode=program.encode,
-            may_still=sync_to_async(databases.briefly(check)),
+            may_still=sync_to_async(databases.close_connections_after(check)),
             language=translation.get_language(),
             greeting=greeting,
         )
     )
 
 
-def viewer_of(request: HttpRequest) -> FollowingPerson:
+def authenticate_viewer(request: HttpRequest) -> FollowingPerson:
     """Return the key's owner, or the session's person if there is no `Authorization` header.
 
-    Raises `StreamRefused` without either, and the refusals of `keys.key_from_header`.
+    Raises `StreamRefused` without either, and the refusals of `keys.get_key_from_header`.
     """
     keys.refuse_in_address(request.META.get("QUERY_STRING", ""))
     authorization = request.headers.get("Authorization")
     if authorization is None:
         if not request.user.is_authenticated:
             raise StreamRefused
-        return FollowingPerson(user=request.user, cookie=cookie_of(request))
-    address = signin.client_address(
+        return FollowingPerson(user=request.user, cookie=get_session_cookie(request))
+    address = signin.resolve_client_address(
         remote_addr=request.META.get("REMOTE_ADDR", ""),
         forwarded_for=request.headers.get("X-Forwarded-For", ""),
     )
-    key = keys.key_from_header(authorization=authorization, address=address, now=timezone.now())
+    key = keys.get_key_from_header(authorization=authorization, address=address, now=timezone.now())
     keys.require_scope(key=key, scope="chats:read")
     return FollowingPerson(user=key.owner, key_id=key.pk)
 
 
-def still(viewer: FollowingPerson, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
+def can_follow_turn(viewer: FollowingPerson, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
     """Return True if the key or session is valid and the person may still read the chat."""
-    user = user_of(viewer)
+    user = load_viewer_user(viewer)
     if user is None:
         return False
     try:
@@ -147,10 +147,10 @@ def still(viewer: FollowingPerson, *, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
     return True
 
 
-def user_of(viewer: FollowingPerson) -> AbstractBaseUser | None:
+def load_viewer_user(viewer: FollowingPerson) -> AbstractBaseUser | None:
     """Return the current person of the key or session. None if the key was revoked."""
     if viewer.key_id is None:
-        return cast(AbstractBaseUser, user_now(viewer.cookie))
+        return cast(AbstractBaseUser, load_session_user(viewer.cookie))
     return viewer.user if keys.is_living(key_id=viewer.key_id, now=timezone.now()) else None
 
 
@@ -171,7 +171,7 @@ class Program:
             case Delta(offset=offset, text=text):
                 return self.text("delta", offset=offset, text=text)
             case TurnNotice(sentence):
-                return self.event("state", text=turn_notices.localized(sentence))
+                return self.event("state", text=turn_notices.localize_notice(sentence))
             case Thoughts():
                 # Only the gateway requests them.
                 return ""
@@ -221,6 +221,8 @@ class Program:
             **more,
         }
         event_id = (
-            connection.event_id_of(StreamPosition(self.beginning, self.position)) if marked else ""
+            connection.format_event_id(StreamPosition(self.beginning, self.position))
+            if marked
+            else ""
         )
-        return connection.sse(event, json.dumps(data), event_id=event_id)
+        return connection.format_sse_event(event, json.dumps(data), event_id=event_id)

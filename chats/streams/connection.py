@@ -52,7 +52,7 @@ class Streams:
         """Return the hub of the running loop."""
         loop = asyncio.get_running_loop()
         if loop not in self.hubs:
-            self.hubs[loop] = live.Hub(live.connect(settings.REDIS_URL))
+            self.hubs[loop] = live.Hub(live.connect_to_bus(settings.REDIS_URL))
         return self.hubs[loop]
 
     def has_room(self, user_id: int) -> bool:
@@ -156,7 +156,7 @@ class EventStream(Generic[T]):
         await cast(AsyncGenerator[list[T], None], self.updates).aclose()
 
 
-async def events(
+async def stream_events(
     *,
     user_id: int,
     updates: AsyncIterator[list[T]],
@@ -188,7 +188,7 @@ async def events(
             await stream.close()
 
 
-def response(body: AsyncIterator[bytes]) -> StreamingHttpResponse:
+def build_stream_response(body: AsyncIterator[bytes]) -> StreamingHttpResponse:
     """Return the response of a stream. Disables caching and proxy buffering."""
     answer = StreamingHttpResponse(body, content_type="text/event-stream; charset=utf-8")
     answer["Cache-Control"] = "no-store"
@@ -196,7 +196,7 @@ def response(body: AsyncIterator[bytes]) -> StreamingHttpResponse:
     return answer
 
 
-def sse(event: str, data: str, *, event_id: str = "") -> str:
+def format_sse_event(event: str, data: str, *, event_id: str = "") -> str:
     """Encode one server-sent event.
 
     Each line of the data gets a prefix, so that no line can start another field.
@@ -206,7 +206,7 @@ def sse(event: str, data: str, *, event_id: str = "") -> str:
     return head + "".join(f"data: {line}\n" for line in lines) + "\n"
 
 
-def event_id_of(place: StreamPosition) -> str:
+def format_event_id(place: StreamPosition) -> str:
     """Return the event id of a position."""
     beginning = place.beginning
     anew = f".{beginning.anew}" if beginning.anew else ""

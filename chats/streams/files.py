@@ -11,7 +11,7 @@ PIECE = 256 * 1024
 ZIP = "application/zip"
 
 
-def short(text: str, *, name: str, kind: str) -> HttpResponse:
+def build_text_download(text: str, *, name: str, kind: str) -> HttpResponse:
     """Return a text as a download. Disables caching."""
     response = HttpResponse(text, content_type=kind)
     response["Content-Disposition"] = f'attachment; filename="{name}"'
@@ -19,9 +19,9 @@ def short(text: str, *, name: str, kind: str) -> HttpResponse:
     return response
 
 
-def answer(file: IO[bytes], *, name: str, kind: str = ZIP) -> StreamingHttpResponse:
+def build_file_download(file: IO[bytes], *, name: str, kind: str = ZIP) -> StreamingHttpResponse:
     """Return a file as a download. Closes the file at the end."""
-    response = StreamingHttpResponse(pieces(file), content_type=kind)
+    response = StreamingHttpResponse(read_file_pieces(file), content_type=kind)
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     response["Cache-Control"] = "no-store"
     # A HEAD request, or a client that disconnects early, never reads the body.
@@ -29,7 +29,7 @@ def answer(file: IO[bytes], *, name: str, kind: str = ZIP) -> StreamingHttpRespo
     return response
 
 
-async def pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+async def read_file_pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
     """Yield the contents of a file and close it."""
     try:
         while piece := await sync_to_async(file.read)(PIECE):

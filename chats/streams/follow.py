@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from chats.ground.live import Frame, Hub, Subscription, turn_key
+from chats.ground.live import Frame, Hub, Subscription, build_turn_key
 from chats.models import Turn
 from chats.streams import statements
 
@@ -107,7 +107,7 @@ GONE = TurnRow(status="deleted", is_over=True, beginning=Beginning(), text="")
 def read_row(turn_id: uuid.UUID) -> TurnRow:
     """Read the turn's row. A deleted turn counts as ended."""
     turn = statements.TURN.first(turn=turn_id)
-    return GONE if turn is None else row_of(turn, text=turn.partial_text)
+    return GONE if turn is None else build_turn_row(turn, text=turn.partial_text)
 
 
 def read_row_with_thoughts(turn_id: uuid.UUID) -> TurnRow:
@@ -115,7 +115,7 @@ def read_row_with_thoughts(turn_id: uuid.UUID) -> TurnRow:
     turn = statements.TURN_AND_THOUGHTS.first(turn=turn_id)
     if turn is None:
         return GONE
-    return replace(row_of(turn, text=turn.partial_text), thoughts=turn.partial_reasoning)
+    return replace(build_turn_row(turn, text=turn.partial_text), thoughts=turn.partial_reasoning)
 
 
 def read_row_with_reply(turn_id: uuid.UUID) -> TurnRow:
@@ -124,10 +124,10 @@ def read_row_with_reply(turn_id: uuid.UUID) -> TurnRow:
     if turn is None:
         return GONE
     reply = turn.reply.text if turn.reply else ""
-    return row_of(turn, text=reply if turn.is_over else turn.partial_text)
+    return build_turn_row(turn, text=reply if turn.is_over else turn.partial_text)
 
 
-def row_of(turn: Turn, *, text: str) -> TurnRow:
+def build_turn_row(turn: Turn, *, text: str) -> TurnRow:
     """Return the row as a value."""
     return TurnRow(
         status=turn.status,
@@ -245,7 +245,7 @@ class TurnFollower:
             if asyncio.get_running_loop().time() - self.looked_at < PATIENCE:
                 return []
             filled = self.catch_up(await self.look())
-        if frame.offset > self.thought or is_over(filled):
+        if frame.offset > self.thought or has_done_update(filled):
             return filled
         return filled + self.more_thoughts(frame.text[self.thought - frame.offset :], self.thought)
 
@@ -256,12 +256,12 @@ class TurnFollower:
             if asyncio.get_running_loop().time() - self.looked_at < PATIENCE:
                 return []
             filled = self.catch_up(await self.look())
-        if frame.offset > self.position or is_over(filled):
+        if frame.offset > self.position or has_done_update(filled):
             return filled
         return filled + self.more(frame.text[self.position - frame.offset :], self.position)
 
 
-def is_behind(row: TurnRow, seen: StreamPosition | None) -> bool:
+def is_row_behind(row: TurnRow, seen: StreamPosition | None) -> bool:
     """Return True if a viewer has more of the running text than the row."""
     return (
         seen is not None
@@ -271,12 +271,12 @@ def is_behind(row: TurnRow, seen: StreamPosition | None) -> bool:
     )
 
 
-def is_over(updates: list[Update]) -> bool:
+def has_done_update(updates: list[Update]) -> bool:
     """Return True if the updates end with `Done`."""
     return bool(updates) and isinstance(updates[-1], Done)
 
 
-async def follow(
+async def follow_turn(
     *,
     turn_id: uuid.UUID,
     row: TurnRow,
@@ -296,26 +296,26 @@ async def follow(
     `read` must support. `hub` is called in the event loop. Ends without `Done` if the viewer reads
     too slowly; it then reconnects with its position.
     """
-    while whole and is_behind(row, seen):
+    while whole and is_row_behind(row, seen):
         yield []
         await asyncio.sleep(PATIENCE / 4)
         row = await read(turn_id)
     viewer = TurnFollower(turn_id=turn_id, read=read, with_thoughts=with_thoughts)
     updates = viewer.begin(row, seen=seen, whole=whole)
-    if is_over(updates):
+    if has_done_update(updates):
         yield updates
         return
-    async with hub().follow(turn_key(turn_id)) as subscription:
+    async with hub().follow(build_turn_key(turn_id)) as subscription:
         while True:
             yield updates
-            if is_over(updates) or subscription.lagged:
+            if has_done_update(updates) or subscription.lagged:
                 return
-            updates = await listen(viewer, subscription)
+            updates = await collect_updates(viewer, subscription)
 
 
-async def listen(viewer: TurnFollower, subscription: Subscription) -> list[Update]:
+async def collect_updates(viewer: TurnFollower, subscription: Subscription) -> list[Update]:
     """Return the updates of all available frames, or of a second without any."""
     updates = await viewer.hear(await subscription.next(seconds=PATIENCE))
-    while subscription.frames and not is_over(updates):
+    while subscription.frames and not has_done_update(updates):
         updates += await viewer.hear(subscription.frames.popleft())
     return updates

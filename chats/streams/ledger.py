@@ -7,22 +7,27 @@ from django.http import StreamingHttpResponse
 from django.utils import timezone
 
 from chats.checkpoints import upkeep
-from contextpolicy.audit.export import FORMS, ExportUnderWay, end, pieces
+from contextpolicy.audit.export import (
+    FORMS,
+    ExportUnderWay,
+    finish_ledger_export,
+    stream_ledger_export,
+)
 
 
-def streamed(export: ExportUnderWay) -> StreamingHttpResponse:
+def build_export_response(export: ExportUnderWay) -> StreamingHttpResponse:
     """Return the response of an export. At most one page is held in memory."""
-    response = StreamingHttpResponse(written(export), content_type=FORMS[export.form])
+    response = StreamingHttpResponse(stream_export_file(export), content_type=FORMS[export.form])
     response["Content-Disposition"] = f'attachment; filename="ledger.{export.form}"'
     response["Cache-Control"] = "no-store"
     return response
 
 
-async def written(export: ExportUnderWay) -> AsyncIterator[bytes]:
+async def stream_export_file(export: ExportUnderWay) -> AsyncIterator[bytes]:
     """Yield the file. Records the end once it is reached."""
-    note = await sync_to_async(upkeep.last_note)()
-    made = pieces(export, checkpoint=note)
+    note = await sync_to_async(upkeep.load_last_note)()
+    made = stream_ledger_export(export, checkpoint=note)
     while (piece := await sync_to_async(lambda: next(made, None))()) is not None:
         if piece:
             yield piece
-    await sync_to_async(end)(export, now=timezone.now())
+    await sync_to_async(finish_ledger_export)(export, now=timezone.now())

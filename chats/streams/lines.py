@@ -29,7 +29,7 @@ class ListCut(Refusal):
     sentence = gettext_noop("The list was cut off. Request the rest with this `cursor`.")
 
 
-def response(
+def build_list_response(
     *,
     user_id: int,
     read: ReadPart,
@@ -38,7 +38,7 @@ def response(
     after: int = 0,
 ) -> StreamingHttpResponse:
     """Return the response of a list, starting after a position."""
-    body = lines(
+    body = stream_list_lines(
         user_id=user_id,
         read=read,
         may_still=may_still,
@@ -52,7 +52,7 @@ def response(
     return answer
 
 
-async def lines(
+async def stream_list_lines(
     *,
     user_id: int,
     read: ReadPart,

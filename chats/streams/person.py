@@ -11,15 +11,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from chats.ground.live import Frame, Hub, person_key, turn_key
+from chats.ground.live import Frame, Hub, build_person_key, build_turn_key
 from chats.streams.follow import (
     PATIENCE,
     StreamPosition,
     TurnFollower,
     TurnRow,
     Update,
-    is_behind,
-    is_over,
+    has_done_update,
+    is_row_behind,
 )
 
 # Seconds between checks while no reply is followed.
@@ -66,7 +66,7 @@ class FollowedTurn:
 
     def begin(self) -> list[Update]:
         """Return a snapshot, once the row has as much text as the page."""
-        if is_behind(self.row, self.seen):
+        if is_row_behind(self.row, self.seen):
             return []
         self.has_begun = True
         return self.viewer.begin(self.row, seen=self.seen, whole=True)
@@ -85,7 +85,7 @@ class FollowedTurn:
         self.row = await self.viewer.look()
         updates = self.begin()
         frames, self.held = deque(self.held), []
-        while frames and not is_over(updates):
+        while frames and not has_done_update(updates):
             updates += await self.hear(frames.popleft())
         return updates
 
@@ -94,7 +94,7 @@ class PersonFollower:
     """The replies that are still followed, and their next updates."""
 
     def __init__(self, turns: Sequence[FollowedTurn], *, key: str, since: int) -> None:
-        self.turns = {turn_key(turn.viewer.turn_id): turn for turn in turns}
+        self.turns = {build_turn_key(turn.viewer.turn_id): turn for turn in turns}
         self.key = key
         self.since = since
 
@@ -107,7 +107,7 @@ class PersonFollower:
     def told(self, key: str, updates: list[Update]) -> list[PersonUpdate]:
         """Return a turn's updates with its id. Stops following a turn that has ended."""
         turn_id = self.turns[key].viewer.turn_id
-        if is_over(updates):
+        if has_done_update(updates):
             del self.turns[key]
         return [TurnUpdate(turn_id, update) for update in updates]
 
@@ -157,7 +157,7 @@ async def follow_person(
     `since`: the pages know notices up to this time, in milliseconds. `hub` is called in the event
     loop. Ends if the browser reads too slowly; it then reconnects with its positions.
     """
-    key = person_key(user_id)
+    key = build_person_key(user_id)
     person = PersonFollower(turns, key=key, since=since)
     async with hub().follow(key, *person.turns) as subscription:
         now = asyncio.get_running_loop().time()

@@ -19,9 +19,9 @@ from django.views.decorators.http import require_GET
 from chats.ground import databases, turn_notices
 from chats.ground.refusals import NotFound
 from chats.models import Turn
-from chats.record.access import owns_turn
-from chats.rendering.blocks import closed_blocks
-from chats.rendering.fragments import delta_fragments, snapshot_fragments
+from chats.record.access import is_turn_owner
+from chats.rendering.blocks import find_closed_offset
+from chats.rendering.fragments import build_delta_fragments, build_snapshot_fragments
 from chats.rendering.spoken import SpokenSoFar
 from chats.streams import connection
 from chats.streams.follow import (
@@ -54,7 +54,7 @@ MOST_TURNS = 20
 
 
 @require_GET
-def stream(request: HttpRequest) -> HttpResponseBase:
+def stream_chat_updates(request: HttpRequest) -> HttpResponseBase:
     """Stream the person's chat changes, and the replies shown in the browser's tabs.
 
     Each `turn` in the query is a reply's id, optionally followed by `~` and the browser's position.
@@ -65,32 +65,34 @@ def stream(request: HttpRequest) -> HttpResponseBase:
     if not user.is_authenticated:
         raise NotFound
     connection.STREAMS.check_room(user.pk)
-    read = sync_to_async(databases.briefly(read_row))
-    asked = asked_turns(request.GET.getlist("turn"))
+    read = sync_to_async(databases.close_connections_after(read_row))
+    asked = parse_requested_turns(request.GET.getlist("turn"))
     turns = [
         FollowedTurn(
             viewer=TurnFollower(turn_id=turn_id, read=read),
-            row=read_row(turn_id) if owns_turn(user=user, turn_id=turn_id) else GONE,
+            row=read_row(turn_id) if is_turn_owner(user=user, turn_id=turn_id) else GONE,
             seen=seen,
         )
         for turn_id, seen in asked
     ]
     updates = follow_person(
-        user_id=user.pk, turns=turns, since=number(request.GET.get("since", "")),
+        user_id=user.pk, turns=turns, since=parse_query_time(request.GET.get("since", "")),
         hub=connection.STREAMS.hub,
     )  # fmt: skip
-    return connection.response(
-        connection.events(
+    return connection.build_stream_response(
+        connection.stream_events(
             user_id=user.pk,
             updates=updates,
-            encode=PersonView(names_of([turn_id for turn_id, _ in asked])).encode,
-            may_still=sync_to_async(databases.briefly(partial(still, request))),
+            encode=PersonView(load_agent_names([turn_id for turn_id, _ in asked])).encode,
+            may_still=sync_to_async(
+                databases.close_connections_after(partial(is_session_valid, request))
+            ),
             language=translation.get_language(),
         )
     )
 
 
-def asked_turns(values: list[str]) -> list[tuple[uuid.UUID, StreamPosition | None]]:
+def parse_requested_turns(values: list[str]) -> list[tuple[uuid.UUID, StreamPosition | None]]:
     """Return the requested replies with their positions. Invalid ids are left out."""
     found = {}
     for value in values[:MOST_TURNS]:
@@ -102,7 +104,7 @@ def asked_turns(values: list[str]) -> list[tuple[uuid.UUID, StreamPosition | Non
     return list(found.items())
 
 
-def names_of(turn_ids: list[uuid.UUID]) -> dict[uuid.UUID, str]:
+def load_agent_names(turn_ids: list[uuid.UUID]) -> dict[uuid.UUID, str]:
     """Return the agents' names by reply. Replies without an agent are left out."""
     if not turn_ids:
         return {}
@@ -110,22 +112,22 @@ def names_of(turn_ids: list[uuid.UUID]) -> dict[uuid.UUID, str]:
     return dict(rows.values_list("pk", "agent__name"))
 
 
-def number(text: str) -> int:
+def parse_query_time(text: str) -> int:
     """Return a time from the query, or 0 if it is invalid."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else 0
 
 
-def still(request: HttpRequest) -> bool:
+def is_session_valid(request: HttpRequest) -> bool:
     """Return True if the session is valid."""
-    return bool(user_now(cookie_of(request)).pk == request.user.pk)
+    return bool(load_session_user(get_session_cookie(request)).pk == request.user.pk)
 
 
-def cookie_of(request: HttpRequest) -> str:
+def get_session_cookie(request: HttpRequest) -> str:
     """Return the session cookie of a request. Empty without one."""
     return request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
 
 
-def user_now(cookie: str) -> AbstractBaseUser | AnonymousUser:
+def load_session_user(cookie: str) -> AbstractBaseUser | AnonymousUser:
     """Return the current person of a session cookie. The session may have ended."""
     fresh = HttpRequest()
     fresh.session = import_module(settings.SESSION_ENGINE).SessionStore(cookie or None)
@@ -149,9 +151,11 @@ class PersonView:
                     self.replies[turn_id] = reply
                 return await reply.encode(told)
             case ChatChanged(chat_id, at):
-                return connection.sse("changed", json.dumps({"chat": chat_id, "at": at}))
+                return connection.format_sse_event(
+                    "changed", json.dumps({"chat": chat_id, "at": at})
+                )
             case NoticesLost():
-                return connection.sse("lost", "")
+                return connection.format_sse_event("lost", "")
 
 
 class ReplyView:
@@ -177,14 +181,14 @@ class ReplyView:
                 if self.name:
                     self.words = SpokenSoFar(self.name)
                     text = self.words.take(text)
-                fragments = await rendered(snapshot_fragments, text)
-                self.open = text[closed_blocks(text) :]
+                fragments = await render_fragments(build_snapshot_fragments, text)
+                self.open = text[find_closed_offset(text) :]
                 return self.events(fragments)
             case Delta(offset, text):
                 self.place = StreamPosition(self.place.beginning, offset + len(text))
                 return await self.grow(text)
             case TurnNotice(sentence):
-                return self.event("state", escape(turn_notices.localized(sentence)))
+                return self.event("state", escape(turn_notices.localize_notice(sentence)))
             case Thoughts():
                 # Only the gateway requests them.
                 return ""
@@ -198,9 +202,9 @@ class ReplyView:
         if self.words is not None:
             text = self.words.take(text)
         before, after = self.open, self.open + text
-        fragments = await rendered(delta_fragments, before, after)
+        fragments = await render_fragments(build_delta_fragments, before, after)
         closed = any(event == "block" for event, _ in fragments)
-        self.open = after[closed_blocks(after) :] if closed else after
+        self.open = after[find_closed_offset(after) :] if closed else after
         return self.events(fragments)
 
     def events(self, fragments: list[tuple[str, str]]) -> str:
@@ -214,14 +218,14 @@ class ReplyView:
     @property
     def event_id(self) -> str:
         """The id of the current position, to resume from."""
-        return f"{self.turn_id}~{connection.event_id_of(self.place)}"
+        return f"{self.turn_id}~{connection.format_event_id(self.place)}"
 
     def event(self, name: str, data: str, *, event_id: str = "") -> str:
         """Return one event of this reply."""
-        return connection.sse(f"{self.turn_id}.{name}", data, event_id=event_id)
+        return connection.format_sse_event(f"{self.turn_id}.{name}", data, event_id=event_id)
 
 
-async def rendered(
+async def render_fragments(
     render: Callable[..., list[tuple[str, str]]], *texts: str
 ) -> list[tuple[str, str]]:
     """Render the fragments, in a thread if the text is long."""

@@ -7,14 +7,14 @@ from uuid import UUID
 
 from chats.models import Agent, Chat, Team, Turn
 from chats.prompt import model_choice
-from chats.prompt.agent_outlook import sent_to_agent
-from chats.prompt.agents import view_of
+from chats.prompt.agent_outlook import estimate_agent_tokens
+from chats.prompt.agents import build_agent_view
 from chats.prompt.composition import PromptRefused
 from chats.prompt.outlook import Outlook
 from chats.teams import play
 from chats.turns.roster import Roster
-from contextpolicy.engine.costs import UsedTokens, used_of
-from contextpolicy.engine.rounds import opening_queue
+from contextpolicy.engine.costs import UsedTokens, parse_reported_usage
+from contextpolicy.engine.rounds import build_opening_queue
 from contextpolicy.models import ModelSpec
 
 
@@ -34,38 +34,40 @@ class Ahead:
     cost: Decimal | None
 
 
-def ahead(chat: Chat, *, roster: Roster, outlook: Outlook) -> Ahead | None:
+def estimate_next_message(chat: Chat, *, roster: Roster, outlook: Outlook) -> Ahead | None:
     """Estimate the next message without a query; None if no agent is active."""
     said = (m.role_id for m in reversed(outlook.given.history) if m.role == "assistant")
-    queue = opening_queue(
+    queue = build_opening_queue(
         roster.members, roster.rules, addressees=(), last=next((role for role in said if role), "")
     )
     first = roster.agent(queue[0]) if queue else None
     if first is None:
         return None
     try:
-        view = view_of(first, chat=chat, team=roster.agents)
-        tokens = sent_to_agent(outlook, view=view)
+        view = build_agent_view(first, chat=chat, team=roster.agents)
+        tokens = estimate_agent_tokens(outlook, view=view)
     except PromptRefused:
         tokens = None
     model = first.model or outlook.choice.model
     return Ahead(
-        agents=len(awake(roster)),
+        agents=len(list_active_agents(roster)),
         first=first.name,
         routing=roster.version.routing,
         most_replies=roster.version.hop_limit,
         most_tokens=roster.version.token_limit,
         tokens=tokens,
-        cost=model_choice.price_of(model, UsedTokens(input=tokens)) if tokens is not None else None,
+        cost=model_choice.calculate_call_cost(model, UsedTokens(input=tokens))
+        if tokens is not None
+        else None,
     )
 
 
-def awake(roster: Roster) -> list[Agent]:
+def list_active_agents(roster: Roster) -> list[Agent]:
     """Return the agents that may reply: active ones, without people."""
     return [agent for agent in roster.agents if agent.type == Agent.Type.AI and not agent.rests]
 
 
-def names_in(teams: Sequence[Team]) -> list[tuple[Team, str]]:
+def load_active_agent_names(teams: Sequence[Team]) -> list[tuple[Team, str]]:
     """Return the names of each team's active agents, in one query."""
     agents = Agent.objects.filter(
         version__in=[team.current_id for team in teams], type=Agent.Type.AI, rests=False
@@ -79,23 +81,23 @@ def names_in(teams: Sequence[Team]) -> list[tuple[Team, str]]:
 
 def is_priced(roster: Roster, *, model: ModelSpec) -> bool:
     """Return True if the model of any agent has a price; `model` is the chat's default."""
-    return any(model_choice.has_price(agent.model or model) for agent in awake(roster))
+    return any(model_choice.has_price(agent.model or model) for agent in list_active_agents(roster))
 
 
-def spent(chat: Chat) -> Sequence[Decimal | None]:
+def list_reply_costs(chat: Chat) -> Sequence[Decimal | None]:
     """Return the cost of each reply to the newest message.
 
     None: the model has no price, or its provider reported no usage.
     """
-    made = play.newest_round(chat)
+    made = play.find_newest_chat_round(chat)
     if made is None:
         return ()
     turns = Turn.objects.filter(round=made).select_related("model")
     found = []
     for turn in turns.only("usage", "model", "status"):
-        used = used_of(turn.usage)
+        used = parse_reported_usage(turn.usage)
         if used is not None:
-            found.append(model_choice.price_of(turn.model, used))
+            found.append(model_choice.calculate_call_cost(turn.model, used))
         elif turn.status == Turn.Status.COMPLETED:
             found.append(None)
     return found

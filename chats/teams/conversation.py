@@ -25,18 +25,18 @@ from chats.models.turns import UNFINISHED
 from chats.prompt import model_choice
 from chats.record import history, kept_texts, messages
 from chats.record.idempotency import IdempotentRequest
-from chats.record.locking import chat_to_write_in
+from chats.record.locking import lock_chat_for_writing
 from chats.record.messages import MESSAGE_CEILING, MessageTooLong, check_characters
 from chats.teams import signals
-from chats.turns.roster import current_of
-from chats.turns.start import ChatFull, open_branch, title_from
+from chats.turns.roster import select_current_version
+from chats.turns.start import ChatFull, derive_title, get_active_branch
 from contextpolicy import ledger, resolution
 from contextpolicy.engine import names, team
 from contextpolicy.engine.agentformats import (
     AgentPrompt,
     AgentPromptTooLarge,
     assemble_prompt,
-    normalized_agent_type,
+    normalise_agent_type,
 )
 from contextpolicy.engine.team import Speaker, TeamMessage
 from contextpolicy.engine.tokens import TokenCounter
@@ -157,26 +157,28 @@ def add_message(
     is ignored. Raises `TeamMessageRefused`, `InvalidSpeaker`, `InvalidCharacter`, `MessageTooLong`,
     `ReplyUnderWay`, `ChatFull`, `PolicyRefused`, and the errors of the idempotency key.
     """
-    said = checked(chat, data)
+    said = validate_team_message(chat, data)
     body = json.dumps(data, sort_keys=True)
     keyed = IdempotentRequest(user=user, route=f"team:{chat.pk}", key=idempotency_key, body=body)
     parts = [{"type": "text", "text": said.content}]
     role = Message.Role.ASSISTANT if said.speaker.type == "ai" else Message.Role.USER
-    counted = messages.tokens_of(parts, role=role, counter=counter)
+    counted = messages.count_parts_tokens(parts, role=role, counter=counter)
     with transaction.atomic():
-        chat = chat_to_write_in(chat.pk)
+        chat = lock_chat_for_writing(chat.pk)
         if known := keyed.find(now=now):
             row = Message.objects.select_related("branch").get(pk=known["message"])
-            return AddedMessage(row, seen(row, branch=row.branch, chat=chat), repeated=True)
-        branch = open_branch(chat)
-        check_room(branch)
+            return AddedMessage(
+                row, build_visible_message(row, branch=row.branch, chat=chat), repeated=True
+            )
+        branch = get_active_branch(chat)
+        check_can_append(branch)
         row = messages.append_spoken(chat=chat, branch=branch, said=said, counted=counted, now=now)
         if not chat.title and said.content.strip():
-            chat.title = title_from(said.content)
+            chat.title = derive_title(said.content)
         chat.updated_at = now
-        prepared.save(chat, "title", "updated_at", "accepted_count")
-        added = seen(row, branch=branch, chat=chat)
-        ledger.record(
+        prepared.save_row_fields(chat, "title", "updated_at", "accepted_count")
+        added = build_visible_message(row, branch=branch, chat=chat)
+        ledger.record_event(
             "team.message_added",
             actor=f"user:{user.pk}",
             now=now,
@@ -184,40 +186,40 @@ def add_message(
             data={"message": str(row.pk), "seq": row.seq, "characters": len(said.content)},
         )
         keyed.remember(result={"message": str(row.pk)}, now=now)
-        if cap.is_over(branch, cap=cap.cap_of(chat)):
+        if cap.is_over_message_cap(branch, cap=cap.get_message_cap(chat)):
             queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
-        signals.tell(signals.message_added, chat_id=chat.pk, message=added)
+        signals.send_signal_on_commit(signals.message_added, chat_id=chat.pk, message=added)
     logger.debug("[ContextManager] Message added: %s", added.id)
     return AddedMessage(row, added)
 
 
-def checked(chat: Chat, data: object) -> TeamMessage:
+def validate_team_message(chat: Chat, data: object) -> TeamMessage:
     """Return the message in `data` if it can be stored in the chat.
 
     Raises `TeamMessageRefused`, `InvalidSpeaker`, `InvalidCharacter`, `MessageTooLong` and
     `PolicyRefused`.
     """
     try:
-        said = team.team_message(data, id="")
+        said = team.read_team_message(data, id="")
     except team.InvalidTeamMessage as error:
         raise TeamMessageRefused(error) from error
-    check_words(said, limit=longest_message(chat))
+    check_words(said, limit=find_message_limit(chat))
     return said
 
 
-def longest_message(chat: Chat) -> int:
+def find_message_limit(chat: Chat) -> int:
     """Return the maximum characters of a message under the chat's policy.
 
     Raises `PolicyRefused`.
     """
-    effective = model_choice.effective_policy(chat=chat, model=chat.model)
-    return min(resolution.values_of(effective).input_length_limit, MESSAGE_CEILING)
+    effective = model_choice.resolve_effective_policy(chat=chat, model=chat.model)
+    return min(resolution.load_policy_values(effective).input_length_limit, MESSAGE_CEILING)
 
 
 def check_words(said: TeamMessage, *, limit: int) -> None:
     """Raise `InvalidSpeaker`, `InvalidCharacter` or `MessageTooLong`; an empty text is valid."""
     names = (said.speaker.role_id, said.speaker.role_name, *said.addressees)
-    if len(said.addressees) > MOST_ADDRESSEES or not all(map(is_name, names)):
+    if len(said.addressees) > MOST_ADDRESSEES or not all(map(is_speaker_name, names)):
         raise InvalidSpeaker(limit=LONGEST_NAME, most=MOST_ADDRESSEES)
     check_characters(said.content)
     if len(said.content) > limit:
@@ -225,12 +227,12 @@ def check_words(said: TeamMessage, *, limit: int) -> None:
         raise MessageTooLong(length=length, limit=limit, over=length - limit)
 
 
-def is_name(text: str) -> bool:
+def is_speaker_name(text: str) -> bool:
     """Return True if a text is a valid speaker name."""
-    return len(text) <= LONGEST_NAME and names.is_sound(text)
+    return len(text) <= LONGEST_NAME and names.is_allowed_name(text)
 
 
-def check_room(branch: Branch) -> None:
+def check_can_append(branch: Branch) -> None:
     """Raise `ChatFull` or `ReplyUnderWay`; the caller has locked the chat.
 
     Only a running turn may extend the end of a branch.
@@ -241,25 +243,27 @@ def check_room(branch: Branch) -> None:
         raise ReplyUnderWay
 
 
-def newest(chat: Chat) -> Message | None:
+def find_newest_message(chat: Chat) -> Message | None:
     """Return the newest stored message; None in an empty chat."""
-    branch = open_branch(chat)
-    rows = history.on_path(branch, after=branch.last_seq - 1, before=branch.last_seq + 1)
+    branch = get_active_branch(chat)
+    rows = history.select_path_messages(
+        branch, after=branch.last_seq - 1, before=branch.last_seq + 1
+    )
     return rows.first()
 
 
-def seen(row: Message, *, branch: Branch, chat: Chat) -> TeamMessage:
+def build_visible_message(row: Message, *, branch: Branch, chat: Chat) -> TeamMessage:
     """Return a message as the team sees it on a branch."""
     number = (row.seq or 0) + branch.team_id_offset
     return TeamMessage(
         id=str(row.metadata.get("team_id") or f"msg-{number}"),
         content=row.text,
-        speaker=speaker_of(row, chat=chat),
+        speaker=build_speaker(row, chat=chat),
         addressees=tuple(row.addressees),
     )
 
 
-def speaker_of(row: Message, *, chat: Chat) -> Speaker:
+def build_speaker(row: Message, *, chat: Chat) -> Speaker:
     """Return the speaker of a message; without a role, the owner or the model."""
     if row.speaker:
         named = row.speaker
@@ -269,7 +273,7 @@ def speaker_of(row: Message, *, chat: Chat) -> Speaker:
     return Speaker("assistant", row.model_name or "Assistant", "ai")
 
 
-def context_for(*, chat: Chat, agent: RequestedAgent) -> team.AgentContext:
+def assemble_agent_context(*, chat: Chat, agent: RequestedAgent) -> team.AgentContext:
     """Return an agent's context: the newest messages within its window.
 
     The window never exceeds the cap of the chat's team. Excluded, erased and incomplete messages
@@ -284,31 +288,35 @@ def context_for(*, chat: Chat, agent: RequestedAgent) -> team.AgentContext:
     for param, text in given.items():
         if text and len(text) > LONGEST_INSTRUCTION:
             raise InstructionTooLong(param=param, length=len(text))
-    branch = open_branch(chat)
+    branch = get_active_branch(chat)
     # The newest message is separate, and one more shows whether there are earlier ones.
-    window_size = min(agent.window_size, cap.cap_of(chat) or LARGEST_WINDOW)
+    window_size = min(agent.window_size, cap.get_message_cap(chat) or LARGEST_WINDOW)
     most = window_size + 2
-    backwards = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("-seq")
-    rows = list(islice(sendable(backwards.iterator(chunk_size=most)), most))
-    return team.context_for_agent(
-        [seen(row, branch=branch, chat=chat) for row in reversed(rows)],
+    backwards = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by(
+        "-seq"
+    )
+    rows = list(islice(filter_sendable_messages(backwards.iterator(chunk_size=most)), most))
+    return team.select_agent_context(
+        [build_visible_message(row, branch=branch, chat=chat) for row in reversed(rows)],
         agent_id=agent.agent_id,
-        agent_type=normalized_agent_type(agent.agent_type),
+        agent_type=normalise_agent_type(agent.agent_type),
         team_task=chat.team_task,
         window_size=window_size,
-        max_bytes=max_bytes_of(chat),
+        max_bytes=find_byte_limit(chat),
         system_instruction=agent.system_instruction,
         instruction_file_text=agent.instruction_file_text,
     )
 
 
-def max_bytes_of(chat: Chat) -> int:
+def find_byte_limit(chat: Chat) -> int:
     """Return the maximum bytes of an agent's prompt: the team's limit, or the default."""
-    rows = TeamVersion.objects.filter(pk__in=current_of(chat)).values_list("max_bytes", flat=True)
+    rows = TeamVersion.objects.filter(pk__in=select_current_version(chat)).values_list(
+        "max_bytes", flat=True
+    )
     return rows.first() or team.MAX_BYTES
 
 
-def sendable(rows: Iterable[Message]) -> Iterator[Message]:
+def filter_sendable_messages(rows: Iterable[Message]) -> Iterator[Message]:
     """Yield the messages that an agent may see, without steps that only call tools."""
     for row in rows:
         is_spoken = any(part["type"] == "text" for part in row.parts)
@@ -316,12 +324,12 @@ def sendable(rows: Iterable[Message]) -> Iterator[Message]:
             yield row
 
 
-def prompt_for(*, chat: Chat, agent: RequestedAgent) -> AgentPrompt:
+def build_agent_prompt(*, chat: Chat, agent: RequestedAgent) -> AgentPrompt:
     """Return the agent's prompt in the format of its type.
 
-    Raises `PromptTooLarge` and the errors of `context_for`.
+    Raises `PromptTooLarge` and the errors of `assemble_agent_context`.
     """
-    context = context_for(chat=chat, agent=agent)
+    context = assemble_agent_context(chat=chat, agent=agent)
     try:
         return assemble_prompt(agent.agent_type, context)
     except AgentPromptTooLarge as error:
@@ -335,14 +343,14 @@ def set_task(*, chat: Chat, task: str, actor: str, now: datetime) -> Chat:
     """
     check_characters(task)
     kept = team.cut_team_task(task)
-    size = team.byte_count(task)
-    cut = {"cut_from": size} if size > team.byte_count(kept) else {}
+    size = team.count_utf8_bytes(task)
+    cut = {"cut_from": size} if size > team.count_utf8_bytes(kept) else {}
     return change_task(chat=chat, task=kept, actor=actor, now=now, **cut)
 
 
 def cut_notice(task: str, *, kept: str) -> str:
     """Return a notice about a truncated task; empty if it is complete."""
-    size, left = team.byte_count(task), team.byte_count(kept)
+    size, left = team.count_utf8_bytes(task), team.count_utf8_bytes(kept)
     if left >= size:
         return ""
     return gettext(
@@ -353,17 +361,17 @@ def cut_notice(task: str, *, kept: str) -> str:
 @transaction.atomic
 def change_task(*, chat: Chat, task: str | None, actor: str, now: datetime, **numbers: int) -> Chat:
     """Store the task unchanged and send its signal; the ledger records `numbers`."""
-    before = chat_to_write_in(chat.pk).team_task or ""
+    before = lock_chat_for_writing(chat.pk).team_task or ""
     if before != (task or ""):
-        kept_texts.keep(KeptText.Kind.TEAM_TASK, before, chat=chat, actor=actor, now=now)
+        kept_texts.keep_chat_text(KeptText.Kind.TEAM_TASK, before, chat=chat, actor=actor, now=now)
     chat.team_task = task
     chat.save(update_fields=["team_task"])
-    ledger.record(
+    ledger.record_event(
         "team.task_changed",
         actor=actor,
         now=now,
         chat_id=chat.pk,
-        data={"bytes": team.byte_count(task or ""), **numbers},
+        data={"bytes": team.count_utf8_bytes(task or ""), **numbers},
     )
-    signals.tell(signals.task_changed, chat_id=chat.pk, task=task)
+    signals.send_signal_on_commit(signals.task_changed, chat_id=chat.pk, task=task)
     return chat

@@ -8,14 +8,14 @@ from django.db.models import Q, QuerySet
 from chats.memory.speakers import UNNAMED
 from chats.models import Chat, Message
 from chats.record import history
-from chats.turns.start import open_branch
+from chats.turns.start import get_active_branch
 
 # Messages read per query when listing all.
 PART = 100
 _NUMBERED = re.compile(r"msg-([0-9]{1,15})")
 
 
-def messages_of(
+def select_team_messages(
     chat: Chat,
     *,
     id: str = "",  # noqa: A002 - the field's name
@@ -27,8 +27,8 @@ def messages_of(
 
     `id` as the team sees it, `speaker` a role's id, `since` <= time < `until`.
     """
-    branch = open_branch(chat)
-    rows = history.on_path(branch, after=0, before=branch.last_seq + 1)
+    branch = get_active_branch(chat)
+    rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
     if id:
         number = _NUMBERED.fullmatch(id)
         is_meant = Q(metadata__team_id=id)
@@ -46,7 +46,7 @@ def messages_of(
     return rows.filter(created_at__lt=until) if until is not None else rows
 
 
-def next_part(rows: QuerySet[Message], *, after: int) -> list[Message]:
+def load_next_messages(rows: QuerySet[Message], *, after: int) -> list[Message]:
     """Return the next messages after a seq, in order.
 
     The limited number bounds memory, and no transaction stays open between calls.

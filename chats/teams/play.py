@@ -8,35 +8,35 @@ from django.db import transaction
 
 from chats.ground.refusals import NotFound
 from chats.models import Agent, ApiKey, Chat, Round, Turn
-from chats.record.locking import chat_to_write_in
+from chats.record.locking import lock_chat_for_writing
 from chats.teams import conversation, rosters
 from chats.turns import round_again, rounds
-from chats.turns.roster import Roster, TeamGone, roster_for
-from chats.turns.start import check_room, open_branch
-from contextpolicy.engine.agent_layouts import makes_text
+from chats.turns.roster import Roster, TeamGone, load_current_roster
+from chats.turns.start import check_turn_limits, get_active_branch
+from contextpolicy.engine.agent_layouts import is_text_form
 from contextpolicy.engine.team import cut_team_task
-from contextpolicy.engine.team_view import Viewer, instructions
+from contextpolicy.engine.team_view import Viewer, build_team_instructions
 
 
 @transaction.atomic
-def go_on(
+def continue_round(
     *, user: AbstractBaseUser, chat: Chat, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
     """Continue the newest round of a chat with fresh limits; `api_key` identifies a client.
 
     Raises `RoundGoesOn` if no round ended early, and the errors of `turns.start.check_room`.
     """
-    chat = chat_to_write_in(chat.pk)
-    branch = open_branch(chat)
+    chat = lock_chat_for_writing(chat.pk)
+    branch = get_active_branch(chat)
     branch.chat = chat
-    check_room(user=user, chat=chat, api_key=api_key)
+    check_turn_limits(user=user, chat=chat, api_key=api_key)
     actor = f"user:{user.pk}"
-    return round_again.resume(chat=chat, branch=branch, actor=actor, now=now, api_key=api_key)
+    return round_again.resume_round(chat=chat, branch=branch, actor=actor, now=now, api_key=api_key)
 
 
-def newest_round(chat: Chat) -> Round | None:
+def find_newest_chat_round(chat: Chat) -> Round | None:
     """Return the newest round on the chat's active branch."""
-    return rounds.newest(open_branch(chat))
+    return rounds.find_newest_branch_round(get_active_branch(chat))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +48,21 @@ class Seat:
     is_waited_for: bool
 
 
-def roster_in(chat: Chat) -> Roster | None:
+def find_roster(chat: Chat) -> Roster | None:
     """Return the current version of a chat's team; None without a team or if it was deleted."""
     if chat.team_id is None:
         return None
     try:
-        return roster_for(chat)
+        return load_current_roster(chat)
     except TeamGone:
         return None
 
 
-def seats_in(chat: Chat, *, roster: Roster) -> list[Seat]:
+def list_seats(chat: Chat, *, roster: Roster) -> list[Seat]:
     """Return the active people in a chat's team."""
     if not any(agent.type == Agent.Type.HUMAN and not agent.rests for agent in roster.agents):
         return []
-    made = newest_round(chat)
+    made = find_newest_chat_round(chat)
     waits = made is not None and made.status == Round.Status.WAITING
     called = made.queue[0] if made and waits and made.queue else ""
     return [
@@ -72,17 +72,17 @@ def seats_in(chat: Chat, *, roster: Roster) -> list[Seat]:
     ]
 
 
-def agent_in(chat: Chat, *, role_id: str) -> Agent:
+def find_team_agent(chat: Chat, *, role_id: str) -> Agent:
     """Return a member of the chat's team. Raises `NotFound` and `TeamGone`."""
     if chat.team_id is None:
         raise NotFound
-    agent = roster_for(chat).agent(role_id)
+    agent = load_current_roster(chat).agent(role_id)
     if agent is None:
         raise NotFound
     return agent
 
 
-def as_asked(agent: Agent) -> conversation.RequestedAgent:
+def build_requested_agent(agent: Agent) -> conversation.RequestedAgent:
     """Return a member as a requested agent, with its window and instructions."""
     return conversation.RequestedAgent(
         agent_id=agent.role_id,
@@ -93,7 +93,7 @@ def as_asked(agent: Agent) -> conversation.RequestedAgent:
     )
 
 
-def told_to(agent: rosters.AgentDraft, *, draft: rosters.TeamDraft) -> list[str]:
+def preview_agent_texts(agent: rosters.AgentDraft, *, draft: rosters.TeamDraft) -> list[str]:
     """Return the texts that an agent of a draft gets before any message, for a preview."""
     if agent.type != Agent.Type.AI:
         return []
@@ -102,11 +102,11 @@ def told_to(agent: rosters.AgentDraft, *, draft: rosters.TeamDraft) -> list[str]
     humans = {mate.name for mate in draft.agents if mate.type == Agent.Type.HUMAN}
     viewer = Viewer(role_id=agent.role_id, name=agent.name or "…", mates=mates)
     task = cut_team_task(draft.task)
-    is_text = makes_text(agent.prompt_form)
+    is_text = is_text_form(agent.prompt_form)
     told = [
         agent.instruction,
         agent.instruction_file_text,
-        instructions(viewer, humans=humans, is_text=is_text),
+        build_team_instructions(viewer, humans=humans, is_text=is_text),
         task if is_text or not task else f"The team's task:\n{task}",
     ]
     return [text for text in told if text]

@@ -22,12 +22,12 @@ from chats.ground.refusals import NotFound, Refusal
 from chats.ground.texts import UNSTORABLE
 from chats.models import Agent, Chat, Team, TeamVersion
 from chats.record import access
-from chats.record.locking import chat_to_write_in
+from chats.record.locking import lock_chat_for_writing
 from chats.teams.conversation import LARGEST_WINDOW, LONGEST_INSTRUCTION, cut_notice
-from chats.turns.roster import roster_of
+from chats.turns.roster import load_roster
 from contextpolicy import ledger, two_persons
 from contextpolicy.engine import names, rounds, team, team_view
-from contextpolicy.engine.agentformats import FORMS, normalized_agent_type
+from contextpolicy.engine.agentformats import FORMS, normalise_agent_type
 from contextpolicy.models import ContextPolicy, ModelSpec
 
 MOST_TEAMS = 100
@@ -128,7 +128,7 @@ class _Found:
     policies: Mapping[str, ContextPolicy] = field(default_factory=dict)
 
 
-def draft_of(version: TeamVersion) -> TeamDraft:
+def build_version_draft(version: TeamVersion) -> TeamDraft:
     """Return a version as a draft, for a form or a copy."""
     values = {name: getattr(version, name) for name in RULES}
     agents = [
@@ -145,16 +145,16 @@ def draft_of(version: TeamVersion) -> TeamDraft:
             policy=agent.policy.slug if agent.policy else "",
             rests=agent.rests,
         )
-        for agent in roster_of(version).agents
+        for agent in load_roster(version).agents
     ]
     return TeamDraft(name=version.name, agents=agents, **values)
 
 
-def form_for(agent_type: str) -> str:
+def choose_prompt_form(agent_type: str) -> str:
     """Return the prompt form of an agent type; without a type, separate messages."""
     if not agent_type:
         return Agent.PromptForm.MESSAGES
-    full = normalized_agent_type(agent_type)
+    full = normalise_agent_type(agent_type)
     return full if full in FORMS else Agent.PromptForm.PLAIN
 
 
@@ -171,7 +171,7 @@ RULES = (
 )
 
 
-def create(
+def create_team(
     *,
     user: User,
     draft: TeamDraft,
@@ -185,56 +185,56 @@ def create(
     """
     if shared and not user.has_perm(EDITS_POLICIES):
         raise NotYours
-    found, warnings = checked(draft, user=user, known=original, shared=shared)
+    found, warnings = check_team_draft(draft, user=user, known=original, shared=shared)
     with transaction.atomic():
         if Team.objects.filter(owner=user, deleted_at=None).count() >= MOST_TEAMS:
             raise TooManyTeams(limit=MOST_TEAMS)
         made = Team.objects.create(owner=None if shared else user, created_at=now)
-        store(made, draft=draft, found=found, now=now)
-        tell("team.created", made, user=user, now=now)
+        store_team_version(made, draft=draft, found=found, now=now)
+        record_team_event("team.created", made, user=user, now=now)
     return Saved(made, warnings)
 
 
-def change(*, user: User, team_id: uuid.UUID, draft: TeamDraft, now: datetime) -> Saved:
+def update_team(*, user: User, team_id: uuid.UUID, draft: TeamDraft, now: datetime) -> Saved:
     """Save a new version of a team. Raises `NotFound`, `NotYours` and `InvalidTeam`."""
     with transaction.atomic():
-        known = to_change(user=user, team_id=team_id)
+        known = lock_editable_team(user=user, team_id=team_id)
         shared = known.owner_id is None
-        found, warnings = checked(draft, user=user, known=known, shared=shared)
-        store(known, draft=draft, found=found, now=now)
-        tell("team.changed", known, user=user, now=now)
+        found, warnings = check_team_draft(draft, user=user, known=known, shared=shared)
+        store_team_version(known, draft=draft, found=found, now=now)
+        record_team_event("team.changed", known, user=user, now=now)
     return Saved(known, warnings)
 
 
-def copy(*, user: User, team_id: uuid.UUID, now: datetime) -> Saved:
+def copy_team(*, user: User, team_id: uuid.UUID, now: datetime) -> Saved:
     """Copy a team for the person. The copied agents have new role ids.
 
     Raises `NotFound`, `InvalidTeam` and `TooManyTeams`.
     """
-    original = access.team_for(user=user, team_id=team_id)
+    original = access.get_team(user=user, team_id=team_id)
     if original.current is None:
         raise NotFound
-    draft = draft_of(original.current)
+    draft = build_version_draft(original.current)
     name = f"{draft.name[: LONGEST_TEAM_NAME - 7]} (copy)"
     agents = [AgentDraft(**{**asdict(agent), "role_id": ""}) for agent in draft.agents]
     values = {name: getattr(draft, name) for name in RULES}
     copied = TeamDraft(name=name, agents=agents, **values)
-    return create(user=user, draft=copied, shared=False, now=now, original=original)
+    return create_team(user=user, draft=copied, shared=False, now=now, original=original)
 
 
-def delete(*, user: User, team_id: uuid.UUID, now: datetime) -> None:
+def delete_team(*, user: User, team_id: uuid.UUID, now: datetime) -> None:
     """Delete a team: new chats cannot choose it, and existing chats keep it.
 
     Raises `NotFound` and `NotYours`.
     """
     with transaction.atomic():
-        known = to_change(user=user, team_id=team_id)
+        known = lock_editable_team(user=user, team_id=team_id)
         known.deleted_at = now
         known.save(update_fields=["deleted_at"])
-        tell("team.deleted", known, user=user, now=now)
+        record_team_event("team.deleted", known, user=user, now=now)
 
 
-def restore(*, user: User, team_id: uuid.UUID, now: datetime) -> None:
+def restore_team(*, user: User, team_id: uuid.UUID, now: datetime) -> None:
     """Restore a deleted shared team. Raises `NotFound` and `NotYours`."""
     if not user.has_perm(EDITS_POLICIES):
         raise NotYours
@@ -245,33 +245,33 @@ def restore(*, user: User, team_id: uuid.UUID, now: datetime) -> None:
             raise NotFound
         known.deleted_at = None
         known.save(update_fields=["deleted_at"])
-        tell("team.restored", known, user=user, now=now)
+        record_team_event("team.restored", known, user=user, now=now)
 
 
-def to_change(*, user: User, team_id: uuid.UUID) -> Team:
+def lock_editable_team(*, user: User, team_id: uuid.UUID) -> Team:
     """Return a locked team that the person may change. Raises `NotFound` and `NotYours`."""
-    access.team_for(user=user, team_id=team_id)
+    access.get_team(user=user, team_id=team_id)
     known = Team.objects.select_for_update(of=("self",), no_key=True).get(pk=team_id)
     if known.owner_id is None and not user.has_perm(EDITS_POLICIES):
         raise NotYours
     return known
 
 
-def choose(*, user: User, chat: Chat, team_id: uuid.UUID | None, now: datetime) -> Chat:
+def set_chat_team(*, user: User, chat: Chat, team_id: uuid.UUID | None, now: datetime) -> Chat:
     """Set the team that replies in a chat from the next message on; None for its model alone.
 
     The chat takes the team's task if it has none. Raises `NotFound` and `TeamBusy`.
     """
-    chosen = access.team_for(user=user, team_id=team_id) if team_id else None
+    chosen = access.get_team(user=user, team_id=team_id) if team_id else None
     with transaction.atomic():
-        chat = chat_to_write_in(chat.pk)
+        chat = lock_chat_for_writing(chat.pk)
         if chat.active_branch and chat.active_branch.turns.filter(finished_at=None).exists():
             raise TeamBusy
         chat.team = chosen
         if chosen and chosen.current and chat.team_task is None and chosen.current.task:
             chat.team_task = chosen.current.task
         chat.save(update_fields=["team", "team_task"])
-        ledger.record(
+        ledger.record_event(
             "team.chosen",
             actor=f"user:{user.pk}",
             now=now,
@@ -281,22 +281,22 @@ def choose(*, user: User, chat: Chat, team_id: uuid.UUID | None, now: datetime) 
     return chat
 
 
-def tell(event: str, made: Team, *, user: User, now: datetime) -> None:
+def record_team_event(event: str, made: Team, *, user: User, now: datetime) -> None:
     """Record an event of a team in the ledger, without its texts."""
     data: dict[str, Any] = {"team": str(made.pk), "shared": made.owner_id is None}
     if made.current is not None:
-        roster = roster_of(made.current)
+        roster = load_roster(made.current)
         data |= {
             "version": made.current.number,
-            "sha256": digest_of(made.current),
+            "sha256": compute_version_digest(made.current),
             "agents": [agent.role_id for agent in roster.agents],
         }
-    ledger.record(event, actor=f"user:{user.pk}", now=now, data=data)
+    ledger.record_event(event, actor=f"user:{user.pk}", now=now, data=data)
 
 
-def digest_of(version: TeamVersion) -> str:
+def compute_version_digest(version: TeamVersion) -> str:
     """Return a digest of a version's values, by which the ledger identifies the version."""
-    values = asdict(draft_of(version))
+    values = asdict(build_version_draft(version))
     # Leave out newer options at their default, so that older versions keep their recorded digest.
     for name in ("message_cap", "max_bytes"):
         if not values[name]:
@@ -308,7 +308,7 @@ def digest_of(version: TeamVersion) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def store(made: Team, *, draft: TeamDraft, found: _Found, now: datetime) -> None:
+def store_team_version(made: Team, *, draft: TeamDraft, found: _Found, now: datetime) -> None:
     """Store a checked draft as the next version of a team, which the caller has locked."""
     last = made.versions.order_by("-number").first()
     rules = {name: getattr(draft, name) for name in RULES}
@@ -320,7 +320,9 @@ def store(made: Team, *, draft: TeamDraft, found: _Found, now: datetime) -> None
     # Never reuse the id of a removed role, because its messages would be attributed to the new one.
     taken = set(Agent.objects.filter(version__team=made).values_list("role_id", flat=True))
     for place, agent in enumerate(draft.agents):
-        role_id = agent.role_id if agent.role_id in known else new_role_id(agent.name, taken=taken)
+        role_id = (
+            agent.role_id if agent.role_id in known else generate_role_id(agent.name, taken=taken)
+        )
         taken.add(role_id)
         Agent.objects.create(
             version=version,
@@ -341,7 +343,7 @@ def store(made: Team, *, draft: TeamDraft, found: _Found, now: datetime) -> None
     made.save(update_fields=["current"])
 
 
-def new_role_id(name: str, *, taken: set[str]) -> str:
+def generate_role_id(name: str, *, taken: set[str]) -> str:
     """Return an id for a new role, derived from its name: `planner`, `planner-2`."""
     base = slugify(name, allow_unicode=True)[: LONGEST_ROLE_ID - 4] or "agent"
     base = f"{base}-agent" if base in TAKEN_ROLES else base
@@ -349,7 +351,7 @@ def new_role_id(name: str, *, taken: set[str]) -> str:
     return next(each for each in (base, *numbers) if each not in taken)
 
 
-def checked(
+def check_team_draft(
     draft: TeamDraft, *, user: User, shared: bool, known: Team | None = None
 ) -> tuple[_Found, tuple[str, ...]]:
     """Check a whole draft; return its models and policies, and warnings. Raises `InvalidTeam`."""
@@ -365,7 +367,7 @@ def checked(
                 role=agent.role_id[:LONGEST_ROLE_ID],
             )
         roles.add(agent.role_id)
-        twin = names.get(team_view.folded(agent.name))
+        twin = names.get(team_view.fold_member_name(agent.name))
         if twin is not None:
             raise InvalidTeam(
                 gettext_noop(
@@ -376,13 +378,13 @@ def checked(
                 first=twin,
                 second=agent.name,
             )
-        names[team_view.folded(agent.name)] = agent.name
+        names[team_view.fold_member_name(agent.name)] = agent.name
     if not any(agent.type == "ai" and not agent.rests for agent in draft.agents):
         raise InvalidTeam(
             gettext_noop("A team needs at least one active agent. Add one."), param="agents"
         )
-    policies = policies_of(draft, user=user, known=known, shared=shared)
-    found = _Found(models=models_of(draft), policies=policies)
+    policies = load_draft_policies(draft, user=user, known=known, shared=shared)
+    found = _Found(models=load_draft_models(draft), policies=policies)
     small = [a.name for a in draft.agents if a.type == "ai" and a.window_size < draft.hop_limit]
     warnings = []
     if small:
@@ -399,7 +401,7 @@ def checked(
 
 def check_team(draft: TeamDraft) -> None:
     """Check the fields of a team other than its agents. Raises `InvalidTeam`."""
-    if len(draft.name) > LONGEST_TEAM_NAME or not names.is_sound(draft.name):
+    if len(draft.name) > LONGEST_TEAM_NAME or not names.is_allowed_name(draft.name):
         raise InvalidTeam(
             gettext_noop(
                 "Enter a name of 1 to {limit} characters, without line breaks and invisible "
@@ -475,7 +477,7 @@ def check_prompt_limits(draft: TeamDraft) -> None:
 
 def check_agent(agent: AgentDraft, *, param: str) -> None:
     """Check the fields of one member. Raises `InvalidTeam`."""
-    if problem := team_view.name_problem(agent.name):
+    if problem := team_view.find_name_problem(agent.name):
         raise InvalidTeam("{problem}", param=f"{param}.name", problem=problem)
     if agent.type not in Agent.Type.values:
         raise InvalidTeam(gettext_noop("A member is `ai` or `human`."), param=f"{param}.type")
@@ -497,7 +499,9 @@ def check_agent(agent: AgentDraft, *, param: str) -> None:
             name=agent.name,
             known=", ".join(Agent.PromptForm.values),
         )
-    if len(agent.agent_type) > 60 or (agent.agent_type and not names.is_sound(agent.agent_type)):
+    if len(agent.agent_type) > 60 or (
+        agent.agent_type and not names.is_allowed_name(agent.agent_type)
+    ):
         raise InvalidTeam(
             gettext_noop("An agent type can have up to 60 printable characters."),
             param=f"{param}.agent_type",
@@ -516,7 +520,7 @@ def check_agent(agent: AgentDraft, *, param: str) -> None:
             )
 
 
-def models_of(draft: TeamDraft) -> dict[str, ModelSpec]:
+def load_draft_models(draft: TeamDraft) -> dict[str, ModelSpec]:
     """Return the models of the agents. Raises `InvalidTeam`."""
     wanted = {agent.model for agent in draft.agents if agent.model}
     found = {row.slug: row for row in ModelSpec.objects.filter(slug__in=wanted, enabled=True)}
@@ -532,7 +536,7 @@ def models_of(draft: TeamDraft) -> dict[str, ModelSpec]:
     return found
 
 
-def policies_of(
+def load_draft_policies(
     draft: TeamDraft, *, user: User, known: Team | None, shared: bool
 ) -> dict[str, ContextPolicy]:
     """Return the policies of the agents. Only people who edit policies may add new ones.
@@ -559,7 +563,11 @@ def policies_of(
                 policy=agent.policy[:60],
             )
         policy = found.get(agent.policy)
-        if policy and policy.pk not in given and waits_for_another(policy, by=user, shared=shared):
+        if (
+            policy
+            and policy.pk not in given
+            and is_approval_required(policy, by=user, shared=shared)
+        ):
             raise InvalidTeam(
                 gettext_noop(
                     "Policy changes need two people here. You wrote the published version of "
@@ -572,7 +580,7 @@ def policies_of(
     return found
 
 
-def waits_for_another(policy: ContextPolicy, *, by: User, shared: bool) -> bool:
+def is_approval_required(policy: ContextPolicy, *, by: User, shared: bool) -> bool:
     """Return True if a person needs approval to give a policy to agents of a team."""
     version = policy.current
     return version is not None and two_persons.is_needed(

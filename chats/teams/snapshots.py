@@ -17,13 +17,13 @@ from chats.ground import queue
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Message
 from chats.record import history, messages
-from chats.record.locking import chat_to_write_in
+from chats.record.locking import lock_chat_for_writing
 from chats.record.messages import check_characters
 from chats.teams import conversation
-from chats.turns.start import ChatFull, open_branch
+from chats.turns.start import ChatFull, get_active_branch
 from contextpolicy import ledger
 from contextpolicy.engine import names, team_state
-from contextpolicy.engine.team import TeamMessage, byte_count
+from contextpolicy.engine.team import TeamMessage, count_utf8_bytes
 from contextpolicy.engine.tokens import TokenCounter
 
 # Rows per batch.
@@ -58,23 +58,23 @@ class SnapshotRefused(Refusal):
     param = "snapshot"
 
 
-def export(*, chat: Chat, now: datetime) -> dict[str, object]:
+def export_team_snapshot(*, chat: Chat, now: datetime) -> dict[str, object]:
     """Return the chat's messages and task as a snapshot; erased messages have an empty text.
 
     Queued messages are not included. Raises `SnapshotTooLarge`.
     """
-    branch = open_branch(chat)
+    branch = get_active_branch(chat)
     if branch.last_seq > MOST_MESSAGES:
         raise SnapshotTooLarge
-    rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
+    rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by("seq")
     told: list[dict[str, object]] = []
     size = 0
     for row in rows.iterator(chunk_size=PAGE):
-        seen = conversation.seen(row, branch=branch, chat=chat)
-        size += byte_count(seen.content)
+        seen = conversation.build_visible_message(row, branch=branch, chat=chat)
+        size += count_utf8_bytes(seen.content)
         if size > MOST_BYTES:
             raise SnapshotTooLarge
-        told.append(team_state.message_json(seen))
+        told.append(team_state.dump_team_message(seen))
     return {
         "messages": told,
         "teamTask": chat.team_task,
@@ -83,7 +83,9 @@ def export(*, chat: Chat, now: datetime) -> dict[str, object]:
     }
 
 
-def read(*, chat: Chat, snapshot: object, counter: TokenCounter, actor: str, now: datetime) -> Chat:
+def import_team_snapshot(
+    *, chat: Chat, snapshot: object, counter: TokenCounter, actor: str, now: datetime
+) -> Chat:
     """Replace the team's view by a snapshot; the next id follows its highest `msg-N`.
 
     Sends the signal of the task, not of each message. Raises `SnapshotRefused`, `ChatFull`,
@@ -93,28 +95,30 @@ def read(*, chat: Chat, snapshot: object, counter: TokenCounter, actor: str, now
         said, task = team_state.read_snapshot(snapshot)
     except team_state.InvalidSnapshot as error:
         raise SnapshotRefused from error
-    if not all(len(message.id) <= LONGEST_ID and names.is_sound(message.id) for message in said):
+    if not all(
+        len(message.id) <= LONGEST_ID and names.is_allowed_name(message.id) for message in said
+    ):
         raise SnapshotRefused
     if len(said) > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
-    limit = conversation.longest_message(chat)
+    limit = conversation.find_message_limit(chat)
     for message in said:
         conversation.check_words(message, limit=limit)
     check_characters(task or "")
-    rows = written(said, counter=counter, now=now)
+    rows = build_snapshot_rows(said, counter=counter, now=now)
     with transaction.atomic():
-        chat = chat_to_write_in(chat.pk)
+        chat = lock_chat_for_writing(chat.pk)
         branch = open_empty_branch(
             chat,
             cause="snapshot",
             actor=actor,
             now=now,
-            team_id_offset=team_state.next_number(said) - 1 - len(said),
+            team_id_offset=team_state.compute_next_number(said) - 1 - len(said),
         )
-        store(rows, chat=chat, branch=branch, now=now)
-        if cap.is_over(branch, cap=cap.cap_of(chat)):
+        store_snapshot_rows(rows, chat=chat, branch=branch, now=now)
+        if cap.is_over_message_cap(branch, cap=cap.get_message_cap(chat)):
             queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
-        ledger.record(
+        ledger.record_event(
             "team.imported",
             actor=actor,
             now=now,
@@ -124,11 +128,13 @@ def read(*, chat: Chat, snapshot: object, counter: TokenCounter, actor: str, now
         return conversation.change_task(chat=chat, task=task, actor=actor, now=now)
 
 
-def written(said: Sequence[TeamMessage], *, counter: TokenCounter, now: datetime) -> list[Message]:
+def build_snapshot_rows(
+    said: Sequence[TeamMessage], *, counter: TokenCounter, now: datetime
+) -> list[Message]:
     """Return unsaved rows for messages, without a position. Tokens are counted before any lock."""
     rows = []
     for message in said:
-        row = messages.spoken(message)
+        row = messages.build_unsaved_message(message)
         row.metadata = {"team_id": message.id}
         row.created_at = now
         messages.set_token_count(row, counter=counter)
@@ -136,10 +142,16 @@ def written(said: Sequence[TeamMessage], *, counter: TokenCounter, now: datetime
     return rows
 
 
-def store(rows: Sequence[Message], *, chat: Chat, branch: Branch, now: datetime) -> None:
+def store_snapshot_rows(
+    rows: Sequence[Message], *, chat: Chat, branch: Branch, now: datetime
+) -> None:
     """Store the rows as the first messages of an empty branch; the caller has locked the chat."""
     for seq, row in enumerate(rows, start=1):
-        row.branch, row.seq, row.accepted = branch, seq, messages.next_accepted(chat=chat)
+        row.branch, row.seq, row.accepted = (
+            branch,
+            seq,
+            messages.increment_accepted_count(chat=chat),
+        )
     Message.objects.bulk_create(rows, batch_size=PAGE)
     branch.last_seq = len(rows)
     branch.save(update_fields=["last_seq"])
@@ -148,14 +160,14 @@ def store(rows: Sequence[Message], *, chat: Chat, branch: Branch, now: datetime)
 
 
 @transaction.atomic
-def clear(*, chat: Chat, actor: str, now: datetime) -> Chat:
+def clear_team_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
     """Restart at `msg-1` without messages and task, and always send the task's signal.
 
     Raises `TooManyBranches`.
     """
-    chat = chat_to_write_in(chat.pk)
+    chat = lock_chat_for_writing(chat.pk)
     branch = open_empty_branch(chat, cause="cleared", actor=actor, now=now)
-    ledger.record(
+    ledger.record_event(
         "team.cleared", actor=actor, now=now, chat_id=chat.pk, data={"branch": str(branch.pk)}
     )
     return conversation.change_task(chat=chat, task=None, actor=actor, now=now)

@@ -18,7 +18,7 @@ from chats.turns.steps import Ending
 LOOK_EVERY = 0.1
 
 
-async def hear(
+async def run_background_call(
     request: ProviderRequest,
     *,
     account: Account,
@@ -30,7 +30,7 @@ async def hear(
     The call is cancelled as soon as `is_wanted` returns False. Unexpected errors of the adapter
     propagate.
     """
-    provider = registry.provider_for(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
+    provider = registry.get_provider(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
     reply = ReplyCollector()
     hearing = asyncio.create_task(reply.hear_all(provider, request))
     give_up = time.monotonic() + seconds
@@ -43,7 +43,7 @@ async def hear(
             if is_given_up := not await is_wanted():
                 break
     finally:
-        await cancelling.end(hearing)
+        await cancelling.cancel_tasks(hearing)
         await registry.aclose_all()
     if not hearing.cancelled() and (error := hearing.exception()):
         raise error

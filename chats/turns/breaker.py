@@ -23,7 +23,7 @@ REASONS = {
 }
 
 
-def trip(*, model: ModelSpec | None, code: str, now: datetime) -> None:
+def trip_breaker(*, model: ModelSpec | None, code: str, now: datetime) -> None:
     """Open the breaker of the model's provider if `code` requires it.
 
     Call inside a transaction.
@@ -36,7 +36,7 @@ def trip(*, model: ModelSpec | None, code: str, now: datetime) -> None:
     closed = Q(paused_until=None) | Q(paused_until__lt=Now())
     accounts = ProviderAccount.objects.filter(closed, slug=model.provider)
     if accounts.update(paused_until=until, paused_reason=REASONS[code]):
-        ledger.record(
+        ledger.record_event(
             "provider.breaker_opened",
             actor="worker",
             now=now,

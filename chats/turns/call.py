@@ -67,7 +67,7 @@ class ModelCall(ReplyCollector):
         done, _ = await asyncio.wait(
             {hearing, ending}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
         )
-        await cancelling.end(hearing, ending)
+        await cancelling.cancel_tasks(hearing, ending)
         if not done:
             self.error = ProviderError("provider_timeout")
         self.finish = Message.Finish.LIMIT if self.is_full else FINISHES[self.reason]

@@ -11,11 +11,11 @@ from chats.models import Message, Turn
 from chats.record import history
 from contextpolicy import plugins
 from contextpolicy.engine import messages as engine
-from contextpolicy.engine.budget import in_our_count, prompt_limit
+from contextpolicy.engine.budget import compute_prompt_limit, convert_provider_tokens
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.strategies.contract import after_turn
+from contextpolicy.engine.strategies.contract import call_turn_hook
 from contextpolicy.engine.tokens import TokenCounter
-from contextpolicy.resolution import values_of
+from contextpolicy.resolution import load_policy_values
 
 logger = logging.getLogger(__name__)
 
@@ -26,26 +26,28 @@ def tell_strategy(*, turn_id: uuid.UUID, counter: TokenCounter) -> None:
     turn = turns.filter(pk=turn_id).first()
     if turn is None or turn.reply is None or turn.effective_policy is None:
         return
-    values = values_of(turn.effective_policy)
-    told = messages_of(turn, reply=turn.reply, values=values, counter=counter)
-    fault = after_turn(plugins.find_strategy(values.strategy), history=told)
+    values = load_policy_values(turn.effective_policy)
+    told = load_completed_messages(turn, reply=turn.reply, values=values, counter=counter)
+    fault = call_turn_hook(plugins.find_strategy(values.strategy), history=told)
     if fault:
         logger.warning("strategy %s failed after turn %s: %s", values.strategy, turn_id, fault)
 
 
-def messages_of(
+def load_completed_messages(
     turn: Turn, *, reply: Message, values: PolicyValues, counter: TokenCounter
 ) -> tuple[engine.Message, ...]:
     """Return messages up to and including the reply, ascending, at most a full context window."""
     model = turn.model
-    limit = prompt_limit(values, model_window=model.window if model else None)
-    loaded = history.load(
+    limit = compute_prompt_limit(values, model_window=model.window if model else None)
+    loaded = history.load_newest_messages(
         turn.branch,
         after=0,
         before=(reply.seq or 0) + 1,
         values=values,
         counter=counter,
-        tokens=max(in_our_count(limit, calibration=model.calibration if model else 1.0), 1),
+        tokens=max(
+            convert_provider_tokens(limit, calibration=model.calibration if model else 1.0), 1
+        ),
         most=None,
     )
     return loaded.messages

@@ -8,7 +8,7 @@ from chats.models import Chat, Message, Turn
 from contextpolicy import ledger
 
 
-def started_event(
+def record_turn_started(
     turn: Turn,
     *,
     actor: str,
@@ -26,4 +26,6 @@ def started_event(
         data |= {"message": str(message.pk), "characters": len(message.text)}
     if turn.round_id is not None:
         data |= {"round": str(turn.round_id), "hop": turn.hop}
-    ledger.record("turn.started", actor=actor, now=now, chat_id=chat.pk, turn_id=turn.pk, data=data)
+    ledger.record_event(
+        "turn.started", actor=actor, now=now, chat_id=chat.pk, turn_id=turn.pk, data=data
+    )

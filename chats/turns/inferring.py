@@ -39,11 +39,11 @@ from chats.record import history, locking
 from chats.turns import background_call, side_calls
 from chats.turns.side_calls import SidePrompt
 from chats.turns.steps import WORKER, Ending, close_call
-from chats.turns.tellings import remembers
+from chats.turns.tellings import can_save_preferences
 from contextpolicy import ledger
-from contextpolicy.engine.budget import Budget, in_our_count, prompt_limit
+from contextpolicy.engine.budget import Budget, compute_prompt_limit, convert_provider_tokens
 from contextpolicy.engine.messages import WireMessage
-from contextpolicy.engine.tokens import TokenCounter, wire_tokens
+from contextpolicy.engine.tokens import TokenCounter, count_wire_tokens
 from contextpolicy.models import ModelSpec
 
 logger = logging.getLogger(__name__)
@@ -82,60 +82,64 @@ def read_chat(
     `is_closing` returns True when this process shuts down.
     """
     with alone:
-        call = prepare(chat_id, counter=counter, now=clock())
+        call = prepare_inference_call(chat_id, counter=counter, now=clock())
     if call is None:
         return
     databases.give_back()
     try:
-        text, ending = async_to_sync(answer)(call, is_closing)
+        text, ending = async_to_sync(call_inference_model)(call, is_closing)
     except Exception:
         logger.exception("preferences of %s failed unexpectedly", chat_id)
         text, ending = "", Ending(error_code="internal_error")
-    finish(call, text=text, ending=ending, now=clock())
+    finish_inference_call(call, text=text, ending=ending, now=clock())
 
 
 @transaction.atomic
-def prepare(chat_id: uuid.UUID, *, counter: TokenCounter, now: datetime) -> ReadingCall | None:
+def prepare_inference_call(
+    chat_id: uuid.UUID, *, counter: TokenCounter, now: datetime
+) -> ReadingCall | None:
     """Claim the chat, compose the call and record it under the chat's lock.
 
     None: no call is needed.
     """
     try:
-        chat = locking.locked_chat(chat_id)
+        chat = locking.lock_chat(chat_id)
     except Chat.DoesNotExist:
         return None
-    row = readings.claimed(chat_id)
+    row = readings.claim_chat_reading(chat_id)
     if row is None:
         return None
     close_lost([row.receipt_id], now=now)
-    settings = preferences.locked(chat.owner_id)
-    asked = asked_model(chat) if may_read(chat, settings=settings) else None
+    settings = preferences.lock_memory_settings(chat.owner_id)
+    asked = choose_inference_model(chat) if can_infer_from_chat(chat, settings=settings) else None
     if asked is None:
-        readings.release(row, due_at=None)
+        readings.release_chat_reading(row, due_at=None)
         return None
-    if spent(settings, now=now) >= CALLS_A_DAY:
-        readings.release(row, due_at=next_day(now))
+    if count_daily_calls(settings, now=now) >= CALLS_A_DAY:
+        readings.release_chat_reading(row, due_at=compute_next_day(now))
         return None
     choice, model, account = asked
-    prompt, said, to = composed(chat, row, settings, choice=choice, model=model, counter=counter)
+    prompt, said, to = compose_next_inference(
+        chat, row, settings, choice=choice, model=model, counter=counter
+    )
     if prompt is None:
-        readings.release(row, due_at=None, to=to)
+        readings.release_chat_reading(row, due_at=None, to=to)
         return None
     turn = said[-1].turn
     if turn is None:
         raise AssertionError(said[-1].pk)
-    spend(settings, now=now)
-    receipt = side_calls.book(
+    record_inference_call(settings, now=now)
+    receipt = side_calls.create_side_receipt(
         prompt,
         turn=turn,
         step=Receipt.AFTERWARDS,
-        call=next_call(turn),
+        call=number_inference_call(turn),
         effective=choice.effective,
         now=now,
     )
     row.reading_to, row.tries, row.receipt = to, row.tries + 1, receipt
     row.save(update_fields=["reading_to", "tries", "receipt"])
-    ledger.record(
+    ledger.record_event(
         "chat.preferences_asked",
         actor=WORKER,
         now=now,
@@ -153,48 +157,54 @@ def prepare(chat_id: uuid.UUID, *, counter: TokenCounter, now: datetime) -> Read
     return ReadingCall(row, to, ids, receipt.pk, prompt.request, account)
 
 
-def may_read(chat: Chat, *, settings: MemorySettings) -> bool:
+def can_infer_from_chat(chat: Chat, *, settings: MemorySettings) -> bool:
     """Return True if the owner agreed to inference and the chat allows it."""
-    return chat.deleted_at is None and preferences.is_inferring(settings) and remembers(chat)
+    return (
+        chat.deleted_at is None
+        and preferences.is_inferring(settings)
+        and can_save_preferences(chat)
+    )
 
 
-def asked_model(chat: Chat) -> tuple[ChosenModel, ModelSpec, Account] | None:
+def choose_inference_model(chat: Chat) -> tuple[ChosenModel, ModelSpec, Account] | None:
     """Return the summary model of a chat's policy, or None if the policy does not allow
     inference.
     """
     try:
-        choice = model_choice.choose(chat=chat)
+        choice = model_choice.choose_chat_model(chat=chat)
         values = choice.values
         model = plan.find_summariser(values)
-        account = model_choice.account_for(model) if model else None
+        account = model_choice.get_model_account(model) if model else None
     except Refusal:
         return None
     allowed = values.memory_providers
     if model is None or account is None or account.kind == "demo":
         return None
-    is_allowed = composition.infers(values) and (allowed is None or model.provider in allowed)
+    is_allowed = composition.is_inference_enabled(values) and (
+        allowed is None or model.provider in allowed
+    )
     return (choice, model, account) if is_allowed else None
 
 
-def spent(settings: MemorySettings, *, now: datetime) -> int:
+def count_daily_calls(settings: MemorySettings, *, now: datetime) -> int:
     """Return the number of calls made for a person today."""
     return settings.inferred_calls if settings.inferred_on == now.astimezone(UTC).date() else 0
 
 
-def spend(settings: MemorySettings, *, now: datetime) -> None:
+def record_inference_call(settings: MemorySettings, *, now: datetime) -> None:
     """Count one call. The caller has locked the settings row."""
-    settings.inferred_calls = spent(settings, now=now) + 1
+    settings.inferred_calls = count_daily_calls(settings, now=now) + 1
     settings.inferred_on = now.astimezone(UTC).date()
     settings.save(update_fields=["inferred_calls", "inferred_on"])
 
 
-def next_day(now: datetime) -> datetime:
+def compute_next_day(now: datetime) -> datetime:
     """Return the start of the next UTC day."""
     day = now.astimezone(UTC).date() + timedelta(days=1)
     return datetime.combine(day, time(), tzinfo=UTC)
 
 
-def composed(
+def compose_next_inference(
     chat: Chat,
     row: PreferenceReading,
     settings: MemorySettings,
@@ -207,16 +217,20 @@ def composed(
 
     The prompt is None if there is nothing to read.
     """
-    branch = shown_branch(chat)
+    branch = load_inference_branch(chat)
     to = row.read_to
     for _ in range(PAGES):
-        page = list(unread(branch, after=to, since=settings.inferring_since)[:MOST_MESSAGES])
+        page = list(
+            select_unread_messages(branch, after=to, since=settings.inferring_since)[:MOST_MESSAGES]
+        )
         if not page:
             break
-        said = [message for message in page if inferred.is_readable(message.text)]
+        said = [message for message in page if inferred.is_readable_message(message.text)]
         to = page[-1].accepted
         while said:
-            prompt = compose(said, branch=branch, choice=choice, model=model, counter=counter)
+            prompt = compose_inference_prompt(
+                said, branch=branch, choice=choice, model=model, counter=counter
+            )
             if prompt is not None:
                 return prompt, said, to
             # Messages that do not fit are left to the next call, which is due at once. A message
@@ -226,19 +240,21 @@ def composed(
     return None, [], to
 
 
-def shown_branch(chat: Chat) -> Branch:
+def load_inference_branch(chat: Chat) -> Branch:
     """Return the chat's active branch, with the chat."""
     branches = Branch.objects.select_related("parent", "chat")
     return branches.get(chat=chat, chat__active_branch=F("pk"))
 
 
-def unread(branch: Branch, *, after: int, since: datetime | None) -> QuerySet[Message]:
+def select_unread_messages(
+    branch: Branch, *, after: int, since: datetime | None
+) -> QuerySet[Message]:
     """Return the owner's messages since they agreed to inference, in order of acceptance.
 
     Messages of other team members, of API clients and of imports are left out, as are excluded and
     erased ones.
     """
-    rows = history.on_path(branch, after=0, before=branch.last_seq + 1).filter(
+    rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).filter(
         turn__client__isnull=True,
         role=Message.Role.USER,
         accepted__gt=after,
@@ -251,16 +267,16 @@ def unread(branch: Branch, *, after: int, since: datetime | None) -> QuerySet[Me
     return rows.select_related("turn").order_by("accepted")
 
 
-def replies_beside(said: Sequence[Message], *, branch: Branch) -> list[Message]:
+def load_nearby_replies(said: Sequence[Message], *, branch: Branch) -> list[Message]:
     """Return the replies directly before and between the given messages."""
     after, before = (said[0].seq or 1) - 2, said[-1].seq or 1
-    rows = history.on_path(branch, after=max(after, 0), before=before)
+    rows = history.select_path_messages(branch, after=max(after, 0), before=before)
     rows = rows.filter(role=Message.Role.ASSISTANT, excluded=False, erased_at=None)
     found = [row for row in rows.order_by("seq")[: 4 * MOST_MESSAGES] if row.text.strip()]
     return found[-MOST_MESSAGES:]
 
 
-def compose(
+def compose_inference_prompt(
     said: Sequence[Message],
     *,
     branch: Branch,
@@ -269,14 +285,14 @@ def compose(
     counter: TokenCounter,
 ) -> SidePrompt | None:
     """Compose the call for some messages. None if it would exceed a limit."""
-    rows = sorted([*said, *replies_beside(said, branch=branch)], key=lambda row: row.seq or 0)
+    rows = sorted([*said, *load_nearby_replies(said, branch=branch)], key=lambda row: row.seq or 0)
     read = history.load_all(rows, counter=counter)
     system = WireMessage("system", inferred.INSTRUCTIONS)
-    question = WireMessage("user", inferred.shown(read))
-    own, rest = wire_tokens(system, counter), wire_tokens(question, counter)
-    limit = min(prompt_limit(choice.values, model_window=model.window), MOST_TOKENS)
-    factor = composition.calibration_of(branch, model=model)
-    ours = in_our_count(max(limit, 1), calibration=factor)
+    question = WireMessage("user", inferred.format_conversation(read))
+    own, rest = count_wire_tokens(system, counter), count_wire_tokens(question, counter)
+    limit = min(compute_prompt_limit(choice.values, model_window=model.window), MOST_TOKENS)
+    factor = composition.get_calibration_factor(branch, model=model)
+    ours = convert_provider_tokens(max(limit, 1), calibration=factor)
     if own + rest > ours:
         return None
     # The frame around the messages counts towards the newest one.
@@ -305,20 +321,22 @@ def compose(
     )
 
 
-def next_call(turn: Turn) -> int:
+def number_inference_call(turn: Turn) -> int:
     """Return the number of the turn's next inference call."""
     rows = Receipt.objects.filter(turn=turn, step=Receipt.AFTERWARDS, call__gte=Receipt.INFERRING)
     last: int | None = rows.aggregate(last=Max("call"))["last"]
     return Receipt.INFERRING if last is None else last + 1
 
 
-async def answer(call: ReadingCall, is_closing: Callable[[], bool]) -> tuple[str, Ending]:
+async def call_inference_model(
+    call: ReadingCall, is_closing: Callable[[], bool]
+) -> tuple[str, Ending]:
     """Make the call. Return its text, empty unless the reply is complete, and its ending."""
 
     async def is_wanted() -> bool:
         return not is_closing()
 
-    reply, ending = await background_call.hear(
+    reply, ending = await background_call.run_background_call(
         call.request, account=call.account, seconds=SECONDS, is_wanted=is_wanted
     )
     is_whole = not reply.error and reply.reason == Message.Finish.STOP and not reply.asked
@@ -326,10 +344,10 @@ async def answer(call: ReadingCall, is_closing: Callable[[], bool]) -> tuple[str
 
 
 @transaction.atomic
-def finish(call: ReadingCall, *, text: str, ending: Ending, now: datetime) -> None:
+def finish_inference_call(call: ReadingCall, *, text: str, ending: Ending, now: datetime) -> None:
     """Store the suggestions and the reading position. Does nothing if the claim was lost."""
     try:
-        chat = locking.locked_chat(call.reading.chat_id)
+        chat = locking.lock_chat(call.reading.chat_id)
     except Chat.DoesNotExist:
         return
     mine = PreferenceReading.objects.filter(
@@ -338,22 +356,26 @@ def finish(call: ReadingCall, *, text: str, ending: Ending, now: datetime) -> No
     if not mine.exists():
         return
     close_call(receipt_id=call.receipt_id, ending=ending, now=now)
-    if may_pass(ending) and call.reading.tries < readings.MOST_TRIES:
-        readings.release(call.reading, due_at=now + readings.REST)
+    if is_ending_retryable(ending) and call.reading.tries < readings.MOST_TRIES:
+        readings.release_chat_reading(call.reading, due_at=now + readings.REST)
         return
-    settings = preferences.locked(chat.owner_id)
-    if text and may_read(chat, settings=settings):
-        judge(call, text=text, chat=chat, now=now)
+    settings = preferences.lock_memory_settings(chat.owner_id)
+    if text and can_infer_from_chat(chat, settings=settings):
+        store_suggestions(call, text=text, chat=chat, now=now)
     since = settings.inferring_since
-    rest = unread(shown_branch(chat), after=call.to, since=since) if since else None
+    rest = (
+        select_unread_messages(load_inference_branch(chat), after=call.to, since=since)
+        if since
+        else None
+    )
     has_more = rest is not None and rest.exists()
     is_due = has_more and mine.filter(due_at__lte=call.reading.due_at).exists()
-    readings.release(call.reading, due_at=now if is_due else None, to=call.to)
+    readings.release_chat_reading(call.reading, due_at=now if is_due else None, to=call.to)
     if is_due:
         queue.enqueue(queue.READ_PREFERENCES, chat_id=chat.pk)
 
 
-def judge(call: ReadingCall, *, text: str, chat: Chat, now: datetime) -> None:
+def store_suggestions(call: ReadingCall, *, text: str, chat: Chat, now: datetime) -> None:
     """Store acceptable suggestions and record the numbers suggested and rejected.
 
     If any of the messages was excluded or erased during the call, its suggestions are dropped.
@@ -363,14 +385,14 @@ def judge(call: ReadingCall, *, text: str, chat: Chat, now: datetime) -> None:
     is_gone = any(row.excluded or row.erased_at for row in by_id.values())
     if is_gone or len(by_id) < len(call.messages):
         return
-    told = proposing.propose(
-        inferred.proposals_in(text),
+    told = proposing.save_proposals(
+        inferred.parse_preference_proposals(text),
         read=[by_id[pk] for pk in call.messages],
         owner_id=chat.owner_id,
         folder_id=chat.folder_id,
         now=now,
     )
-    ledger.record(
+    ledger.record_event(
         "chat.preferences_read",
         actor=WORKER,
         now=now,
@@ -379,7 +401,7 @@ def judge(call: ReadingCall, *, text: str, chat: Chat, now: datetime) -> None:
     )
 
 
-def may_pass(ending: Ending) -> bool:
+def is_ending_retryable(ending: Ending) -> bool:
     """Return True if a retry may succeed. A request that the provider rejected is never retried."""
     if ending.finish == Message.Finish.STOPPED:
         return True
@@ -387,10 +409,10 @@ def may_pass(ending: Ending) -> bool:
     return ending.error_code in passing
 
 
-def sweep(*, now: datetime) -> int:
+def sweep_inference_calls(*, now: datetime) -> int:
     """Close the calls of dead workers and enqueue reading of idle chats. Return their number."""
     from_dead = PreferenceReading.objects.filter(
-        leases.ended(), receipt__outcome=Receipt.Outcome.OPEN
+        leases.match_expired_leases(), receipt__outcome=Receipt.Outcome.OPEN
     )
     lost = list(from_dead.values_list("receipt", flat=True)[: readings.AT_ONCE])
     if lost:

@@ -10,26 +10,26 @@ from chats.models import Round, Turn
 from chats.models.turns import UNFINISHED
 
 
-def unfinished(made: Round) -> QuerySet[Turn]:
+def select_unfinished_lanes(made: Round) -> QuerySet[Turn]:
     """Return the unfinished lanes of a round."""
     return Turn.objects.filter(round=made, lane__gt=0, status__in=UNFINISHED)
 
 
-def unbegun(made: Round) -> list[Turn]:
+def list_unstarted_lanes(made: Round) -> list[Turn]:
     """Return the lanes of a round in order, or an empty list if any of them has started."""
     lanes = list(Turn.objects.filter(round=made, lane__gt=0).order_by("lane"))
     has_begun = any(lane.status != Turn.Status.QUEUED or lane.attempt for lane in lanes)
     return [] if has_begun else lanes
 
 
-def late(made: Round, *, but: Turn | None) -> list[Turn]:
+def lock_unstarted_lanes(made: Round, *, but: Turn | None) -> list[Turn]:
     """Return the lanes of a round that have not started, except `but`. Locks the rows."""
-    queued = unfinished(made).filter(status=Turn.Status.QUEUED, attempt=0)
+    queued = select_unfinished_lanes(made).filter(status=Turn.Status.QUEUED, attempt=0)
     queued = queued.exclude(pk=but.pk) if but is not None else queued
     return list(queued.select_for_update(no_key=True).order_by("lane"))
 
 
-def seen_to(turn: Turn) -> int | None:
+def find_lane_cutoff(turn: Turn) -> int | None:
     """Return the number of the last message that the lanes may see.
 
     None before the first lane starts.
@@ -38,7 +38,7 @@ def seen_to(turn: Turn) -> int | None:
     return begun.values_list("seen_to", flat=True).first()
 
 
-def before(turn: Turn) -> list[str]:
+def list_earlier_lane_statuses(turn: Turn) -> list[str]:
     """Return the statuses of the unfinished lanes before a turn's lane."""
     if not turn.lane:
         return []

@@ -16,10 +16,10 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from chats.ground.leases import LeaseLost, length, until
+from chats.ground.leases import LeaseLost, compute_lease_end, get_lease_duration
 from chats.models import Turn
 from chats.turns import statements
-from speed.commits import unflushed
+from speed.commits import unflushed_transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Lease:
     token: str
 
 
-def claim(*, turn_id: uuid.UUID, worker: str, now: datetime) -> Lease | None:
+def claim_turn(*, turn_id: uuid.UUID, worker: str, now: datetime) -> Lease | None:
     """Claim the turn.
 
     None if the turn has ended, another worker holds it, or its branch is busy.
@@ -41,29 +41,31 @@ def claim(*, turn_id: uuid.UUID, worker: str, now: datetime) -> Lease | None:
     token = secrets.token_urlsafe(32)
     values = (Turn.Status.RUNNING, token, worker, False, now, None, "", "")
     fields = dict(zip(statements.CLAIMED_FIELDS, values, strict=True))
-    if not statements.CLAIM.run(fields, turn=turn_id, length=length()):
+    if not statements.CLAIM.run(fields, turn=turn_id, length=get_lease_duration()):
         return None
     return Lease(turn_id=turn_id, token=token)
 
 
-def held(lease: Lease) -> QuerySet[Turn]:
+def select_held_turn(lease: Lease) -> QuerySet[Turn]:
     """Return the turn's row while the lease holds, else an empty queryset."""
-    return statements.held_row(lambda name: {"turn": lease.turn_id, "token": lease.token}[name])
+    return statements.select_leased_turn(
+        lambda name: {"turn": lease.turn_id, "token": lease.token}[name]
+    )
 
 
-def write(lease: Lease, **values: Any) -> None:
+def update_held_turn(lease: Lease, **values: Any) -> None:
     """Update the turn if the lease still holds. Raises `LeaseLost`."""
     if not statements.write_held(tuple(values)).run(values, turn=lease.turn_id, token=lease.token):
         raise LeaseLost(lease.turn_id)
 
 
-def extend(lease: Lease) -> None:
+def extend_lease(lease: Lease) -> None:
     """Extend the lease. Raises `LeaseLost`."""
-    if not held(lease).update(lease_until=until()):
+    if not select_held_turn(lease).update(lease_until=compute_lease_end()):
         raise LeaseLost(lease.turn_id)
 
 
-def locked_turn(lease: Lease) -> Turn:
+def lock_held_turn(lease: Lease) -> Turn:
     """Return the turn with its branch, locked for the transaction. Raises `LeaseLost`."""
     turn = statements.HELD_AND_LOCKED.first(turn=lease.turn_id, token=lease.token)
     if turn is None:
@@ -103,20 +105,20 @@ class Partial:
     reasoning: str
 
 
-@unflushed()
-def renew(*, leases: Sequence[Lease]) -> list[Heartbeat]:
+@unflushed_transaction()
+def renew_leases(*, leases: Sequence[Lease]) -> list[Heartbeat]:
     """Extend each lease and return each turn's state. A lost lease raises no error."""
-    span = length()
+    span = get_lease_duration()
     return [
         Heartbeat.OURS
         if statements.RENEW.run({}, turn=lease.turn_id, token=lease.token, length=span)
-        else standing(lease)
+        else find_turn_state(lease)
         for lease in leases
     ]
 
 
-@unflushed()
-def save(*, texts: Sequence[Partial]) -> list[Heartbeat]:
+@unflushed_transaction()
+def save_partial_texts(*, texts: Sequence[Partial]) -> list[Heartbeat]:
     """Save each partial text and return each turn's state."""
     return [
         Heartbeat.OURS
@@ -127,14 +129,14 @@ def save(*, texts: Sequence[Partial]) -> list[Heartbeat]:
             step=partial.step,
             begun_anew=partial.begun_anew,
         )
-        else standing(partial.lease)
+        else find_turn_state(partial.lease)
         for partial in texts
     ]
 
 
-def standing(lease: Lease) -> Heartbeat:
+def find_turn_state(lease: Lease) -> Heartbeat:
     """Return the state of a turn that a heartbeat could not update."""
-    for (stop_requested_at,) in held(lease).values_list("stop_requested_at"):
+    for (stop_requested_at,) in select_held_turn(lease).values_list("stop_requested_at"):
         return Heartbeat.STOP if stop_requested_at else Heartbeat.OURS
     return Heartbeat.LOST
 

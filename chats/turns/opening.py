@@ -39,17 +39,17 @@ def open_turn(
 
     None if another worker holds the turn.
     """
-    begun = steps.begin(turn_id=turn_id, worker=worker, counter=counter, now=now)
+    begun = steps.claim_and_open(turn_id=turn_id, worker=worker, counter=counter, now=now)
     if begun is None:
         return None
     lease, turn = begun
     try:
-        prompt = composition.compose(turn=turn, counter=counter, branch=turn.branch)
+        prompt = composition.compose_prompt(turn=turn, counter=counter, branch=turn.branch)
         if isinstance(prompt, TailDue):
             return Opening(lease, turn, due=prompt)
         if not isinstance(prompt, composition.Prompt) or prompt.need.action == "swap":
             return Opening(lease, turn)
-        receipt_id = steps.book_call(
+        receipt_id = steps.create_receipt(
             lease=lease, turn=turn, prompt=prompt, call=1, now=now, is_first_asking=True
         )
     except LeaseLost:

@@ -19,7 +19,7 @@ SMALLEST_WINDOW = 4_000
 
 
 @transaction.atomic
-def learn(*, model_id: int, limit: int, now: datetime) -> bool:
+def store_learned_window(*, model_id: int, limit: int, now: datetime) -> bool:
     """Store that the model accepts at most `limit` tokens. Return False if that changes nothing."""
     model = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model_id).first()
     if model is None or limit < SMALLEST_WINDOW:
@@ -29,12 +29,12 @@ def learn(*, model_id: int, limit: int, now: datetime) -> bool:
     data = {"model": model.slug, "from": model.window, "to": limit}
     model.learned_window = limit
     model.save(update_fields=["learned_window"])
-    ledger.record("model.limit_learned", actor="worker", now=now, data=data)
+    ledger.record_event("model.limit_learned", actor="worker", now=now, data=data)
     return True
 
 
 @transaction.atomic
-def forget(*, model: ModelSpec, actor: str, now: datetime) -> ModelSpec:
+def reset_learned_window(*, model: ModelSpec, actor: str, now: datetime) -> ModelSpec:
     """Remove the learned window. Does nothing if there is none."""
     model = ModelSpec.objects.select_for_update(no_key=True).get(pk=model.pk)
     if model.learned_window is None:
@@ -42,11 +42,11 @@ def forget(*, model: ModelSpec, actor: str, now: datetime) -> ModelSpec:
     data = {"model": model.slug, "from": model.learned_window, "to": model.context_window}
     model.learned_window = None
     model.save(update_fields=["learned_window"])
-    ledger.record("model.limit_reset", actor=actor, now=now, data=data)
+    ledger.record_event("model.limit_reset", actor=actor, now=now, data=data)
     return model
 
 
-def overflow_of(call: ModelCall, *, model: ModelSpec | None) -> ProviderError | None:
+def detect_overflow(call: ModelCall, *, model: ModelSpec | None) -> ProviderError | None:
     """Return a call's overflow: the provider's error, or billed input above the model's window.
 
     Some servers truncate a prompt that is too long and reply to the rest.
@@ -61,29 +61,29 @@ def overflow_of(call: ModelCall, *, model: ModelSpec | None) -> ProviderError | 
     return ProviderError("context_overflow", limit=window, actual=billed)
 
 
-def taught(prompt: composition.Prompt, overflow: ProviderError) -> int:
+def compute_learned_window(prompt: composition.Prompt, overflow: ProviderError) -> int:
     """Return the window that would have prevented an overflow, in tokens.
 
     This is the limit named in the error. If our estimate of the prompt was already below it, the
     estimate is too low for this model, and a smaller window compensates for that.
     """
-    if overflow.limit and estimate(prompt) + prompt.reserve > overflow.limit:
+    if overflow.limit and estimate_prompt_size(prompt) + prompt.reserve > overflow.limit:
         return overflow.limit
-    return shrunk(prompt, overflow)
+    return shrink_window(prompt, overflow)
 
 
-def shrunk(prompt: composition.Prompt, error: ProviderError) -> int:
+def shrink_window(prompt: composition.Prompt, error: ProviderError) -> int:
     """Return a smaller window after an overflow, in tokens, including the reserve.
 
     The provider's token counts may differ from our estimate, so only their ratio is used, less a
     margin of 10%.
     """
-    room = min(prompt.prompt_limit, estimate(prompt))
+    room = min(prompt.prompt_limit, estimate_prompt_size(prompt))
     if error.limit and error.actual:
-        room = min(room, estimate(prompt) * error.limit // error.actual)
+        room = min(room, estimate_prompt_size(prompt) * error.limit // error.actual)
     return room * 9 // 10 + prompt.reserve
 
 
-def estimate(prompt: composition.Prompt) -> int:
+def estimate_prompt_size(prompt: composition.Prompt) -> int:
     """Return the prompt size in the provider's tokens, the unit of windows and limits."""
     return int(prompt.prompt_tokens * prompt.calibration)

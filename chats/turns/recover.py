@@ -30,10 +30,10 @@ from chats.record import (
     passed_on,
     simulations,
 )
-from chats.record.expiry import expired
+from chats.record.expiry import select_expired_chats
 from chats.turns import inferring, rounds, statements, titles, warm_ups
 from chats.turns.lease import RELEASED
-from chats.turns.steps import attempt_data, enqueue_next, failure_fields
+from chats.turns.steps import build_attempt_data, build_failure_fields, enqueue_next
 from contextpolicy import ledger, verification
 
 ERASED_AT_ONCE = 20
@@ -44,7 +44,7 @@ LOST_SENTENCE = gettext_noop(
 )
 
 
-def sweep(*, now: datetime) -> int:
+def run_sweep(*, now: datetime) -> int:
     """Run all steps of the sweep and return the number of items handled.
 
     The steps are independent: a step that fails is recorded as a `SkippedRow` and the others run.
@@ -55,7 +55,7 @@ def sweep(*, now: datetime) -> int:
         try:
             done += step(now)
         except Exception as error:
-            if databases.may_pass(error):
+            if databases.is_retryable_error(error):
                 raise
             SkippedRow.note(job="sweep", row=name, error=error, now=now)
     return done
@@ -67,35 +67,35 @@ def take_over(*, now: datetime, worker: str) -> int:
     Returns the number of released turns. Their summaries are closed and requested again.
     """
     released = release_expired(now=now, worker=worker)
-    if claims.expire(worker=worker):
+    if claims.expire_worker_claims(worker=worker):
         claims.sweep_dead(now=now)
-    if warm_ups.expire(worker=worker):
-        warm_ups.sweep(now=now)
+    if warm_ups.expire_warm_ups(worker=worker):
+        warm_ups.sweep_warm_ups(now=now)
     return released
 
 
 def release_expired(*, now: datetime, worker: str = "") -> int:
     """Release turns with an expired lease, or all turns of the named worker."""
     gone = Turn.objects.filter(status=Turn.Status.RUNNING)
-    ended = Q(worker__startswith=worker) if worker else leases.ended()
+    ended = Q(worker__startswith=worker) if worker else leases.match_expired_leases()
     gone = gone.filter(ended)
     released = 0
     for turn in gone.select_related("branch").order_by("queued_at"):
         try:
             with transaction.atomic():
-                released += release(turn, now=now)
+                released += release_lost_turn(turn, now=now)
         except Exception as error:
-            if databases.may_pass(error):
+            if databases.is_retryable_error(error):
                 raise
             SkippedRow.note(job="lost replies", row=f"turn {turn.pk}", error=error, now=now)
     return released
 
 
-def release(turn: Turn, *, now: datetime) -> int:
+def release_lost_turn(turn: Turn, *, now: datetime) -> int:
     """Requeue one lost turn, or fail it after `MAX_ATTEMPTS` losses."""
     if turn.round_id is not None:
         # Serialises with accepting a message: only one transaction decides which turn follows.
-        locking.chat_of(turn.pk)
+        locking.lock_turn_chat(turn.pk)
     mine = Turn.objects.filter(pk=turn.pk, status=Turn.Status.RUNNING, lease_token=turn.lease_token)
     losses = turn.losses + 1
     if turn.stop_requested_at:
@@ -105,7 +105,7 @@ def release(turn: Turn, *, now: datetime) -> int:
             "status": Turn.Status.FAILED,
             "finished_at": now,
             "error_code": LOST_CODE,
-            **failure_fields(Sentence(LOST_SENTENCE, losses=losses)),
+            **build_failure_fields(Sentence(LOST_SENTENCE, losses=losses)),
         }
     else:
         changes = {"status": Turn.Status.QUEUED, "queued_at": now}
@@ -117,13 +117,13 @@ def release(turn: Turn, *, now: datetime) -> int:
         outcome=Receipt.Outcome.LOST, finished_at=now
     )
     requeued = changes["status"] == Turn.Status.QUEUED
-    ledger.record(
+    ledger.record_event(
         "turn.requeued" if requeued else f"turn.{changes['status']}",
         actor="system",
         now=now,
         chat_id=turn.branch.chat_id,
         turn_id=turn.pk,
-        data={"losses": losses, **attempt_data(turn)},
+        data={"losses": losses, **build_attempt_data(turn)},
     )
     if not requeued:
         end_lost(turn, status=str(changes["status"]), now=now)
@@ -138,12 +138,14 @@ def end_lost(turn: Turn, *, status: str, now: datetime) -> None:
     """Run the steps at a turn's end that its worker missed."""
     notices.end_stream(turn.pk)
     if turn.round_id is not None:
-        rounds.turn_ended(turn, status=status, reply=None, usage={}, now=now)
+        rounds.advance_round(turn, status=status, reply=None, usage={}, now=now)
 
 
 def enqueue_verifications(*, now: datetime) -> int:
     """Enqueue overdue verifications of the ledger again."""
-    found = verification.overdue(now=now, age=timedelta(seconds=settings.REQUEUE_AFTER))
+    found = verification.list_overdue_verifications(
+        now=now, age=timedelta(seconds=settings.REQUEUE_AFTER)
+    )
     for number in found:
         queue.enqueue(queue.VERIFY_LEDGER, verification_id=number)
     return len(found)
@@ -154,10 +156,10 @@ def enqueue_erasures(*, now: datetime) -> int:
 
     At most `ERASED_AT_ONCE` of each; the next sweep continues.
     """
-    found = expired(now=now).values_list("pk", flat=True)[:ERASED_AT_ONCE]
+    found = select_expired_chats(now=now).values_list("pk", flat=True)[:ERASED_AT_ONCE]
     for chat_id in found:
         queue.enqueue(queue.ERASE_CHAT, chat_id=chat_id)
-    wished = holds.due(now=now).values_list("pk", flat=True)[:ERASED_AT_ONCE]
+    wished = holds.list_due_erasures(now=now).values_list("pk", flat=True)[:ERASED_AT_ONCE]
     for wish_id in wished:
         queue.enqueue(queue.FULFIL_WISH, wish_id=wish_id)
     return len(found) + len(wished)
@@ -183,12 +185,12 @@ def enqueue_overdue() -> int:
 STEPS: dict[str, Callable[[datetime], int]] = {
     "lost replies": lambda now: release_expired(now=now),
     "waiting replies": lambda _now: enqueue_overdue(),
-    "summaries": lambda now: maintain.sweep(now=now),
-    "search": lambda _now: archive.sweep(),
-    "erased words": lambda now: clearing.sweep(now=now),
-    "warm-ups": lambda now: warm_ups.sweep(now=now),
-    "titles": lambda now: titles.sweep(now=now),
-    "preferences": lambda now: inferring.sweep(now=now),
+    "summaries": lambda now: maintain.sweep_summaries(now=now),
+    "search": lambda _now: archive.requeue_stalled_indexing(),
+    "erased words": lambda now: clearing.clear_erasure_log(now=now),
+    "warm-ups": lambda now: warm_ups.sweep_warm_ups(now=now),
+    "titles": lambda now: titles.sweep_title_calls(now=now),
+    "preferences": lambda now: inferring.sweep_inference_calls(now=now),
     "embeddings": lambda _now: embedding.enqueue_due(),
     "verification": lambda now: enqueue_verifications(now=now),
     "erasures": lambda now: enqueue_erasures(now=now),
@@ -200,5 +202,5 @@ STEPS: dict[str, Callable[[datetime], int]] = {
     "counts": lambda _now: keeping.enqueue_due(),
     "ledger lines": lambda _now: shipping.enqueue_due(),
     "webhooks": lambda now: outbox.enqueue_due(now=now),
-    "passed-on requests": lambda now: passed_on.sweep(now=now),
+    "passed-on requests": lambda now: passed_on.sweep_passthrough(now=now),
 }

@@ -23,12 +23,12 @@ from chats.compaction.people import rights
 from chats.ground.breakers import LatenessBreaker
 from chats.memory import excerpts, meaning, references
 from chats.memory.meaning import Look
-from chats.memory.recall import without_speakers
+from chats.memory.recall import remove_speaker_names
 from chats.memory.references import ChosenReferences
 from chats.models import Branch, Chat, Message, Turn, TurnReference
 from chats.prompt import composition
-from chats.record.history import on_path
-from chats.turns.lease import Lease, locked_turn, write
+from chats.record.history import select_path_messages
+from chats.turns.lease import Lease, lock_held_turn, update_held_turn
 from contextpolicy.engine.markers import strip_markers
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
@@ -62,9 +62,11 @@ async def look_up(
     began = time.monotonic()
     try:
         async with asyncio.timeout(settings.REFERENCES_SECONDS):
-            asked = await ask(turn, values=values, aside=aside, began=began, seq=seq)
+            asked = await embed_turn_question(
+                turn, values=values, aside=aside, began=began, seq=seq
+            )
             found: ChosenReferences = await aside(
-                search,
+                search_for_question,
                 turn=turn,
                 values=values,
                 counter=counter,
@@ -104,10 +106,12 @@ async def look_for(
     give_up = time.monotonic() + settings.REFERENCES_SECONDS
     if not asked.space_id:
         return None
-    return partial(meaning.look, asked.vector, space_id=asked.space_id, give_up=give_up)
+    return partial(
+        meaning.compare_question_vector, asked.vector, space_id=asked.space_id, give_up=give_up
+    )
 
 
-async def ask(
+async def embed_turn_question(
     turn: Turn,
     *,
     values: PolicyValues,
@@ -117,7 +121,7 @@ async def ask(
 ) -> QuestionVector:
     """Return the embedding of a turn's question. Empty if vectors are not used."""
     return await embed_text(
-        question_of, values=values, aside=aside, began=began, turn=turn, seq=seq
+        load_embedding_text, values=values, aside=aside, began=began, turn=turn, seq=seq
     )
 
 
@@ -139,17 +143,17 @@ async def embed_text(
     if BREAKER.is_open():
         return QuestionVector(note="breaker")
     try:
-        by: QuestionEmbedder | None = await aside(embedding.asking)
+        by: QuestionEmbedder | None = await aside(embedding.get_question_embedder)
         if by is None:
             return QuestionVector()
-        if not embedding.allows(values.memory_providers, provider=by.provider):
+        if not embedding.is_provider_allowed(values.memory_providers, provider=by.provider):
             return QuestionVector(note="provider")
         text: str = await aside(read, **given)
     except Unreachable as error:
         is_missing = error.code == embedding.NOT_INSTALLED
         return QuestionVector(note=error.code if is_missing else "down")
     rest = began + EMBEDDED_WITHIN * settings.REFERENCES_SECONDS - time.monotonic()
-    asked = await embedding.as_vector(text, by=by, seconds=max(rest, 0.001))
+    asked = await embedding.embed_question_text(text, by=by, seconds=max(rest, 0.001))
     if asked.space_id:
         BREAKER.came()
     else:
@@ -157,32 +161,32 @@ async def embed_text(
     return asked
 
 
-def question_of(*, turn: Turn, seq: int = 0) -> str:
+def load_embedding_text(*, turn: Turn, seq: int = 0) -> str:
     """Return the text of a turn that is embedded for the search.
 
     Empty if the turn has no question.
     """
     branch = composition.read_branch(turn)
-    question = question_row(turn, branch=branch, seq=seq)
+    question = load_question_message(turn, branch=branch, seq=seq)
     if question is None:
         return ""
-    return without_speakers(branch.chat.owner_id, searched_text(question, branch=branch))
+    return remove_speaker_names(branch.chat.owner_id, build_question_text(question, branch=branch))
 
 
-def question_row(turn: Turn, *, branch: Branch, seq: int) -> Message | None:
+def load_question_message(turn: Turn, *, branch: Branch, seq: int) -> Message | None:
     """Return the message to answer: the one at `seq`, or the turn's trigger if `seq` is 0."""
     if not seq:
         return turn.trigger
-    return on_path(branch, after=seq - 1, before=seq + 1).first()
+    return select_path_messages(branch, after=seq - 1, before=seq + 1).first()
 
 
-def searched_text(question: Message, *, branch: Branch) -> str:
+def build_question_text(question: Message, *, branch: Branch) -> str:
     """Return the search text of a question, without team markers."""
     text = strip_markers(question.text) if question.speaker else question.text
-    return references.asked_with(text, seq=question.seq, branch=branch)
+    return references.build_search_question(text, seq=question.seq, branch=branch)
 
 
-def search(
+def search_for_question(
     *,
     turn: Turn,
     values: PolicyValues,
@@ -195,17 +199,19 @@ def search(
 ) -> ChosenReferences:
     """Search the owner's chats, or this chat if `room` is given, for a turn's question."""
     branch = composition.read_branch(turn)
-    question = question_row(turn, branch=branch, seq=seq)
+    question = load_question_message(turn, branch=branch, seq=seq)
     if question is None:
         return ChosenReferences(note="none")
     look = None
     if asked.space_id:
         give_up = began + COMPARED_WITHIN * settings.REFERENCES_SECONDS
-        look = partial(meaning.look, asked.vector, space_id=asked.space_id, give_up=give_up)
+        look = partial(
+            meaning.compare_question_vector, asked.vector, space_id=asked.space_id, give_up=give_up
+        )
     if room is not None:
         found = excerpts.find_in_chat(
             branch,
-            question=searched_text(question, branch=branch),
+            question=build_question_text(question, branch=branch),
             before=question.seq or branch.last_seq + 1,
             values=values,
             room=room,
@@ -216,16 +222,18 @@ def search(
             look=look,
         )
         return replace(found, by_words=asked.note or found.by_words)
-    active = composition.governing(composition.governed(branch).active_compaction, values=values)
-    found = references.find(
+    active = composition.usable_compaction(
+        composition.with_active_compaction(branch).active_compaction, values=values
+    )
+    found = references.choose_references(
         chat=branch.chat,
-        question=searched_text(question, branch=branch),
+        question=build_question_text(question, branch=branch),
         values=values,
-        leave_out=references.in_prompt_anyway(
+        leave_out=references.list_prompt_messages(
             branch, covered=active.to_seq if active else 0, window=values.window_size
         ),
         # Several excerpts share a chat, and each policy lookup takes a few queries.
-        is_closed=cache(is_closed),
+        is_closed=cache(is_closed_to_others),
         counter=counter,
         at=question.created_at,
         look=look,
@@ -233,7 +241,7 @@ def search(
     return replace(found, by_words=asked.note or found.by_words)
 
 
-def is_closed(chat_id: uuid.UUID) -> bool:
+def is_closed_to_others(chat_id: uuid.UUID) -> bool:
     """Return True if other chats may not use this one: it has no memory, or its policy forbids
     it.
     """
@@ -242,7 +250,7 @@ def is_closed(chat_id: uuid.UUID) -> bool:
 
 
 @transaction.atomic
-def keep(*, lease: Lease, turn: Turn, found: ChosenReferences) -> dict[str, str]:
+def store_retrieved_context(*, lease: Lease, turn: Turn, found: ChosenReferences) -> dict[str, str]:
     """Store the retrieved context of a turn for all its prompts and return the turn's tail.
 
     Messages erased since the search are left out. Their chats are locked, so an erasure either
@@ -254,7 +262,7 @@ def keep(*, lease: Lease, turn: Turn, found: ChosenReferences) -> dict[str, str]
     list(locked.order_by("pk").values_list("pk"))
     kept = Message.objects.filter(pk__in=[row.message_id for row in found.references])
     there = set(kept.filter(erased_at=None, excluded=False).values_list("pk", flat=True))
-    tail = {**(locked_turn(lease).tail or {}), "references": found.note}
+    tail = {**(lock_held_turn(lease).tail or {}), "references": found.note}
     if found.by_words:
         tail["vectors"] = found.by_words
     TurnReference.objects.filter(turn=turn).delete()
@@ -272,5 +280,5 @@ def keep(*, lease: Lease, turn: Turn, found: ChosenReferences) -> dict[str, str]
             if row.message_id in there
         ]
     )
-    write(lease, tail=tail)
+    update_held_turn(lease, tail=tail)
     return tail

@@ -60,20 +60,22 @@ class Roster:
         return [agent.name for agent in found if agent is not None]
 
 
-def roster_of(version: TeamVersion) -> Roster:
+def load_roster(version: TeamVersion) -> Roster:
     """Return a version with its members."""
     agents = version.agents.select_related("model", "policy__current").order_by("place")
     return Roster(version, tuple(agents))
 
 
-def roster_for(chat: Chat) -> Roster:
+def load_current_roster(chat: Chat) -> Roster:
     """Return the current version of a chat's team. Raises `TeamGone`."""
-    version = TeamVersion.objects.filter(team=chat.team_id, pk__in=current_of(chat)).first()
+    version = TeamVersion.objects.filter(
+        team=chat.team_id, pk__in=select_current_version(chat)
+    ).first()
     if version is None:
         raise TeamGone
-    return roster_of(version)
+    return load_roster(version)
 
 
-def current_of(chat: Chat) -> QuerySet[Any, Any]:
+def select_current_version(chat: Chat) -> QuerySet[Any, Any]:
     """Return a subquery for the id of the current version of a chat's team."""
     return Chat.objects.filter(pk=chat.pk).values("team__current")

@@ -10,10 +10,17 @@ from chats.ground.refusals import Refusal
 from chats.models import Agent, ApiKey, Branch, Chat, Round, Turn
 from chats.models.turns import UNFINISHED
 from chats.record import messages
-from chats.record.locking import locked_branch
-from chats.turns.events import started_event
-from chats.turns.roster import roster_of
-from chats.turns.rounds import ONLY_THIS, begin_beside, give, newest, opening_roles, tell
+from chats.record.locking import lock_branch
+from chats.turns.events import record_turn_started
+from chats.turns.roster import load_roster
+from chats.turns.rounds import (
+    ONLY_THIS,
+    assign_turn,
+    find_newest_branch_round,
+    list_opening_roles,
+    record_round_event,
+    start_parallel_turns,
+)
 
 # Endings after which one button continues the round.
 RESUMABLE = (
@@ -33,7 +40,7 @@ class RoundGoesOn(Refusal):
     sentence = gettext_noop("No round can be continued. Send a message instead.")
 
 
-def resume(
+def resume_round(
     *, chat: Chat, branch: Branch, actor: str, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
     """Resume a round that ended early, with its limits reset.
@@ -42,14 +49,14 @@ def resume(
 
     A round that waits for a person continues without that person. Raises `RoundGoesOn`.
     """
-    locked_branch(branch.pk)
-    last = newest(branch)
+    lock_branch(branch.pk)
+    last = find_newest_branch_round(branch)
     busy = Turn.objects.filter(branch=branch, status__in=UNFINISHED).exists()
     if busy or last is None or last.status not in RESUMABLE or last.opening is None:
         raise RoundGoesOn
-    roster = roster_of(last.version)
+    roster = load_roster(last.version)
     ids = [role for role in last.queue if (a := roster.agent(role)) and a.type == Agent.Type.AI]
-    ids = ids or list(opening_roles(roster, branch=branch, addressees=()))
+    ids = ids or list(list_opening_roles(roster, branch=branch, addressees=()))
     if not ids:
         raise RoundGoesOn
     if last.status == Round.Status.WAITING:
@@ -59,24 +66,26 @@ def resume(
         branch=branch, version=last.version, opening=last.opening, queue=ids[1:], started_at=now
     )
     turn = Turn(branch=branch, trigger=last.opening, api_key=api_key, queued_at=now)
-    turn.accepted = messages.next_accepted(chat=chat)
-    give(turn, made=made, agent=roster.agent(ids[0]), hop=1)
+    turn.accepted = messages.increment_accepted_count(chat=chat)
+    assign_turn(turn, made=made, agent=roster.agent(ids[0]), hop=1)
     turn.save(force_insert=True)
-    tell("round.started", made, actor=actor, now=now, speakers=roster.names(ids), goes_on=True)
-    started_event(turn, actor=actor, chat=chat, now=now, message=None)
+    record_round_event(
+        "round.started", made, actor=actor, now=now, speakers=roster.names(ids), goes_on=True
+    )
+    record_turn_started(turn, actor=actor, chat=chat, now=now, message=None)
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
-    begin_beside(turn, roster=roster, chat=chat, actor=actor, now=now)
+    start_parallel_turns(turn, roster=roster, chat=chat, actor=actor, now=now)
     chat.save(update_fields=["accepted_count"])
     return turn
 
 
-def border_of(turn: Turn) -> int | None:
+def find_retry_cutoff(turn: Turn) -> int | None:
     """Return the last message that a replacement of a turn's reply may see. None: all messages."""
     is_independent = turn.round is not None and turn.round.version.independent
     return turn.seen_to if is_independent else None
 
 
-def cause_of_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
+def prepare_round_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
     """Return the fields that a retry of an agent's turn inherits.
 
     Sets its round to running.
@@ -96,10 +105,10 @@ def cause_of_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
         last = len(made.speakers) - 1 - made.speakers[::-1].index(role)
         made.speakers = [*made.speakers[:last], *made.speakers[last + 1 :]]
     made.save()
-    return {"round": made, "agent": turn.agent, "hop": turn.hop, "seen_to": border_of(turn)}
+    return {"round": made, "agent": turn.agent, "hop": turn.hop, "seen_to": find_retry_cutoff(turn)}
 
 
-def again(
+def open_regeneration_round(
     turn: Turn, *, branch: Branch, play_on: bool, actor: str, now: datetime
 ) -> dict[str, Any]:
     """Open a round on a branch that starts before an agent's reply: the agent replies again.
@@ -119,5 +128,7 @@ def again(
         hops=(turn.hop or 1) - 1,
         started_at=now,
     )
-    tell("round.started", made, actor=actor, now=now, speakers=[turn.agent.name], again=True)
-    return {"round": made, "agent": turn.agent, "hop": turn.hop, "seen_to": border_of(turn)}
+    record_round_event(
+        "round.started", made, actor=actor, now=now, speakers=[turn.agent.name], again=True
+    )
+    return {"round": made, "agent": turn.agent, "hop": turn.hop, "seen_to": find_retry_cutoff(turn)}

@@ -9,10 +9,10 @@ from chats.ground.refusals import Refusal
 from chats.models import Agent, ApiKey, Branch, Chat, Message, Round, Turn
 from chats.models.turns import UNFINISHED
 from chats.record import messages
-from chats.record.locking import locked_branch
+from chats.record.locking import lock_branch
 from chats.turns import lanes
-from chats.turns.roster import Roster, roster_for, roster_of
-from chats.turns.rounds import begin, begin_beside, give
+from chats.turns.roster import Roster, load_current_roster, load_roster
+from chats.turns.rounds import assign_turn, start_parallel_turns, start_round
 from contextpolicy.engine import rounds as engine
 from contextpolicy.engine import team_view
 
@@ -29,16 +29,16 @@ class NoSuchSeat(Refusal):
     param = "as_role"
 
 
-def addressees_in(text: str, *, roster: Roster) -> tuple[str, ...]:
+def find_addressees(text: str, *, roster: Roster) -> tuple[str, ...]:
     """Return the names of the agents mentioned in a person's message.
 
     Human members are left out.
     """
     names = [a.name for a in roster.agents if a.type == Agent.Type.AI and not a.rests]
-    return team_view.mentions(text, names=names)
+    return team_view.find_mentioned_members(text, names=names)
 
 
-def accept(
+def accept_team_message(
     *,
     chat: Chat,
     branch: Branch,
@@ -54,43 +54,51 @@ def accept(
     still queued. `as_role` is the human member in whose name it is written; a round that waits for
     that member continues. The caller has locked the chat. Raises `TeamGone` and `NoSuchSeat`.
     """
-    roster = roster_for(chat)
-    seat = seat_of(roster, as_role) if as_role else None
-    addressees = addressees_in(text, roster=roster)
+    roster = load_current_roster(chat)
+    seat = find_seat(roster, as_role) if as_role else None
+    addressees = find_addressees(text, roster=roster)
     # Starting a turn locks its branch. The lock keeps `attempt` accurate until the commit.
-    locked_branch(branch.pk)
-    message = messages.accept(
+    lock_branch(branch.pk)
+    message = messages.store_waiting_message(
         chat=chat,
         branch=branch,
         text=text,
         now=now,
         addressees=addressees,
-        speaker=spoken_as(seat) if seat else None,
+        speaker=build_seat_speaker(seat) if seat else None,
     )
     running = Round.objects.filter(branch=branch, status=Round.Status.RUNNING).first()
-    waits, is_busy = next_up(branch, running=running)
+    waits, is_busy = find_pending_turn(branch, running=running)
     # These lanes would answer the previous question.
-    late = lanes.late(running, but=waits) if running is not None and addressees else []
+    late = (
+        lanes.lock_unstarted_lanes(running, but=waits) if running is not None and addressees else []
+    )
     turn = waits or Turn(branch=branch, trigger=message, api_key=api_key, queued_at=now)
     if waits is not None and not addressees:
         take_up_too(waits)
     elif waits is None and not addressees and is_busy and running is not None:
         # The agent is chosen when the current reply ends.
         turn.round, turn.model_name = running, ""
-    elif waits is None and seat and answered(turn, seat, text=text, called=addressees, now=now):
+    elif (
+        waits is None
+        and seat
+        and resume_waiting_round(turn, seat, text=text, called=addressees, now=now)
+    ):
         pass
     else:
         turn.seen_to, turn.lane = None, 0
-        begin(turn, roster=roster, opening=message, addressees=addressees, actor=actor, now=now)
+        start_round(
+            turn, roster=roster, opening=message, addressees=addressees, actor=actor, now=now
+        )
     if waits is None:
-        turn.accepted = messages.next_accepted(chat=chat)
+        turn.accepted = messages.increment_accepted_count(chat=chat)
     turn.save()
     messages.end_absorbed(late, by=turn, chat_id=chat.pk, now=now)
-    begin_beside(turn, roster=roster, chat=chat, actor=actor, now=now)
+    start_parallel_turns(turn, roster=roster, chat=chat, actor=actor, now=now)
     return message, turn
 
 
-def next_up(branch: Branch, *, running: Round | None) -> tuple[Turn | None, bool]:
+def find_pending_turn(branch: Branch, *, running: Round | None) -> tuple[Turn | None, bool]:
     """Return the turn that has not started yet, and whether the branch has an unfinished turn.
 
     If no lane has started, the first lane counts. Once one has started, the messages that lanes see
@@ -99,7 +107,7 @@ def next_up(branch: Branch, *, running: Round | None) -> tuple[Turn | None, bool
     unfinished = list(
         Turn.objects.filter(branch=branch, status__in=UNFINISHED).order_by("accepted")
     )
-    beside = lanes.unbegun(running) if running is not None else []
+    beside = lanes.list_unstarted_lanes(running) if running is not None else []
     queued = (t for t in unfinished if t.status == Turn.Status.QUEUED and not t.attempt)
     waits = next((t for t in queued if not t.lane), beside[0] if beside else None)
     return waits, bool(unfinished)
@@ -114,7 +122,7 @@ def take_up_too(waits: Turn) -> None:
         Round.objects.filter(pk=waits.round_id).update(speakers=[], passes=0)
 
 
-def seat_of(roster: Roster, role_id: str) -> Agent:
+def find_seat(roster: Roster, role_id: str) -> Agent:
     """Return the human member with a role id. Raises `NoSuchSeat`."""
     agent = roster.agent(role_id)
     if agent is None or agent.type != Agent.Type.HUMAN:
@@ -122,12 +130,14 @@ def seat_of(roster: Roster, role_id: str) -> Agent:
     return agent
 
 
-def spoken_as(seat: Agent) -> dict[str, str]:
+def build_seat_speaker(seat: Agent) -> dict[str, str]:
     """Return the `speaker` value of a message written in the name of a human member."""
     return {"roleId": seat.role_id, "roleName": seat.name, "type": "human"}
 
 
-def answered(turn: Turn, seat: Agent, *, text: str, called: Sequence[str], now: datetime) -> bool:
+def resume_waiting_round(
+    turn: Turn, seat: Agent, *, text: str, called: Sequence[str], now: datetime
+) -> bool:
     """Resume the round that waits for a human member with that member's answer.
 
     True if it resumes.
@@ -139,9 +149,9 @@ def answered(turn: Turn, seat: Agent, *, text: str, called: Sequence[str], now: 
     made = waiting.select_related("version").order_by("-started_at").first()
     if made is None or made.queue[:1] != [seat.role_id] or made.finished_at is None:
         return False
-    roster = roster_of(made.version)
+    roster = load_roster(made.version)
     started_at = made.started_at + (now - made.finished_at)
-    following = engine.after_reply(
+    following = engine.decide_next_speaker(
         engine.Standing(
             queue=tuple(made.queue[1:]),
             speakers=(),
@@ -152,12 +162,12 @@ def answered(turn: Turn, seat: Agent, *, text: str, called: Sequence[str], now: 
         roster.members,
         roster.rules,
         speaker=seat.role_id,
-        called=(*called, *team_view.called(text)),
+        called=(*called, *team_view.parse_called_names(text)),
     )
     if following.ending:
         return False
     made.status, made.started_at, made.finished_at = Round.Status.RUNNING, started_at, None
     made.queue, made.speakers, made.passes = list(following.queue), [], 0
     made.save()
-    give(turn, made=made, agent=roster.agent(following.role_id), hop=made.hops + 1)
+    assign_turn(turn, made=made, agent=roster.agent(following.role_id), hop=made.hops + 1)
     return True

@@ -16,12 +16,12 @@ from chats.models import Agent, Branch, Chat, Message, Round, Turn
 from chats.prompt import model_choice, statements
 from chats.record import messages
 from chats.turns import lanes
-from chats.turns.events import started_event
-from chats.turns.roster import Roster, TeamGone, roster_for, roster_of
+from chats.turns.events import record_turn_started
+from chats.turns.roster import Roster, TeamGone, load_current_roster, load_roster
 from contextpolicy import ledger
 from contextpolicy.engine import rounds as engine
 from contextpolicy.engine import team_view
-from contextpolicy.engine.costs import used_of
+from contextpolicy.engine.costs import parse_reported_usage
 from contextpolicy.engine.markers import strip_markers
 from contextpolicy.models import ModelSpec
 
@@ -39,7 +39,9 @@ _ENDINGS = {
 ONLY_THIS = "only_this"
 
 
-def begin_beside(turn: Turn, *, roster: Roster, chat: Chat, actor: str, now: datetime) -> None:
+def start_parallel_turns(
+    turn: Turn, *, roster: Roster, chat: Chat, actor: str, now: datetime
+) -> None:
     """Start the other agents of an independent team in parallel with the first of a new round.
 
     Each gets a lane, up to the hop limit and up to the first human member. The caller has locked
@@ -60,33 +62,35 @@ def begin_beside(turn: Turn, *, roster: Roster, chat: Chat, actor: str, now: dat
     for lane, agent in enumerate(others, start=2):
         beside = Turn(
             branch=turn.branch,
-            accepted=messages.next_accepted(chat=chat),
+            accepted=messages.increment_accepted_count(chat=chat),
             trigger_id=made.opening_id,
             api_key_id=turn.api_key_id,
             queued_at=now,
             lane=lane,
         )
-        give(beside, made=made, agent=agent, hop=lane)
+        assign_turn(beside, made=made, agent=agent, hop=lane)
         beside.save(force_insert=True)
-        started_event(beside, actor=actor, chat=chat, now=now, message=None)
+        record_turn_started(beside, actor=actor, chat=chat, now=now, message=None)
         queue.enqueue(queue.RUN_TURN, turn_id=beside.pk)
 
 
-def opening_roles(roster: Roster, *, branch: Branch, addressees: Sequence[str]) -> tuple[str, ...]:
+def list_opening_roles(
+    roster: Roster, *, branch: Branch, addressees: Sequence[str]
+) -> tuple[str, ...]:
     """Return the role ids that speak in a new round on a branch. Human members are left out."""
-    queue_ = engine.opening_queue(
-        roster.members, roster.rules, addressees=addressees, last=last_speaker(branch)
+    queue_ = engine.build_opening_queue(
+        roster.members, roster.rules, addressees=addressees, last=find_last_speaker(branch)
     )
     return tuple(role for role in queue_ if (a := roster.agent(role)) and a.type == Agent.Type.AI)
 
 
-def last_speaker(branch: Branch) -> str:
+def find_last_speaker(branch: Branch) -> str:
     """Return the role of the agent that replied last on a branch. Empty before the first reply."""
     last = Round.objects.filter(branch=branch, hops__gt=0).order_by("-started_at").first()
     return str(last.speakers[-1]) if last and last.speakers else ""
 
 
-def begin(
+def start_round(
     turn: Turn,
     *,
     roster: Roster,
@@ -100,7 +104,7 @@ def begin(
     `opening` is the message that starts the round. Raises `TeamGone`.
     """
     branch = turn.branch
-    roles = opening_roles(roster, branch=branch, addressees=addressees)
+    roles = list_opening_roles(roster, branch=branch, addressees=addressees)
     if not roles:
         raise TeamGone
     ended = Round.objects.filter(
@@ -114,11 +118,11 @@ def begin(
         queue=list(roles[1:]),
         started_at=now,
     )
-    give(turn, made=made, agent=roster.agent(roles[0]), hop=1)
-    tell("round.started", made, actor=actor, now=now, speakers=roster.names(roles))
+    assign_turn(turn, made=made, agent=roster.agent(roles[0]), hop=1)
+    record_round_event("round.started", made, actor=actor, now=now, speakers=roster.names(roles))
 
 
-def give(turn: Turn, *, made: Round, agent: Agent | None, hop: int) -> None:
+def assign_turn(turn: Turn, *, made: Round, agent: Agent | None, hop: int) -> None:
     """Assign a turn to an agent of a round.
 
     The caller saves the turn.
@@ -133,13 +137,13 @@ def give(turn: Turn, *, made: Round, agent: Agent | None, hop: int) -> None:
     chat = turn.branch.chat
     model: ModelSpec | None
     try:
-        model = model_choice.choose(chat=chat, agent=agent).model
+        model = model_choice.choose_chat_model(chat=chat, agent=agent).model
     except Refusal:
         model = agent.model or chat.model or statements.DEFAULT_MODEL.first()
     turn.model, turn.model_name = model, model.name if model else ""
 
 
-def spoken_by(turn: Turn, parts: Sequence[Any]) -> dict[str, Any]:
+def build_speaker_fields(turn: Turn, parts: Sequence[Any]) -> dict[str, Any]:
     """Return `speaker` and `addressees` of a message that an agent's turn stores.
 
     Empty without an agent.
@@ -149,24 +153,26 @@ def spoken_by(turn: Turn, parts: Sequence[Any]) -> dict[str, Any]:
         return {}
     speaker = {"roleId": agent.role_id, "roleName": agent.name, "type": "ai"}
     text = "\n\n".join(part["text"] for part in parts if part["type"] == "text")
-    roster = roster_of(agent.version)
+    roster = load_roster(agent.version)
     owner = turn.branch.chat.owner.get_username()
-    names = calls_in(text, agent=agent, roster=roster, owner=owner)
-    roles, _ = engine.found(names, members=roster.members, speaker=agent.role_id)
+    names = find_mentioned_names(text, agent=agent, roster=roster, owner=owner)
+    roles, _ = engine.resolve_member_names(names, members=roster.members, speaker=agent.role_id)
     return {"speaker": speaker, "addressees": roster.names(roles)}
 
 
-def calls_in(text: str, *, agent: Agent, roster: Roster, owner: str) -> tuple[str, ...]:
+def find_mentioned_names(text: str, *, agent: Agent, roster: Roster, owner: str) -> tuple[str, ...]:
     """Return the names that a reply mentions. The owner's name returns control to the person."""
-    names = team_view.called(team_view.said(text, name=agent.name).own)
-    known = {team_view.folded(member.name) for member in roster.agents}
-    person = team_view.folded(owner)
+    names = team_view.parse_called_names(team_view.split_reply_speakers(text, name=agent.name).own)
+    known = {team_view.fold_member_name(member.name) for member in roster.agents}
+    person = team_view.fold_member_name(owner)
     if person in known:
         return names
-    return tuple(team_view.PERSON if team_view.folded(name) == person else name for name in names)
+    return tuple(
+        team_view.PERSON if team_view.fold_member_name(name) == person else name for name in names
+    )
 
 
-def turn_ended(
+def advance_round(
     turn: Turn, *, status: str, reply: Message | None, usage: Any, now: datetime
 ) -> None:
     """Continue or end the round of an ended turn, in the transaction that ends the turn.
@@ -182,15 +188,15 @@ def turn_ended(
     )
     waiting = waiting.exclude(round=made, lane__gt=0)
     behind = waiting.exclude(pk=turn.pk).order_by("accepted").first()
-    roster = roster_of(made.version)
+    roster = load_roster(made.version)
     if turn.agent is not None:
-        count(made, agent=turn.agent, reply=reply, usage=usage)
-    others = list(lanes.unfinished(made).exclude(pk=turn.pk).select_related("agent"))
+        count_reply(made, agent=turn.agent, reply=reply, usage=usage)
+    others = list(lanes.select_unfinished_lanes(made).exclude(pk=turn.pk).select_related("agent"))
     if made.status == Round.Status.RUNNING and (behind is None or behind.agent_id is None):
         if others:
             note_calls(made, turn=turn, status=status, reply=reply, roster=roster, others=others)
         else:
-            go_on(
+            schedule_next_agent(
                 made, turn=turn, status=status, reply=reply, roster=roster, behind=behind, now=now
             )
     is_cut_off = turn.lane and status == Turn.Status.STOPPED and reply is None
@@ -201,8 +207,8 @@ def turn_ended(
     if behind is not None and behind.agent_id is None and not others:
         # No agent of the ended round follows.
         chat = Chat.objects.select_for_update(no_key=True).get(pk=turn.branch.chat_id)
-        known = roster_for(chat) if chat.team_id else roster
-        begin(
+        known = load_current_roster(chat) if chat.team_id else roster
+        start_round(
             behind,
             roster=known,
             opening=behind.trigger,
@@ -211,7 +217,7 @@ def turn_ended(
             now=now,
         )
         behind.save()
-        begin_beside(behind, roster=known, chat=chat, actor=WORKER, now=now)
+        start_parallel_turns(behind, roster=known, chat=chat, actor=WORKER, now=now)
         chat.save(update_fields=["accepted_count"])
         # The first task of this turn ran before the turn had an agent.
         queue.enqueue(queue.RUN_TURN, turn_id=behind.pk)
@@ -233,17 +239,19 @@ def note_calls(
     if turn.agent is None or reply is None or status != Turn.Status.COMPLETED:
         return
     owner = turn.branch.chat.owner.get_username()
-    called = calls_in(reply.text, agent=turn.agent, roster=roster, owner=owner)
-    roles, unknown = engine.found(called, members=roster.members, speaker=turn.agent.role_id)
+    called = find_mentioned_names(reply.text, agent=turn.agent, roster=roster, owner=owner)
+    roles, unknown = engine.resolve_member_names(
+        called, members=roster.members, speaker=turn.agent.role_id
+    )
     busy = {other.agent.role_id for other in others if other.agent is not None}
     made.queue = list(dict.fromkeys([*made.queue, *(role for role in roles if role not in busy)]))
     made.unknown = [*made.unknown, *unknown][:20]
 
 
-def count(made: Round, *, agent: Agent, reply: Message | None, usage: Any) -> None:
+def count_reply(made: Round, *, agent: Agent, reply: Message | None, usage: Any) -> None:
     """Add an ended reply to the counters of its round."""
     made.hops += 1
-    used = used_of(usage or {})
+    used = parse_reported_usage(usage or {})
     made.tokens += used.input + used.output if used else 0
     made.speakers = [*made.speakers, agent.role_id]
     is_pass = reply is not None and is_passed(reply)
@@ -255,7 +263,7 @@ def is_passed(message: Message) -> bool:
     return bool(message.speaker) and bool(message.text) and not strip_markers(message.text)
 
 
-def go_on(
+def schedule_next_agent(
     made: Round,
     *,
     turn: Turn,
@@ -268,15 +276,15 @@ def go_on(
     """Decide what follows a turn of a running round and create the next agent's turn."""
     if status == Turn.Status.STOPPED and not lanes.has_replied(turn):
         # The stopped agent may speak again when the round resumes: its reply is incomplete.
-        end(made, Round.Status.STOPPED, now=now)
+        end_round(made, Round.Status.STOPPED, now=now)
         return
     if made.reason == ONLY_THIS:
-        end(made, Round.Status.SETTLED, now=now)
+        end_round(made, Round.Status.SETTLED, now=now)
         return
     agent = turn.agent
     text = reply.text if reply is not None and status == Turn.Status.COMPLETED else ""
     owner = turn.branch.chat.owner.get_username()
-    following = engine.after_reply(
+    following = engine.decide_next_speaker(
         engine.Standing(
             queue=tuple(made.queue),
             speakers=tuple(made.speakers),
@@ -288,7 +296,9 @@ def go_on(
         roster.members,
         roster.rules,
         speaker=agent.role_id if agent else "",
-        called=calls_in(text, agent=agent, roster=roster, owner=owner) if agent and text else (),
+        called=find_mentioned_names(text, agent=agent, roster=roster, owner=owner)
+        if agent and text
+        else (),
         failed=status == Turn.Status.FAILED or lanes.has_failed(turn),
     )
     made.queue = list(following.queue)
@@ -298,25 +308,25 @@ def go_on(
     if following.ending:
         ended, reason = _ENDINGS[following.ending]
         made.reason = reason
-        end(made, ended, now=now)
+        end_round(made, ended, now=now)
         return
-    following_turn = behind or next_turn(turn, chat=turn.branch.chat, made=made, now=now)
+    following_turn = behind or build_next_turn(turn, chat=turn.branch.chat, made=made, now=now)
     if behind is not None:
         # A message of the person resets the counters that end exchanges between agents.
         made.speakers, made.passes = [], 0
-    give(following_turn, made=made, agent=roster.agent(following.role_id), hop=made.hops + 1)
+    assign_turn(following_turn, made=made, agent=roster.agent(following.role_id), hop=made.hops + 1)
     if behind is not None:
         behind.save()
         return
     following_turn.seen_to = turn.seen_to if roster.version.independent else None
     following_turn.save(force_insert=True)
-    started_event(following_turn, actor=WORKER, chat=turn.branch.chat, now=now, message=None)
+    record_turn_started(following_turn, actor=WORKER, chat=turn.branch.chat, now=now, message=None)
 
 
-def next_turn(turn: Turn, *, chat: Chat, made: Round, now: datetime) -> Turn:
+def build_next_turn(turn: Turn, *, chat: Chat, made: Round, now: datetime) -> Turn:
     """Return a new unsaved turn after one that ended. Locks the chat."""
     known = Chat.objects.select_for_update(no_key=True).get(pk=chat.pk)
-    number = messages.next_accepted(chat=known)
+    number = messages.increment_accepted_count(chat=known)
     known.save(update_fields=["accepted_count"])
     chat.accepted_count = number
     return Turn(
@@ -328,27 +338,29 @@ def next_turn(turn: Turn, *, chat: Chat, made: Round, now: datetime) -> Turn:
     )
 
 
-def end(made: Round, status: str, *, now: datetime) -> None:
+def end_round(made: Round, status: str, *, now: datetime) -> None:
     """End a round, or let it wait for a person.
 
     Starts maintenance of the chat in the background.
     """
     made.status, made.finished_at = status, now
-    tell("round.ended", made, actor=WORKER, now=now, status=status, reason=made.reason)
+    record_round_event(
+        "round.ended", made, actor=WORKER, now=now, status=status, reason=made.reason
+    )
     queue.enqueue(queue.MAINTAIN_CHAT, chat_id=made.branch.chat_id)
 
 
-def stop(made: Round, *, now: datetime) -> None:
+def stop_round(made: Round, *, now: datetime) -> None:
     """End a running round whose turns were asked to stop. Partial replies are kept."""
     made = Round.objects.select_for_update(of=("self",), no_key=True).get(pk=made.pk)
     if made.status == Round.Status.RUNNING:
-        end(made, Round.Status.STOPPED, now=now)
+        end_round(made, Round.Status.STOPPED, now=now)
         made.save()
 
 
-def tell(event: str, made: Round, *, actor: str, now: datetime, **data: Any) -> None:
+def record_round_event(event: str, made: Round, *, actor: str, now: datetime, **data: Any) -> None:
     """Record a round event in the ledger: role names and numbers, never text."""
-    ledger.record(
+    ledger.record_event(
         event,
         actor=actor,
         now=now,
@@ -357,7 +369,7 @@ def tell(event: str, made: Round, *, actor: str, now: datetime, **data: Any) -> 
     )
 
 
-def newest(branch: Branch) -> Round | None:
+def find_newest_branch_round(branch: Branch) -> Round | None:
     """Return the round that started last on a branch."""
     return (
         Round.objects.filter(branch=branch)

@@ -1,8 +1,8 @@
 """The work on one turn from opening to end, as a coroutine on the worker's event loop.
 
-Read it from the top: `run` waits for the opening, and `worker.heartbeats` keeps the lease alive.
-`TurnAttempt.work` repeats steps, `TurnAttempt.answer` calls the model with retries, and
-`turns.call` reads one stream. All writes are in `turns.steps`.
+Read it from the top: `run_opened_turn` waits for the opening, and `worker.heartbeats` keeps the
+lease alive. `TurnAttempt.work` repeats steps, `TurnAttempt.answer` calls the model with retries,
+and `turns.call` reads one stream. All writes are in `turns.steps`.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from chats.turns.steps import Ending
 from contextpolicy.engine.calibration import Factors
 from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
-from contextpolicy.resolution import values_of
+from contextpolicy.resolution import load_policy_values
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -90,7 +90,7 @@ class Worker(Protocol):
         ...
 
 
-async def run(
+async def run_opened_turn(
     *,
     opened: Awaitable[Opening | None],
     asked_at: float,
@@ -112,7 +112,7 @@ async def run(
     try:
         if time.monotonic() - asked_at > settings.HEARTBEAT_EVERY:
             # The lease has been running since the claim, and the next heartbeat may be late.
-            current.obey((await worker.db(leases.renew, leases=[opening.lease]))[0])
+            current.obey((await worker.db(leases.renew_leases, leases=[opening.lease]))[0])
         await current.to_the_end()
     finally:
         if runs.get(turn_id) is current:
@@ -219,7 +219,7 @@ class TurnAttempt:
             await self.build_tail(due)
         for _ in range(5):
             prompt = await self.worker.db(
-                composition.compose,
+                composition.compose_prompt,
                 turn=turn,
                 counter=self.worker.counter,
                 window_limit=smaller_than,
@@ -237,7 +237,7 @@ class TurnAttempt:
             if isinstance(prompt, composition.Prompt):
                 return prompt
             await self.worker.db(
-                window.move, branch_id=turn.branch_id, move=prompt, now=self.worker.clock()
+                window.move_window, branch_id=turn.branch_id, move=prompt, now=self.worker.clock()
             )
         raise RuntimeError("the prompt does not fit after five window moves")
 
@@ -259,13 +259,13 @@ class TurnAttempt:
                 seq=due.asked,
             )
             self.turn.tail = await self.worker.db(
-                references.keep, lease=self.lease, turn=self.turn, found=found
+                references.store_retrieved_context, lease=self.lease, turn=self.turn, found=found
             )
 
     async def read_state(self, choice: model_choice.ChosenModel) -> None:
         """Update the chat's state up to the question."""
         tail = await self.worker.db(
-            state_extraction.begin,
+            state_extraction.begin_extraction,
             lease=self.lease,
             turn=self.turn,
             choice=choice,
@@ -274,7 +274,7 @@ class TurnAttempt:
         )
         if isinstance(tail, state_extraction.Extraction):
             self.say("state", state_extraction.SENTENCE)
-            call = await state_extraction.ask(
+            call = await state_extraction.call_extraction_model(
                 tail,
                 provider=self.worker.provider(tail.account),
                 clock=self.worker.clock,
@@ -283,7 +283,7 @@ class TurnAttempt:
             self.say("state")
             self.go_on_unless_gone()
             tail = await self.worker.db(
-                state_extraction.finish,
+                state_extraction.finish_extraction,
                 lease=self.lease,
                 turn=self.turn,
                 extraction=tail,
@@ -307,7 +307,7 @@ class TurnAttempt:
             overflow = (
                 None
                 if overflowed or self.reason
-                else overflow_learning.overflow_of(call, model=self.turn.model)
+                else overflow_learning.detect_overflow(call, model=self.turn.model)
             )
             if overflow is not None and not (overflowed or self.reason):
                 overflowed = True
@@ -324,7 +324,9 @@ class TurnAttempt:
                 prompt = plain
                 continue
             if call.error is not None and not await self.wait_to_retry(call.error, number):
-                call.error.full = told(call.error, provider=prompt.account.name, calls=number)
+                call.error.full = format_provider_error(
+                    call.error, provider=prompt.account.name, calls=number
+                )
                 return call
             await self.close_receipt(call)
             if call.error is None and emptied:
@@ -359,13 +361,15 @@ class TurnAttempt:
         """
         if self.turn.model is not None:
             await self.worker.db(
-                overflow_learning.learn,
+                overflow_learning.store_learned_window,
                 model_id=self.turn.model.pk,
-                limit=overflow_learning.taught(prompt, overflow),
+                limit=overflow_learning.compute_learned_window(prompt, overflow),
                 now=self.worker.clock(),
             )
         try:
-            return await self.compose(smaller_than=overflow_learning.shrunk(prompt, overflow))
+            return await self.compose(
+                smaller_than=overflow_learning.shrink_window(prompt, overflow)
+            )
         except composition.PromptRefused:
             # The required parts alone exceed the model's limit.
             return None
@@ -379,7 +383,7 @@ class TurnAttempt:
             self.call = None
             self.turn.begun_anew += 1
             await self.worker.db(
-                leases.write,
+                leases.update_held_turn,
                 lease=self.lease,
                 begun_anew=self.turn.begun_anew,
                 partial_text="",
@@ -412,7 +416,7 @@ class TurnAttempt:
         if opening is not None and opening.receipt_id is not None:
             return opening.receipt_id
         return await self.worker.db(
-            steps.book_call,
+            steps.create_receipt,
             lease=self.lease,
             turn=self.turn,
             prompt=prompt,
@@ -449,12 +453,12 @@ class TurnAttempt:
             error.full = Sentence(WAIT_SENTENCE, seconds=seconds)
             return False
         until = self.worker.clock() + timedelta(seconds=seconds)
-        await self.worker.db(leases.write, lease=self.lease, waiting_until=until)
+        await self.worker.db(leases.update_held_turn, lease=self.lease, waiting_until=until)
         self.say("state", turn_notices.WAITING.format(until=f"{until:%H:%M:%S}"))
         with suppress(TimeoutError):
             await asyncio.wait_for(self.interrupted.wait(), seconds)
         self.go_on_unless_gone()
-        await self.worker.db(leases.write, lease=self.lease, waiting_until=None)
+        await self.worker.db(leases.update_held_turn, lease=self.lease, waiting_until=None)
         return not self.reason
 
     async def finish(self, call: ModelCall) -> bool:
@@ -509,7 +513,7 @@ class TurnAttempt:
             return None
         return await references.look_for(
             query_in,
-            values=values_of(self.prompt.effective),
+            values=load_policy_values(self.prompt.effective),
             aside=self.worker.aside,
             arguments=request.arguments,
             owner_id=self.turn.branch.chat.owner_id,
@@ -538,7 +542,7 @@ class TurnAttempt:
         """
         give_up = time.monotonic() + UNBEGUN_SECONDS
         while self.turn.lane:
-            states = await self.worker.db(lanes.before, turn=self.turn)
+            states = await self.worker.db(lanes.list_earlier_lane_statuses, turn=self.turn)
             if Turn.Status.RUNNING in states:
                 give_up = time.monotonic() + UNBEGUN_SECONDS
             if not states or time.monotonic() > give_up:
@@ -593,7 +597,7 @@ class TurnAttempt:
         Another worker restarts it at once.
         """
         with suppress(LeaseLost):
-            await self.worker.db(steps.hand_back, lease=self.lease, now=self.worker.clock())
+            await self.worker.db(steps.requeue_turn, lease=self.lease, now=self.worker.clock())
             self.say("restarted")
 
     def unsaved(self) -> Partial | None:
@@ -631,7 +635,7 @@ class TurnAttempt:
         self.worker.put(turn.pk, frame)
 
 
-def told(error: ProviderError, *, provider: str, calls: int) -> Sentence:
+def format_provider_error(error: ProviderError, *, provider: str, calls: int) -> Sentence:
     """Append the provider, status and number of attempts to an error's sentence."""
     facts: list[str | Promise] = [provider] if provider else []
     if error.status is not None:

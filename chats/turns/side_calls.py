@@ -13,7 +13,7 @@ from chats.providers.base import ProviderRequest
 from chats.record import receipts
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.budget import Budget
-from contextpolicy.engine.segments import prompt_json, text_ref
+from contextpolicy.engine.segments import compute_text_ref, format_prompt_json
 from contextpolicy.models import EffectivePolicy
 from speed import prepared
 
@@ -40,7 +40,7 @@ class SidePrompt:
         return self.read[-1][0].seq
 
 
-def book(
+def create_side_receipt(
     prompt: SidePrompt,
     *,
     turn: Turn,
@@ -60,7 +60,9 @@ def book(
         return known
     chat_id = turn.branch.chat_id
     refs = [
-        receipts.own_ref(text_ref(text), origin=origin, label=name, chat_id=chat_id)
+        receipts.derive_stored_digest(
+            compute_text_ref(text), origin=origin, label=name, chat_id=chat_id
+        )
         for origin, name, text, _ in prompt.texts
     ]
     named = list(zip(refs, prompt.texts, strict=True))
@@ -78,24 +80,24 @@ def book(
         effective_policy=effective,
         model_name=prompt.request.model,
         segments=segments,
-        left_out=gaps([message.seq for message, _ in prompt.read]),
+        left_out=list_unread_ranges([message.seq for message, _ in prompt.read]),
         budget=asdict(prompt.budget),
         prompt_tokens=prompt.tokens,
-        prompt_sha256=text_ref(prompt_json(prompt.request.messages, ())),
+        prompt_sha256=compute_text_ref(format_prompt_json(prompt.request.messages, ())),
         last_seq=prompt.to_seq,
         created_at=now,
     )
-    prepared.insert(receipts.seal(receipt))
+    prepared.insert_row(receipts.seal_receipt(receipt))
     return receipt
 
 
 def cut_of(message: engine.Message, cut_to: int | None) -> int | None:
     """Return the number of characters read of a message. None if it was read whole."""
-    is_cut = cut_to is not None and len(engine.text_of(message)) > cut_to
+    is_cut = cut_to is not None and len(engine.extract_message_text(message)) > cut_to
     return cut_to if is_cut else None
 
 
-def gaps(seqs: Sequence[int]) -> list[list[Any]]:
+def list_unread_ranges(seqs: Sequence[int]) -> list[list[Any]]:
     """Return the ranges before and between the messages read. The previous state covers them."""
     ends = [0, *seqs]
     return [

@@ -25,9 +25,9 @@ from chats.models import ApiKey, Branch, Chat, Message, Turn
 from chats.prompt import model_choice
 from chats.record import messages
 from chats.record.idempotency import IdempotentRequest
-from chats.record.locking import chat_to_write_in
+from chats.record.locking import lock_chat_for_writing
 from chats.turns import round_again, round_messages, statements
-from chats.turns.events import started_event
+from chats.turns.events import record_turn_started
 from contextpolicy.engine import names
 from speed import prepared
 
@@ -113,7 +113,7 @@ class Accepted:
     repeated: bool
 
 
-def start(
+def start_turn(
     *,
     user: AbstractBaseUser,
     chat: Chat,
@@ -130,24 +130,24 @@ def start(
     `as_role` is the human member of the chat's team in whose name it is written. Raises the
     refusals of `record.messages.check_text`, `ChatBusy`, `ChatFull`, `TooManyTurns`,
     `InvalidIdempotencyKey`, `IdempotencyKeyReused`, `ModelUnavailable`, those of
-    `round_messages.accept`, and those of resolving the policy.
+    `round_messages.accept_team_message`, and those of resolving the policy.
     """
     body = f"as:{as_role}\n{text}" if as_role else text
     keyed = IdempotentRequest(user=user, route=f"chat:{chat.pk}", key=idempotency_key, body=body)
     known = keyed.find(now=now)
     if known:
-        return recall(known)
+        return replay_request(known)
     # SQLite has a single write lock. Complete all reads before taking it.
-    choice = answerable(chat, text=text)
+    choice = resolve_model(chat, text=text)
     with transaction.atomic():
-        asked, chat = chat, chat_to_write_in(chat.pk)
+        asked, chat = chat, lock_chat_for_writing(chat.pk)
         # The same request may have been sent twice concurrently.
         known = keyed.find(now=now)
         if known:
-            return recall(known)
+            return replay_request(known)
         if chat.model_id != asked.model_id:
             # The model was changed after the chat was read.
-            choice = answerable(chat, text=text)
+            choice = resolve_model(chat, text=text)
         message, turn = store_message(
             user=user,
             chat=chat,
@@ -173,17 +173,17 @@ def accept_message(
 
     The caller has locked the chat.
 
-    Raises the same as `start`, except for the refusals of the idempotency key.
+    Raises the same as `start_turn`, except for the refusals of the idempotency key.
     """
-    choice = answerable(chat, text=text)
+    choice = resolve_model(chat, text=text)
     return store_message(user=user, chat=chat, choice=choice, text=text, now=now, api_key=api_key)
 
 
-def answerable(chat: Chat, *, text: str) -> model_choice.ChosenModel:
+def resolve_model(chat: Chat, *, text: str) -> model_choice.ChosenModel:
     """Return the model that answers the text. Raises if the policy or the model forbids it."""
-    choice = model_choice.choose(chat=chat)
+    choice = model_choice.choose_chat_model(chat=chat)
     messages.check_text(text, limit=choice.values.input_length_limit)
-    model_choice.available_account(choice.model)
+    model_choice.get_available_account(choice.model)
     return choice
 
 
@@ -203,12 +203,12 @@ def store_message(
 
     Raises `NoSuchSeat` also for a role in a chat without a team.
     """
-    branch = open_branch(chat)
-    check_room(user=user, chat=chat, api_key=api_key)
+    branch = get_active_branch(chat)
+    check_turn_limits(user=user, chat=chat, api_key=api_key)
     actor = f"user:{user.pk}"
     if chat.team_id is not None:
         branch.chat = chat
-        message, turn = round_messages.accept(
+        message, turn = round_messages.accept_team_message(
             chat=chat,
             branch=branch,
             text=text,
@@ -220,35 +220,35 @@ def store_message(
     elif as_role:
         raise round_messages.NoSuchSeat(role=as_role[:80])
     else:
-        message = messages.accept(chat=chat, branch=branch, text=text, now=now)
+        message = messages.store_waiting_message(chat=chat, branch=branch, text=text, now=now)
         turn = Turn(
             branch=branch,
-            accepted=messages.next_accepted(chat=chat),
+            accepted=messages.increment_accepted_count(chat=chat),
             trigger=message,
             model=choice.model,
             model_name=choice.model.name,
             api_key=api_key,
             queued_at=now,
         )
-        prepared.insert(turn)
+        prepared.insert_row(turn)
     if not chat.title:
-        chat.title = title_from(text)
+        chat.title = derive_title(text)
     chat.updated_at = now
-    prepared.save(chat, "title", "updated_at", "accepted_count")
-    started_event(turn, actor=actor, chat=chat, now=now, message=message)
+    prepared.save_row_fields(chat, "title", "updated_at", "accepted_count")
+    record_turn_started(turn, actor=actor, chat=chat, now=now, message=message)
     transaction.on_commit(partial(failpoint, "before_enqueue"))
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     return message, turn
 
 
-def open_branch(chat: Chat) -> Branch:
+def get_active_branch(chat: Chat) -> Branch:
     """Return the branch for new messages. Every chat has one from its creation."""
     if chat.active_branch is None:
         raise ValueError(f"chat {chat.pk} has no branch")
     return chat.active_branch
 
 
-def check_room(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) -> None:
+def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) -> None:
     """Raise `ChatFull`, `ChatBusy` or `TooManyTurns` at a limit.
 
     The caller has locked the chat.
@@ -256,7 +256,7 @@ def check_room(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) ->
     Replies of a person and of each API key are counted separately, so a client cannot block its
     owner.
     """
-    branch = open_branch(chat)
+    branch = get_active_branch(chat)
     if branch.last_seq >= settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
     # Counted in Python: the limits keep the number small.
@@ -276,9 +276,11 @@ def check_room(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) ->
         raise TooManyTurns(limit=settings.TURNS_PER_USER)
 
 
-def title_from(text: str) -> str:
+def derive_title(text: str) -> str:
     """Make a title from the first line of the first message, cut at a word boundary."""
-    lines = (names.normal(names.made_sound(line)) for line in text.splitlines())
+    lines = (
+        names.normalise_name(names.replace_forbidden_characters(line)) for line in text.splitlines()
+    )
     line = next((line for line in lines if line), "")
     if len(line) <= 80:
         return line
@@ -286,7 +288,7 @@ def title_from(text: str) -> str:
     return (head.rsplit(" ", 1)[0] if " " in head else head) + "…"
 
 
-def first_words(texts: Iterable[str]) -> str:
+def find_first_text(texts: Iterable[str]) -> str:
     """Return the first text that a person wrote, else the first text.
 
     Empty without any.
@@ -299,14 +301,14 @@ def first_words(texts: Iterable[str]) -> str:
     return next((text for text in written if text), "".join(spoken[:1]))
 
 
-def retry(
+def retry_turn(
     *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
     """Answer the same message again after a failure or a stop, as a new turn.
 
-    Raises `TurnNotOver`, `NotTheLastTurn`, and the refusals of `follow_up`.
+    Raises `TurnNotOver`, `NotTheLastTurn`, and the refusals of `start_follow_up`.
     """
-    return follow_up(user=user, turn=turn, now=now, make=retry_cause, api_key=api_key)
+    return start_follow_up(user=user, turn=turn, now=now, make=build_retry_cause, api_key=api_key)
 
 
 def continue_reply(
@@ -314,17 +316,20 @@ def continue_reply(
 ) -> Turn:
     """Continue a truncated reply, as a new turn without a message.
 
-    Raises `TurnNotOver`, `NotTheLastTurn`, `NothingToContinue`, and the refusals of `follow_up`.
+    Raises `TurnNotOver`, `NotTheLastTurn`, `NothingToContinue`, and the refusals of
+    `start_follow_up`.
     """
-    return follow_up(user=user, turn=turn, now=now, make=continuation_cause, api_key=api_key)
+    return start_follow_up(
+        user=user, turn=turn, now=now, make=build_continuation_cause, api_key=api_key
+    )
 
 
-def retry_cause(turn: Turn) -> dict[str, Any]:
+def build_retry_cause(turn: Turn) -> dict[str, Any]:
     """Return the cause of a retry: the same message, or the same truncated reply."""
     return {"trigger_id": turn.trigger_id, "continues_id": turn.continues_id}
 
 
-def continuation_cause(turn: Turn) -> dict[str, Any]:
+def build_continuation_cause(turn: Turn) -> dict[str, Any]:
     """Return the cause of a continuation: the turn with the truncated reply.
 
     Raises `NothingToContinue`.
@@ -334,7 +339,7 @@ def continuation_cause(turn: Turn) -> dict[str, Any]:
     return {"trigger_id": None, "continues_id": turn.pk}
 
 
-def follow_up(
+def start_follow_up(
     *,
     user: AbstractBaseUser,
     turn: Turn,
@@ -344,10 +349,10 @@ def follow_up(
 ) -> Turn:
     """Create a new turn on the same branch, caused by an earlier one.
 
-    Raises `TurnNotOver`, `NotTheLastTurn`, and the refusals of `make` and `caused_turn`.
+    Raises `TurnNotOver`, `NotTheLastTurn`, and the refusals of `make` and `create_turn`.
     """
     with transaction.atomic():
-        chat = chat_to_write_in(turn.branch.chat_id)
+        chat = lock_chat_for_writing(turn.branch.chat_id)
         turn = Turn.objects.select_related("reply", "round", "agent__model").get(pk=turn.pk)
         if not turn.is_over:
             raise TurnNotOver
@@ -355,17 +360,17 @@ def follow_up(
             status=Turn.Status.ABSORBED
         ):
             raise NotTheLastTurn
-        return caused_turn(
+        return create_turn(
             user=user,
             chat=chat,
             branch_id=turn.branch_id,
-            cause={**make(turn), **round_again.cause_of_retry(turn, now=now)},
+            cause={**make(turn), **round_again.prepare_round_retry(turn, now=now)},
             now=now,
             api_key=api_key,
         )
 
 
-def caused_turn(
+def create_turn(
     *,
     user: AbstractBaseUser,
     chat: Chat,
@@ -378,14 +383,15 @@ def caused_turn(
 
     The caller has locked the chat.
 
-    Raises `ModelUnavailable`, the refusals of `check_room`, and those of resolving the policy.
+    Raises `ModelUnavailable`, the refusals of `check_turn_limits`, and those of resolving the
+    policy.
     """
-    choice = model_choice.choose(chat=chat, agent=cause.get("agent"))
-    model_choice.available_account(choice.model)
-    check_room(user=user, chat=chat, api_key=api_key)
+    choice = model_choice.choose_chat_model(chat=chat, agent=cause.get("agent"))
+    model_choice.get_available_account(choice.model)
+    check_turn_limits(user=user, chat=chat, api_key=api_key)
     new = Turn.objects.create(
         branch_id=branch_id,
-        accepted=messages.next_accepted(chat=chat),
+        accepted=messages.increment_accepted_count(chat=chat),
         model=choice.model,
         model_name=choice.model.name,
         api_key=api_key,
@@ -393,12 +399,12 @@ def caused_turn(
         **cause,
     )
     chat.save(update_fields=["accepted_count"])
-    started_event(new, actor=f"user:{user.pk}", chat=chat, now=now, message=None)
+    record_turn_started(new, actor=f"user:{user.pk}", chat=chat, now=now, message=None)
     queue.enqueue(queue.RUN_TURN, turn_id=new.pk)
     return new
 
 
-def recall(known: dict[str, str]) -> Accepted:
+def replay_request(known: dict[str, str]) -> Accepted:
     """Return the result of the first request with the same key.
 
     Raises `NotFound` if it was deleted.

@@ -1,8 +1,9 @@
 """The tail of a turn's prompts: the chat's state, updated by a model up to the question.
 
-Built once, before the first prompt, and the same in every step. `begin` decides and records the
-call, `ask` makes it outside any transaction, `finish` validates the reply. On any error the old
-state remains, the turn continues, and its receipts have the reason.
+Built once, before the first prompt, and the same in every step. `begin_extraction` decides and
+records the call, `call_extraction_model` makes it outside any transaction, `finish_extraction`
+validates the reply. On any error the old state remains, the turn continues, and its receipts have
+the reason.
 """
 
 import asyncio
@@ -19,18 +20,18 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from chats.models import ChatState, Message, Turn
 from chats.prompt import composition, model_choice
 from chats.providers.base import Provider, ProviderRequest
-from chats.providers.collector import unsaid
+from chats.providers.collector import discard_piece
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import locking, states
 from chats.turns import breaker, side_calls, state_prompt
 from chats.turns.call import ModelCall
-from chats.turns.lease import Lease, locked_turn, write
+from chats.turns.lease import Lease, lock_held_turn, update_held_turn
 from chats.turns.steps import WORKER, Ending, close_call
 from contextpolicy import ledger
 from contextpolicy.engine.strategies.entity_state import (
     STATE_V1,
     StateUpdate,
-    updated_state,
+    parse_state_answer,
 )
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
@@ -59,7 +60,7 @@ class Extraction:
 
 
 @transaction.atomic
-def begin(
+def begin_extraction(
     *,
     lease: Lease,
     turn: Turn,
@@ -74,20 +75,20 @@ def begin(
     Repeated after a commit with unknown outcome: the call may already be recorded. Raises
     `LeaseLost`.
     """
-    write(lease, effective_policy=choice.effective)
-    branch = composition.governed(composition.read_branch(turn))
-    base = states.newest(branch)
+    update_held_turn(lease, effective_policy=choice.effective)
+    branch = composition.with_active_compaction(composition.read_branch(turn))
+    base = states.find_newest_state(branch)
     try:
-        model = extractor(choice)
-        account = model_choice.account_for(model)
+        model = choose_extraction_model(choice)
+        account = model_choice.get_model_account(model)
     except model_choice.ModelUnavailable as refusal:
-        return keep(lease, base=base, note=refusal.code)
-    prompt = state_prompt.compose(
+        return write_state_tail(lease, base=base, note=refusal.code)
+    prompt = state_prompt.compose_state_prompt(
         branch, turn=turn, base=base, values=choice.values, model=model, counter=counter
     )
     if prompt is None:
-        return keep(lease, base=base)
-    receipt = side_calls.book(
+        return write_state_tail(lease, base=base)
+    receipt = side_calls.create_side_receipt(
         prompt, turn=turn, step=turn.step, effective=choice.effective, now=now
     )
     return Extraction(
@@ -101,7 +102,7 @@ def begin(
     )
 
 
-def extractor(choice: model_choice.ChosenModel) -> ModelSpec:
+def choose_extraction_model(choice: model_choice.ChosenModel) -> ModelSpec:
     """Return the model that extracts the state: the policy's summary model, else the chat's model.
 
     Raises `ModelUnavailable` if the policy names a missing model. A substitute would not be the
@@ -116,7 +117,7 @@ def extractor(choice: model_choice.ChosenModel) -> ModelSpec:
     return model
 
 
-async def ask(
+async def call_extraction_model(
     extraction: Extraction,
     *,
     provider: Provider,
@@ -127,7 +128,7 @@ async def ask(
 
     Its text is not published. Errors are stored in the call, as for replies.
     """
-    call = ModelCall(receipt_id=extraction.receipt_id, say=unsaid, clock=clock)
+    call = ModelCall(receipt_id=extraction.receipt_id, say=discard_piece, clock=clock)
     await call.listen(
         provider, extraction.request, interrupted=interrupted, seconds=settings.STATE_SECONDS
     )
@@ -135,7 +136,7 @@ async def ask(
 
 
 @transaction.atomic
-def finish(
+def finish_extraction(
     *,
     lease: Lease,
     turn: Turn,
@@ -152,10 +153,10 @@ def finish(
     """
     # Lock order: the branch comes first, as everywhere.
     locking.find_branch(turn.branch_id)
-    known: Tail | None = locked_turn(lease).tail
+    known: Tail | None = lock_held_turn(lease).tail
     if known is not None and "state" in known:
         return known
-    row, code = published(extraction, turn=turn, call=call, stopped=stopped, now=now)
+    row, code = publish_extracted_state(extraction, turn=turn, call=call, stopped=stopped, now=now)
     ending = Ending(
         usage=call.usage,
         body_sha256=call.body_sha256,
@@ -163,14 +164,14 @@ def finish(
         error_code="" if stopped else code,
     )
     close_call(receipt_id=extraction.receipt_id, ending=ending, now=now)
-    record(extraction, turn=turn, row=row, code=code, now=now)
+    record_extraction(extraction, turn=turn, row=row, code=code, now=now)
     if turn.model is None or extraction.model.provider != turn.model.provider:
         # With the same provider, the reply's own call runs into the same error.
-        breaker.trip(model=extraction.model, code=code, now=now)
-    return keep(lease, base=row or extraction.base, note=code)
+        breaker.trip_breaker(model=extraction.model, code=code, now=now)
+    return write_state_tail(lease, base=row or extraction.base, note=code)
 
 
-def published(
+def publish_extracted_state(
     extraction: Extraction, *, turn: Turn, call: ModelCall, stopped: bool, now: datetime
 ) -> tuple[ChatState | None, str]:
     """Return the new version, or None with the reason's code."""
@@ -178,11 +179,11 @@ def published(
         return None, "stopped"
     if call.error is not None:
         return None, call.error.code
-    update = judged(extraction, call)
+    update = evaluate_extraction(extraction, call)
     if update.outcome not in {"updated", "unchanged"}:
         return None, f"state_{update.outcome}"
     try:
-        row = states.append(
+        row = states.append_state_version(
             branch_id=turn.branch_id,
             base=extraction.base,
             kind=ChatState.Kind.EXTRACTED,
@@ -199,21 +200,21 @@ def published(
     return row, ""
 
 
-def judged(extraction: Extraction, call: ModelCall) -> StateUpdate:
+def evaluate_extraction(extraction: Extraction, call: ModelCall) -> StateUpdate:
     """Return the update that the reply makes to the previous state."""
-    return updated_state(
+    return parse_state_answer(
         str(call.text), finish=call.finish, state=extraction.values, schema=extraction.schema
     )
 
 
-def record(
+def record_extraction(
     extraction: Extraction, *, turn: Turn, row: ChatState | None, code: str, now: datetime
 ) -> None:
     """Record in the ledger the turn's state version, and the reason if it is the old one."""
     base = extraction.base
     version = row.version if row else (base.version if base else 0)
     data = {"version": version, "receipt": str(extraction.receipt_id)}
-    ledger.record(
+    ledger.record_event(
         "state.extracted" if row else "state.kept",
         actor=WORKER,
         now=now,
@@ -223,8 +224,8 @@ def record(
     )
 
 
-def keep(lease: Lease, *, base: ChatState | None, note: str = "") -> Tail:
+def write_state_tail(lease: Lease, *, base: ChatState | None, note: str = "") -> Tail:
     """Write the turn's tail, which holds the state for all its steps. Raises `LeaseLost`."""
     tail = {"state": str(base.pk) if base else "", "note": f"state:{note}" if note else ""}
-    write(lease, tail=tail)
+    update_held_turn(lease, tail=tail)
     return tail

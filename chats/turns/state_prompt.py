@@ -6,15 +6,15 @@ from chats.providers.base import ProviderRequest, StateTask
 from chats.record import history
 from chats.turns.side_calls import SidePrompt
 from contextpolicy.engine import messages as engine
-from contextpolicy.engine.budget import Budget, in_our_count, prompt_limit
+from contextpolicy.engine.budget import Budget, compute_prompt_limit, convert_provider_tokens
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import (
     STATE_V1,
-    schema_text,
-    state_request,
-    state_text,
+    build_state_request,
+    format_request_schema,
+    format_state_text,
 )
-from contextpolicy.engine.tokens import TokenCounter, wire_tokens
+from contextpolicy.engine.tokens import TokenCounter, count_wire_tokens
 from contextpolicy.models import ModelSpec
 
 # The most user messages that one extraction reads. There is more than one after a failure, or if
@@ -22,7 +22,7 @@ from contextpolicy.models import ModelSpec
 MOST_MESSAGES = 20
 
 
-def compose(
+def compose_state_prompt(
     branch: Branch,
     *,
     turn: Turn,
@@ -33,22 +33,22 @@ def compose(
 ) -> SidePrompt | None:
     """Compose the call for the state after the question. None if there is nothing new to read."""
     schema, known = values.state_schema, base.values if base else {}
-    limit = prompt_limit(values, model_window=model.window)
-    factor = composition.calibration_of(branch, model=model)
-    ours = in_our_count(max(limit, 1), calibration=factor)
-    frame = state_request(question=(), state=known, schema=schema)
-    room = ours - sum(wire_tokens(wire, counter) for wire in frame)
-    read = unread(branch, turn=turn, base=base, room=room, counter=counter)
+    limit = compute_prompt_limit(values, model_window=model.window)
+    factor = composition.get_calibration_factor(branch, model=model)
+    ours = convert_provider_tokens(max(limit, 1), calibration=factor)
+    frame = build_state_request(question=(), state=known, schema=schema)
+    room = ours - sum(count_wire_tokens(wire, counter) for wire in frame)
+    read = load_new_user_messages(branch, turn=turn, base=base, room=room, counter=counter)
     if not read:
         return None
-    system, asked = state_request(question=read, state=known, schema=schema)
+    system, asked = build_state_request(question=read, state=known, schema=schema)
     texts = [
-        ("system", STATE_V1, system.content, wire_tokens(system, counter)),
-        ("tail", "schema", text := schema_text(schema), counter.count(text)),
+        ("system", STATE_V1, system.content, count_wire_tokens(system, counter)),
+        ("tail", "schema", text := format_request_schema(schema), counter.count(text)),
     ]
     if known:
-        texts.append(("tail", "state", text := state_text(known), counter.count(text)))
-    tokens = wire_tokens(system, counter) + wire_tokens(asked, counter)
+        texts.append(("tail", "state", text := format_state_text(known), counter.count(text)))
+    tokens = count_wire_tokens(system, counter) + count_wire_tokens(asked, counter)
     # The frame around the texts counts towards the newest message.
     sizes = [message.tokens for message in read[:-1]]
     sizes.append(max(tokens - sum(size for *_, size in texts) - sum(sizes), 0))
@@ -58,7 +58,9 @@ def compose(
             messages=(system, asked),
             max_output_tokens=min(values.reserve_tokens, model.max_output or 10**9),
             state=StateTask(
-                schema=schema, values=known, texts=tuple(engine.text_of(m) for m in read)
+                schema=schema,
+                values=known,
+                texts=tuple(engine.extract_message_text(m) for m in read),
             ),
             stream=not model.cannot_stream,
         ),
@@ -78,7 +80,7 @@ def compose(
     )
 
 
-def unread(
+def load_new_user_messages(
     branch: Branch,
     *,
     turn: Turn,
@@ -90,11 +92,11 @@ def unread(
 
     The newest messages that fit into `room` tokens, at least one if there is any.
     """
-    question, _ = composition.turn_messages(turn, branch=branch)
+    question, _ = composition.load_turn_messages(turn, branch=branch)
     if not question:
         return ()
     after = base.to_seq if base else 0
-    rows = history.on_path(branch, after=after, before=(question[0].seq or 0) + 1)
+    rows = history.select_path_messages(branch, after=after, before=(question[0].seq or 0) + 1)
     said = rows.filter(role=Message.Role.USER, excluded=False).order_by("-seq")
     fitting: list[engine.Message] = []
     for message in history.load_all(said[:MOST_MESSAGES], counter=counter):

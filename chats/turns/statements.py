@@ -23,23 +23,25 @@ from chats.models.turns import UNFINISHED
 from speed import prepared
 
 
-def overdue(at: prepared.At) -> QuerySet[Turn]:
+def select_overdue_turns(at: prepared.At) -> QuerySet[Turn]:
     """Select turns that have waited too long, or that a worker released."""
-    since = leases.ago(at("age", DurationField()))
+    since = leases.subtract_from_now(at("age", DurationField()))
     # Filter by status twice: SQLite uses the partial index of unfinished turns only if the query
     # repeats the index condition. Otherwise it would scan all turns.
     waiting = Turn.objects.filter(status__in=UNFINISHED, status=Turn.Status.QUEUED)
-    return free(waiting.filter(Q(queued_at__lt=since) | Q(handed_back=True)))
+    return filter_free_turns(waiting.filter(Q(queued_at__lt=since) | Q(handed_back=True)))
 
 
-def free(turns: QuerySet[Turn]) -> QuerySet[Turn]:
+def filter_free_turns(turns: QuerySet[Turn]) -> QuerySet[Turn]:
     """Select turns whose branch runs no other turn, except for other lanes of the same round."""
     running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
     others = running.exclude(lane__gt=0, round=OuterRef("round"))
     return turns.filter(~Exists(running) | Q(lane__gt=0) & ~Exists(others))
 
 
-OVERDUE = prepared.Select(lambda at: overdue(at).order_by("queued_at").values_list("pk")[:1000])
+OVERDUE = prepared.Select(
+    lambda at: select_overdue_turns(at).order_by("queued_at").values_list("pk")[:1000]
+)
 
 
 # These repeat the index condition too.
@@ -65,7 +67,9 @@ QUEUED_BEFORE = prepared.Select(
 
 SERVED = prepared.Select(
     lambda at: (
-        Turn.objects.filter(leases.held(), status__in=UNFINISHED, status=Turn.Status.RUNNING)
+        Turn.objects.filter(
+            leases.match_held_leases(), status__in=UNFINISHED, status=Turn.Status.RUNNING
+        )
         .exclude(pk=at("turn"))
         .values_list("pk")[:1]
     )
@@ -138,7 +142,7 @@ NEXT_TURNS = prepared.Select(
 )
 
 
-def claimable(at: prepared.At) -> QuerySet[Turn]:
+def select_claimable_turn(at: prepared.At) -> QuerySet[Turn]:
     """Select the turn if it is queued and its branch is free.
 
     A turn with an expired lease is left to the sweep, which counts the loss. A second task does
@@ -147,7 +151,7 @@ def claimable(at: prepared.At) -> QuerySet[Turn]:
     waiting = Turn.objects.filter(pk=at("turn"), status=Turn.Status.QUEUED)
     # In a round, a turn without an agent waits until the current reply ends.
     waiting = waiting.filter(Q(round=None) | Q(agent__isnull=False))
-    return free(waiting)
+    return filter_free_turns(waiting)
 
 
 CLAIMED_FIELDS = (
@@ -163,27 +167,29 @@ CLAIMED_FIELDS = (
 
 
 CLAIM = prepared.Update(
-    claimable,
+    select_claimable_turn,
     CLAIMED_FIELDS,
     lambda at: {
         "attempt": F("attempt") + 1,
-        "lease_until": leases.from_now(at("length", DurationField())),
+        "lease_until": leases.add_to_now(at("length", DurationField())),
     },
 )
 
 
-def held_row(at: prepared.At) -> QuerySet[Turn]:
+def select_leased_turn(at: prepared.At) -> QuerySet[Turn]:
     """Select the turn while it is held with the token."""
     return Turn.objects.filter(pk=at("turn"), status=Turn.Status.RUNNING, lease_token=at("token"))
 
 
 @cache
 def write_held(fields: tuple[str, ...]) -> prepared.Update:
-    return prepared.Update(held_row, fields)
+    return prepared.Update(select_leased_turn, fields)
 
 
 HELD_AND_LOCKED = prepared.Select(
-    lambda at: held_row(at).select_for_update(of=("self",), no_key=True).select_related("branch")
+    lambda at: (
+        select_leased_turn(at).select_for_update(of=("self",), no_key=True).select_related("branch")
+    )
 )
 
 
@@ -194,18 +200,20 @@ TURN = prepared.Select(
 )
 
 
-def wanted_row(at: prepared.At) -> QuerySet[Turn]:
+def select_unstopped_turn(at: prepared.At) -> QuerySet[Turn]:
     """Select the held turn unless it was asked to stop."""
-    return held_row(at).filter(stop_requested_at=None)
+    return select_leased_turn(at).filter(stop_requested_at=None)
 
 
 RENEW = prepared.Update(
-    wanted_row, (), lambda at: {"lease_until": leases.from_now(at("length", DurationField()))}
+    select_unstopped_turn,
+    (),
+    lambda at: {"lease_until": leases.add_to_now(at("length", DurationField()))},
 )
 
 
 # Filters by step, so that late text does not overwrite the next step's.
 SAVE_TEXT = prepared.Update(
-    lambda at: wanted_row(at).filter(step=at("step"), begun_anew=at("begun_anew")),
+    lambda at: select_unstopped_turn(at).filter(step=at("step"), begun_anew=at("begun_anew")),
     ("partial_text", "partial_reasoning"),
 )

@@ -16,7 +16,7 @@ from django.utils.functional import Promise
 from chats.ground import queue
 from chats.ground.failpoints import failpoint
 from chats.ground.leases import LeaseLost
-from chats.ground.sentences import for_row
+from chats.ground.sentences import build_sentence_columns
 from chats.memory.meaning import Look
 from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
 from chats.prompt import calibration
@@ -27,11 +27,11 @@ from chats.turns import breaker, lanes, rounds, statements, tellings
 from chats.turns.lease import (
     RELEASED,
     Lease,
-    claim,
-    extend,
-    locked_turn,
+    claim_turn,
+    extend_lease,
+    lock_held_turn,
     read_turn,
-    write,
+    update_held_turn,
 )
 from contextpolicy import ledger, plugins
 from contextpolicy.engine.calibration import Factors
@@ -39,7 +39,7 @@ from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 from speed import prepared
-from speed.commits import unflushed
+from speed.commits import unflushed_transaction
 
 WORKER = "worker"
 
@@ -97,7 +97,7 @@ class Ending:
         return Receipt.Outcome.STOPPED if stopped else Receipt.Outcome.OK
 
 
-def begin(
+def claim_and_open(
     *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
 ) -> tuple[Lease, Turn] | None:
     """Claim the turn and open its first step.
@@ -108,12 +108,12 @@ def begin(
     one waits to absorb the other, which waits to see whether the first is running.
     """
     try:
-        with unflushed():
+        with unflushed_transaction():
             locking.lock_branch_of(turn_id)
-            lease = claim(turn_id=turn_id, worker=worker, now=now)
+            lease = claim_turn(turn_id=turn_id, worker=worker, now=now)
             if lease is None:
                 return None
-            return lease, opened(read_turn(lease), lease=lease, counter=counter, now=now)
+            return lease, start_step(read_turn(lease), lease=lease, counter=counter, now=now)
     except IntegrityError:
         # Another turn of the branch was claimed first.
         return None
@@ -132,13 +132,13 @@ def use_tool(
 ) -> str | None:
     """Run a tool call and record in the ledger which messages it read. Raises `LeaseLost`."""
     branch = Branch.objects.select_related("active_compaction").get(pk=turn.branch_id)
-    answer = tools.answer(
+    answer = tools.run_tool_call(
         call, branch=branch, offered=offered, counter=counter, sent=sent, look=look
     )
     if answer.read:
         with transaction.atomic():
-            locked_turn(lease)
-            ledger.record(
+            lock_held_turn(lease)
+            ledger.record_event(
                 "tool.called",
                 actor=WORKER,
                 now=now,
@@ -158,36 +158,36 @@ def note_no_tools(*, model: ModelSpec, now: datetime) -> ModelSpec:
         model.save(update_fields=["supports_tools"])
         changes = {"supports_tools": [True, False]}
         data = {"model": model.slug, "changes": changes, "reason": "tools_unsupported"}
-        ledger.record("model.changed", actor=WORKER, now=now, data=data)
+        ledger.record_event("model.changed", actor=WORKER, now=now, data=data)
     return model
 
 
 @transaction.atomic
 def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
     """Open the next step of a turn that continues. Raises `LeaseLost`."""
-    extend(lease)
-    return opened(read_turn(lease), lease=lease, counter=counter, now=now)
+    extend_lease(lease)
+    return start_step(read_turn(lease), lease=lease, counter=counter, now=now)
 
 
-def opened(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
+def start_step(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
     """Add all waiting messages to the branch and start the next step, in the caller's
     transaction.
     """
     if turn.seen_to is None:
-        turn.seen_to = lanes.seen_to(turn) if turn.lane else None
+        turn.seen_to = lanes.find_lane_cutoff(turn) if turn.lane else None
         if turn.seen_to is None:
             messages.take_up(turn=turn, counter=counter, now=now)
         if turn.agent_id is not None:
             # Makes later attempts compose the same prompt.
             turn.seen_to = turn.branch.last_seq if turn.seen_to is None else turn.seen_to
-            write(lease, seen_to=turn.seen_to)
+            update_held_turn(lease, seen_to=turn.seen_to)
     # A first attempt has no stored steps before its first step.
-    own = own_steps(turn) if turn.attempt > 1 or turn.step else 0
+    own = count_stored_steps(turn) if turn.attempt > 1 or turn.step else 0
     if turn.attempt > 1 and turn.step == own + 1:
         Receipt.objects.filter(turn=turn, outcome=Receipt.Outcome.OPEN).exclude(
             attempt=turn.attempt
         ).update(outcome=Receipt.Outcome.LOST, finished_at=now)
-    write(
+    update_held_turn(
         lease,
         step=own + 1,
         begun_anew=0,
@@ -199,13 +199,13 @@ def opened(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) ->
     return turn
 
 
-def own_steps(turn: Turn) -> int:
+def count_stored_steps(turn: Turn) -> int:
     """Count the stored steps of the turn."""
     return len(statements.OWN_STEPS.tuples(turn=turn.pk))
 
 
 @transaction.atomic
-def book_call(
+def create_receipt(
     *,
     lease: Lease,
     turn: Turn,
@@ -222,18 +222,18 @@ def book_call(
     if prompt.offers_search and not turn.branch.search_offered:
         # Lock order: branches before their turns.
         Branch.objects.filter(pk=turn.branch_id).update(search_offered=True)
-    write(lease, effective_policy=prompt.effective)
+    update_held_turn(lease, effective_policy=prompt.effective)
     if not is_first_asking:
         booked = statements.BOOKED_CALLS.tuples(
             turn=turn.pk, attempt=turn.attempt, step=turn.step, call=call
         )
         if booked:
             return cast(uuid.UUID, booked[0][0])
-    receipt = written_receipt(
+    receipt = store_receipt(
         prompt, turn=turn, step=turn.step, call=call, model_name=turn.model_name, now=now
     )
     if prompt.compressed and turn.step == 1 and call == 1:
-        ledger.record(
+        ledger.record_event(
             "context.compressed",
             actor=WORKER,
             now=now,
@@ -244,7 +244,7 @@ def book_call(
     return receipt.pk
 
 
-def written_receipt(
+def store_receipt(
     prompt: Prompt, *, turn: Turn, step: int, call: int, model_name: str, now: datetime
 ) -> Receipt:
     """Write the receipt of a planned call, with the prompt texts that it refers to."""
@@ -266,7 +266,7 @@ def written_receipt(
         created_at=now,
         **prompt.receipt_fields,
     )
-    prepared.insert(receipts.seal(receipt))
+    prepared.insert_row(receipts.seal_receipt(receipt))
     zones.freeze_zone(turn.branch, zone=prompt.zone)
     return receipt
 
@@ -291,17 +291,19 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
     commit with unknown outcome: an ended turn raises `LeaseLost`, and a stored step continues.
     """
     # Count before locking: a long reply takes time.
-    counted = messages.tokens_of(ending.parts, role=Message.Role.ASSISTANT, counter=counter)
+    counted = messages.count_parts_tokens(
+        ending.parts, role=Message.Role.ASSISTANT, counter=counter
+    )
     with transaction.atomic():
-        chat, turn = locked(lease)
-        if own_steps(turn) == turn.step:
+        chat, turn = lock_chat_and_turn(lease)
+        if count_stored_steps(turn) == turn.step:
             return True
-        goes_on = continues(turn, ending=ending)
+        goes_on = should_continue_turn(turn, ending=ending)
         step = store_step(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
         if goes_on:
-            prepared.save(chat, "accepted_count")
+            prepared.save_row_fields(chat, "accepted_count")
         else:
-            end(
+            finish_turn(
                 lease=lease,
                 turn=turn,
                 chat=chat,
@@ -311,13 +313,13 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
                 now=now,
             )
         # Last: this locks the model row until commit.
-        learn(turn=turn, ending=ending)
+        calibrate_from_usage(turn=turn, ending=ending)
         failpoint("before_commit_reply")
     failpoint("after_commit_reply")
     return goes_on
 
 
-def continues(turn: Turn, *, ending: Ending) -> bool:
+def should_continue_turn(turn: Turn, *, ending: Ending) -> bool:
     """Return True if a turn continues after a step: its tools ran, or a message arrived.
 
     In a team, the next agent answers new messages. A client's turn has one step: the client runs
@@ -326,22 +328,22 @@ def continues(turn: Turn, *, ending: Ending) -> bool:
     if turn.client is not None:
         return False
     return ending.finish == Message.Finish.TOOL_CALLS or (
-        turn.agent_id is None and messages.any_waiting(branch_id=turn.branch_id)
+        turn.agent_id is None and messages.has_waiting_messages(branch_id=turn.branch_id)
     )
 
 
-def locked(lease: Lease) -> tuple[Chat, Turn]:
+def lock_chat_and_turn(lease: Lease) -> tuple[Chat, Turn]:
     """Return the turn and its chat, both locked for the transaction. Raises `LeaseLost`."""
-    chat = locking.chat_of(lease.turn_id)
+    chat = locking.lock_turn_chat(lease.turn_id)
     if chat is None:
         raise LeaseLost(lease.turn_id)
-    return chat, locked_turn(lease)
+    return chat, lock_held_turn(lease)
 
 
-def learn(*, turn: Turn, ending: Ending) -> None:
+def calibrate_from_usage(*, turn: Turn, ending: Ending) -> None:
     """Update the model's calibration from the provider's token counts."""
     if turn.model_id is not None and ending.usage:
-        calibration.learn(
+        calibration.update_model_factors(
             model_id=turn.model_id,
             factors=ending.factors,
             shares=ending.shares,
@@ -357,7 +359,7 @@ def store_step(
     """Store the step's assistant message and complete its receipt."""
     if ending.receipt_id:
         close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
-    told = rounds.spoken_by(turn, ending.parts) if turn.agent_id is not None else {}
+    told = rounds.build_speaker_fields(turn, ending.parts) if turn.agent_id is not None else {}
     return messages.append_step(
         turn=turn,
         chat=chat,
@@ -374,17 +376,21 @@ def end_early(
     *, lease: Lease, status: str, ending: Ending, counter: TokenCounter, now: datetime
 ) -> None:
     """End a turn that failed or was stopped. The text so far becomes its reply."""
-    chat, turn = locked(lease)
+    chat, turn = lock_chat_and_turn(lease)
     reply = None
     if ending.parts:
-        counted = messages.tokens_of(ending.parts, role=Message.Role.ASSISTANT, counter=counter)
+        counted = messages.count_parts_tokens(
+            ending.parts, role=Message.Role.ASSISTANT, counter=counter
+        )
         reply = store_step(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
     elif ending.receipt_id:
         close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
-    end(lease=lease, turn=turn, chat=chat, status=status, reply=reply, ending=ending, now=now)
+    finish_turn(
+        lease=lease, turn=turn, chat=chat, status=status, reply=reply, ending=ending, now=now
+    )
 
 
-def end(
+def finish_turn(
     *,
     lease: Lease,
     turn: Turn,
@@ -395,7 +401,7 @@ def end(
     now: datetime,
 ) -> None:
     """Set the turn's final status, record it in the ledger, and enqueue follow-up jobs."""
-    write(
+    update_held_turn(
         lease,
         status=status,
         reply=reply,
@@ -405,47 +411,51 @@ def end(
         partial_text="",
         partial_reasoning="",
         error_code=ending.error_code,
-        **failure_fields(ending.error_sentence),
+        **build_failure_fields(ending.error_sentence),
         **({"first_token_at": ending.first_token_at} if ending.first_token_at else {}),
         **({} if turn.client is None else {"client": {}}),
         **RELEASED,
     )
     # A reply to an API client is not marked unread.
     chat.updated_at, chat.unread = now, chat.unread or turn.client is None
-    prepared.save(chat, "updated_at", "unread", "accepted_count")
+    prepared.save_row_fields(chat, "updated_at", "unread", "accepted_count")
     # Lock order: an erasure locks the memory before the ledger heads.
     if reply is not None and not ending.error_code:
-        keep_said(turn, chat=chat, ending=ending, now=now)
-    ledger.record(
+        save_preferences(turn, chat=chat, ending=ending, now=now)
+    ledger.record_event(
         f"turn.{status}",
         actor=WORKER,
         now=now,
         chat_id=chat.pk,
         turn_id=turn.pk,
-        data=ending_data(turn=turn, reply=reply, ending=ending),
+        data=build_ending_data(turn=turn, reply=reply, ending=ending),
     )
     if ending.error_code:
-        breaker.trip(model=turn.model, code=ending.error_code, now=now)
+        breaker.trip_breaker(model=turn.model, code=ending.error_code, now=now)
     if ending.asks_for_folding(reply) and not chat.is_provisional:
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
     ask_for_indexing(chat, reply)
     if ending.asks_for_warm_up(reply):
         queue.enqueue(queue.WARM_UP, branch_id=turn.branch_id, cause="ahead")
-    if turn.client is None and writes_title(reply, ending=ending):
+    if turn.client is None and should_write_title(reply, ending=ending):
         queue.enqueue(queue.WRITE_TITLE, turn_id=turn.pk)
-    if reply is not None and not ending.error_code and plugins.hears_turns(ending.strategy):
+    if (
+        reply is not None
+        and not ending.error_code
+        and plugins.is_turn_hook_strategy(ending.strategy)
+    ):
         queue.enqueue(queue.TELL_STRATEGY, turn_id=turn.pk)
     if turn.round_id is not None:
-        rounds.turn_ended(turn, status=status, reply=reply, usage=ending.usage, now=now)
+        rounds.advance_round(turn, status=status, reply=reply, usage=ending.usage, now=now)
     enqueue_next(branch_id=turn.branch_id)
 
 
-def keep_said(turn: Turn, *, chat: Chat, ending: Ending, now: datetime) -> None:
+def save_preferences(turn: Turn, *, chat: Chat, ending: Ending, now: datetime) -> None:
     """Save preferences that the person stated, and schedule inference of others."""
     if ending.tells:
-        tellings.note_told(turn, chat=chat, now=now)
+        tellings.save_stated_preferences(turn, chat=chat, now=now)
     if ending.infers:
-        tellings.await_rest(chat, now=now)
+        tellings.schedule_inference(chat, now=now)
 
 
 def ask_for_indexing(chat: Chat, reply: Message | None) -> None:
@@ -457,15 +467,15 @@ def ask_for_indexing(chat: Chat, reply: Message | None) -> None:
         queue.enqueue_indexing(chat.pk)
 
 
-def writes_title(reply: Message | None, *, ending: Ending) -> bool:
+def should_write_title(reply: Message | None, *, ending: Ending) -> bool:
     """Return True if this is a chat's first reply and a model may write the title."""
     is_first = reply is not None and reply.seq == 2 and not ending.error_code
     return is_first and bool(ending.light_model) and settings.TITLES_BY_MODEL
 
 
-def ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[str, Any]:
+def build_ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[str, Any]:
     """Return the ledger data of an ended turn: ids, numbers, and a commitment to each call."""
-    data: dict[str, Any] = {"finish": ending.finish if reply else "", **attempt_data(turn)}
+    data: dict[str, Any] = {"finish": ending.finish if reply else "", **build_attempt_data(turn)}
     if reply is not None:
         data |= {"reply": str(reply.pk), "seq": reply.seq}
     if ending.usage:
@@ -475,15 +485,15 @@ def ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[st
     return data
 
 
-def failure_fields(sentence: str | Promise) -> dict[str, Any]:
+def build_failure_fields(sentence: str | Promise) -> dict[str, Any]:
     """Return the columns of a turn for the sentence of its failure."""
-    text, values = for_row(sentence, longest=LONGEST_SENTENCE)
+    text, values = build_sentence_columns(sentence, longest=LONGEST_SENTENCE)
     return {"error_sentence": text, "error_details": values}
 
 
-def attempt_data(turn: Turn) -> dict[str, Any]:
+def build_attempt_data(turn: Turn) -> dict[str, Any]:
     """Return the ledger data of an ending attempt: its number and its calls."""
-    calls, bodies = receipts.calls_of(turn_id=turn.pk, attempt=turn.attempt)
+    calls, bodies = receipts.list_attempt_calls(turn_id=turn.pk, attempt=turn.attempt)
     return {"attempt": turn.attempt, "calls": calls, **({"bodies": bodies} if bodies else {})}
 
 
@@ -494,16 +504,16 @@ def enqueue_next(*, branch_id: uuid.UUID) -> None:
 
 
 @transaction.atomic
-def hand_back(*, lease: Lease, now: datetime) -> None:
+def requeue_turn(*, lease: Lease, now: datetime) -> None:
     """Requeue the turn because this worker shuts down. It does not count as a loss."""
-    turn = locked_turn(lease)
-    write(lease, status=Turn.Status.QUEUED, handed_back=True, queued_at=now, **RELEASED)
-    ledger.record(
+    turn = lock_held_turn(lease)
+    update_held_turn(lease, status=Turn.Status.QUEUED, handed_back=True, queued_at=now, **RELEASED)
+    ledger.record_event(
         "turn.handed_back",
         actor=WORKER,
         now=now,
         chat_id=turn.branch.chat_id,
         turn_id=turn.pk,
-        data=attempt_data(turn),
+        data=build_attempt_data(turn),
     )
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)

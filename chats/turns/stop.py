@@ -33,7 +33,9 @@ class TurnIsOver(Refusal):
     sentence = gettext_noop("This reply has already ended.")
 
 
-def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime, with_others: bool = False) -> Turn:
+def stop_turn(
+    *, user: AbstractBaseUser, turn: Turn, now: datetime, with_others: bool = False
+) -> Turn:
     """Ask the turn to stop.
 
     A queued turn ends here, a running one at its next token.
@@ -46,13 +48,13 @@ def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime, with_others: bool
         if turn.round_id is not None:
             # Serialises with accepting a message and ending a reply: only one transaction decides
             # which turn follows.
-            locking.chat_of(turn.pk)
-        asked = locked_in_order({turn.pk, *(beside(turn) if with_others else ())})
+            locking.lock_turn_chat(turn.pk)
+        asked = lock_turns({turn.pk, *(list_parallel_turns(turn) if with_others else ())})
         turn = next(each for each in asked if each.pk == turn.pk)
         if turn.is_over:
             raise TurnIsOver
         if len(asked) > 1 and turn.round is not None:
-            rounds.stop(turn.round, now=now)
+            rounds.stop_round(turn.round, now=now)
         for each in asked:
             if each.stop_requested_at is None:
                 request_stop(each, actor=f"user:{user.pk}", now=now)
@@ -62,14 +64,14 @@ def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime, with_others: bool
     return turn
 
 
-def beside(turn: Turn) -> list[uuid.UUID]:
+def list_parallel_turns(turn: Turn) -> list[uuid.UUID]:
     """Return the ids of all unfinished lanes of a turn's round, including its own."""
     if not turn.lane or turn.round is None:
         return []
-    return list(lanes.unfinished(turn.round).values_list("pk", flat=True))
+    return list(lanes.select_unfinished_lanes(turn.round).values_list("pk", flat=True))
 
 
-def locked_in_order(pks: Iterable[uuid.UUID]) -> list[Turn]:
+def lock_turns(pks: Iterable[uuid.UUID]) -> list[Turn]:
     """Return turns, locked in id order like the worker's heartbeat locks them."""
     rows = Turn.objects.filter(pk__in=pks).select_for_update(of=("self",), no_key=True)
     return list(rows.order_by("pk"))
@@ -78,12 +80,12 @@ def locked_in_order(pks: Iterable[uuid.UUID]) -> list[Turn]:
 def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
     """Ask all unfinished turns of a chat to stop. Call inside a transaction."""
     for made in Round.objects.filter(branch__chat=chat, status=Round.Status.RUNNING):
-        if lanes.unfinished(made).exists():
-            rounds.stop(made, now=now)
+        if lanes.select_unfinished_lanes(made).exists():
+            rounds.stop_round(made, now=now)
     running = Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED, stop_requested_at=None)
     rows = running.select_for_update(of=("self",), no_key=True).select_related("branch")
     pks = list(running.order_by("accepted").values_list("pk", flat=True))
-    locked_in_order(pks)
+    lock_turns(pks)
     for pk in pks:
         # Read one by one: ending a turn may open a round for the next.
         turn = rows.filter(pk=pk).first()
@@ -99,7 +101,9 @@ def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
     chat_id = turn.branch.chat_id
     turn.stop_requested_at = now
     fields = ["stop_requested_at"]
-    ledger.record("turn.stop_requested", actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk)
+    ledger.record_event(
+        "turn.stop_requested", actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk
+    )
     if turn.status == Turn.Status.QUEUED:
         turn.status = Turn.Status.STOPPED
         turn.finished_at = now
@@ -107,10 +111,10 @@ def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
         if turn.client is not None:
             turn.client = {}
             fields.append("client")
-        ledger.record("turn.stopped", actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk)
+        ledger.record_event("turn.stopped", actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk)
     turn.save(update_fields=fields)
     if turn.is_over and turn.round_id is not None:
-        rounds.turn_ended(turn, status=turn.status, reply=None, usage={}, now=now)
+        rounds.advance_round(turn, status=turn.status, reply=None, usage={}, now=now)
 
 
 def tell_workers(turn: Turn) -> None:

@@ -20,7 +20,7 @@ from chats.compaction import plan
 from chats.ground import databases
 from chats.ground.computing import alone
 from chats.ground.refusals import Refusal
-from chats.memory.words import asked
+from chats.memory.words import extract_question_stems
 from chats.models import Branch, Chat, Message, Receipt, Turn
 from chats.prompt import composition, model_choice
 from chats.providers.base import ProviderRequest
@@ -28,15 +28,15 @@ from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
 from chats.turns import background_call, side_calls
 from chats.turns.side_calls import SidePrompt
-from chats.turns.start import title_from
+from chats.turns.start import derive_title
 from chats.turns.steps import WORKER, Ending, close_call
 from contextpolicy import ledger
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine import names
-from contextpolicy.engine.budget import Budget, in_our_count, prompt_limit
+from contextpolicy.engine.budget import Budget, compute_prompt_limit, convert_provider_tokens
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import TokenCounter, wire_tokens
-from contextpolicy.engine.truncation import cut
+from contextpolicy.engine.tokens import TokenCounter, count_wire_tokens
+from contextpolicy.engine.truncation import cut_text
 from contextpolicy.models import ModelSpec
 
 logger = logging.getLogger(__name__)
@@ -103,20 +103,22 @@ def write_title(
     `is_closing` returns True when this process shuts down.
     """
     with alone:
-        call = prepare(turn_id, counter=counter, now=clock())
+        call = prepare_title_call(turn_id, counter=counter, now=clock())
     if call is None:
         return
     databases.give_back()
     try:
-        text, ending = async_to_sync(answer)(call, is_closing)
+        text, ending = async_to_sync(call_title_model)(call, is_closing)
     except Exception:
         logger.exception("title of %s failed unexpectedly", call.chat_id)
         text, ending = "", Ending(error_code="internal_error")
-    finish(call, title=title_of(text, said=call.said), ending=ending, now=clock())
+    finish_title_call(call, title=parse_title(text, said=call.said), ending=ending, now=clock())
 
 
 @transaction.atomic
-def prepare(turn_id: uuid.UUID, *, counter: TokenCounter, now: datetime) -> TitleCall | None:
+def prepare_title_call(
+    turn_id: uuid.UUID, *, counter: TokenCounter, now: datetime
+) -> TitleCall | None:
     """Compose and record the call under the chat's lock.
 
     None if no title is needed.
@@ -128,29 +130,31 @@ def prepare(turn_id: uuid.UUID, *, counter: TokenCounter, now: datetime) -> Titl
         return None
     branch = turn.branch
     try:
-        branch.chat = locking.locked_chat(branch.chat_id)
+        branch.chat = locking.lock_chat(branch.chat_id)
     except Chat.DoesNotExist:
         return None
-    rows = opening(branch)
-    if not rows or branch.chat.deleted_at or branch.chat.title != title_from(rows[0].text):
+    rows = load_opening_messages(branch)
+    if not rows or branch.chat.deleted_at or branch.chat.title != derive_title(rows[0].text):
         return None
     try:
-        choice = model_choice.choose(chat=branch.chat)
+        choice = model_choice.choose_chat_model(chat=branch.chat)
         model = plan.find_summariser(choice.values)
-        account = model_choice.account_for(model) if model else None
+        account = model_choice.get_model_account(model) if model else None
     except Refusal:
         return None
     if model is None or account is None or account.kind == "demo":
         return None
     read = history.load_all(rows, counter=counter)
-    prompt = compose(read, branch=branch, model=model, values=choice.values, counter=counter)
+    prompt = compose_title_prompt(
+        read, branch=branch, model=model, values=choice.values, counter=counter
+    )
     booked = Receipt.objects.filter(turn=turn, step=Receipt.AFTERWARDS, call=Receipt.BESIDE)
     if prompt is None or booked.exists():
         return None
-    receipt = side_calls.book(
+    receipt = side_calls.create_side_receipt(
         prompt, turn=turn, step=Receipt.AFTERWARDS, effective=choice.effective, now=now
     )
-    ledger.record(
+    ledger.record_event(
         "chat.title_asked",
         actor=WORKER,
         now=now,
@@ -163,21 +167,21 @@ def prepare(turn_id: uuid.UUID, *, counter: TokenCounter, now: datetime) -> Titl
             "calls": [[str(receipt.pk), receipt.commitment]],
         },
     )
-    said = "\n".join(engine.text_of(message) for message in read)
+    said = "\n".join(engine.extract_message_text(message) for message in read)
     return TitleCall(branch.chat_id, branch.chat.title, said, receipt.pk, prompt.request, account)
 
 
-def opening(branch: Branch) -> list[Message]:
+def load_opening_messages(branch: Branch) -> list[Message]:
     """Return the first message of a branch and its reply, or an empty list.
 
     Also empty if either is excluded from prompts, or if tools were called in between.
     """
-    rows = list(history.on_path(branch, after=0, before=3).order_by("seq"))
+    rows = list(history.select_path_messages(branch, after=0, before=3).order_by("seq"))
     roles = [row.role for row in rows if row.text.strip() and not row.excluded]
     return rows if roles == [Message.Role.USER, Message.Role.ASSISTANT] else []
 
 
-def compose(
+def compose_title_prompt(
     read: Sequence[engine.Message],
     *,
     branch: Branch,
@@ -187,15 +191,15 @@ def compose(
 ) -> SidePrompt | None:
     """Compose the call. None if it exceeds a limit of the model or the policy."""
     texts = [
-        cut(engine.text_of(message), limit=MOST_READ, style=values.cut_style).text
+        cut_text(engine.extract_message_text(message), limit=MOST_READ, style=values.cut_style).text
         for message in read
     ]
     system = engine.WireMessage("system", INSTRUCTIONS)
     question = engine.WireMessage("user", "\n\n".join(texts))
-    own, rest = wire_tokens(system, counter), wire_tokens(question, counter)
-    limit = prompt_limit(values, model_window=model.window)
-    factor = composition.calibration_of(branch, model=model)
-    ours = in_our_count(max(limit, 1), calibration=factor)
+    own, rest = count_wire_tokens(system, counter), count_wire_tokens(question, counter)
+    limit = compute_prompt_limit(values, model_window=model.window)
+    factor = composition.get_calibration_factor(branch, model=model)
+    ours = convert_provider_tokens(max(limit, 1), calibration=factor)
     if own + rest > ours:
         return None
     # The frame around both texts counts towards the reply.
@@ -223,20 +227,20 @@ def compose(
     )
 
 
-async def answer(call: TitleCall, is_closing: Callable[[], bool]) -> tuple[str, Ending]:
+async def call_title_model(call: TitleCall, is_closing: Callable[[], bool]) -> tuple[str, Ending]:
     """Make the call. Return its text, empty unless the reply is complete, and its ending."""
 
     async def is_wanted() -> bool:
         return not is_closing()
 
-    reply, ending = await background_call.hear(
+    reply, ending = await background_call.run_background_call(
         call.request, account=call.account, seconds=SECONDS, is_wanted=is_wanted
     )
     is_whole = not reply.error and reply.reason == Message.Finish.STOP and not reply.asked
     return (str(reply.text) if is_whole else ""), ending
 
 
-def title_of(text: str, *, said: str) -> str:
+def parse_title(text: str, *, said: str) -> str:
     """Return the title in a model's answer.
 
     Empty if the answer is not a valid title.
@@ -247,14 +251,19 @@ def title_of(text: str, *, said: str) -> str:
     lines = [line for line in text.splitlines() if line.strip(_FRAME)]
     if len(lines) != 1:
         return ""
-    title = " ".join(unframed(_LABEL.sub("", unframed(lines[0]))).split())
+    title = " ".join(strip_title_frame(_LABEL.sub("", strip_title_frame(lines[0]))).split())
     if title.startswith(FENCES):
         return ""
-    is_sound = len(title) <= MOST_TITLE and names.is_sound(title)
-    return title if is_sound and not set(asked(title)).isdisjoint(asked(said)) else ""
+    is_sound = len(title) <= MOST_TITLE and names.is_allowed_name(title)
+    return (
+        title
+        if is_sound
+        and not set(extract_question_stems(title)).isdisjoint(extract_question_stems(said))
+        else ""
+    )
 
 
-def unframed(text: str) -> str:
+def strip_title_frame(text: str) -> str:
     """Remove enclosing quotes and Markdown, a heading prefix, and a final full stop."""
     before = None
     while before != text:
@@ -271,7 +280,7 @@ def unframed(text: str) -> str:
     return text
 
 
-def was_read(message: Message) -> bool:
+def is_title_source(message: Message) -> bool:
     """Return True if the chat's title was made from the message."""
     rows = Receipt.objects.filter(
         turn__branch__chat=message.branch.chat_id, step=Receipt.AFTERWARDS, call=Receipt.BESIDE
@@ -281,10 +290,10 @@ def was_read(message: Message) -> bool:
 
 
 @transaction.atomic
-def finish(call: TitleCall, *, title: str, ending: Ending, now: datetime) -> None:
+def finish_title_call(call: TitleCall, *, title: str, ending: Ending, now: datetime) -> None:
     """Complete the receipt and set the chat's title, unless it was changed during the call."""
     try:
-        chat = locking.locked_chat(call.chat_id)
+        chat = locking.lock_chat(call.chat_id)
     except Chat.DoesNotExist:
         return
     close_call(receipt_id=call.receipt_id, ending=ending, now=now)
@@ -293,7 +302,7 @@ def finish(call: TitleCall, *, title: str, ending: Ending, now: datetime) -> Non
         return
     chat.title, chat.titled_by_model = title, True
     chat.save(update_fields=["title", "titled_by_model"])
-    ledger.record(
+    ledger.record_event(
         "chat.titled",
         actor=WORKER,
         now=now,
@@ -302,7 +311,7 @@ def finish(call: TitleCall, *, title: str, ending: Ending, now: datetime) -> Non
     )
 
 
-def sweep(*, now: datetime) -> int:
+def sweep_title_calls(*, now: datetime) -> int:
     """Close the title calls of dead workers.
 
     Return their number. None is repeated.

@@ -33,7 +33,7 @@ from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
 from chats.turns import background_call, statements
-from chats.turns.steps import WORKER, Ending, close_call, written_receipt
+from chats.turns.steps import WORKER, Ending, close_call, store_receipt
 from contextpolicy import ledger
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.tokens import TokenCounter
@@ -66,7 +66,7 @@ class WarmCall:
     account: Account
 
 
-def begin_to_write(*, chat: Chat, now: datetime) -> bool:
+def request_warm_up(*, chat: Chat, now: datetime) -> bool:
     """Request a warm-up because a person starts typing.
 
     Return True if one was requested.
@@ -77,7 +77,7 @@ def begin_to_write(*, chat: Chat, now: datetime) -> bool:
     branch_id = chat.active_branch_id
     if branch_id is None or chat.updated_at > rested_at or is_answering(branch_id):
         return False
-    if not may_warm_up(chat):
+    if not can_warm_up_chat(chat):
         return False
     with transaction.atomic():
         WarmUp.objects.get_or_create(branch_id=branch_id)
@@ -89,7 +89,7 @@ def begin_to_write(*, chat: Chat, now: datetime) -> bool:
     return True
 
 
-def may_warm_up(chat: Chat) -> bool:
+def can_warm_up_chat(chat: Chat) -> bool:
     """Return True if the chat's prompts may be warmed up now.
 
     Never for a team.
@@ -99,14 +99,14 @@ def may_warm_up(chat: Chat) -> bool:
     if chat.team_id is not None:
         return False
     try:
-        choice = model_choice.choose(chat=chat)
-        account = model_choice.account_for(choice.model)
+        choice = model_choice.choose_chat_model(chat=chat)
+        account = model_choice.get_model_account(choice.model)
     except Refusal:
         return False
-    return composition.may_warm_up(choice, account=account)
+    return composition.can_warm_up_cache(choice, account=account)
 
 
-def warm_up(
+def warm_up_branch(
     *,
     branch_id: uuid.UUID,
     cause: Cause,
@@ -121,7 +121,7 @@ def warm_up(
     """
     try:
         with alone:
-            call = prepare(branch_id, cause=cause, counter=counter, now=clock())
+            call = prepare_warm_up(branch_id, cause=cause, counter=counter, now=clock())
     except ServerBusy:
         if tries < MOST_TRIES:
             queue.enqueue(
@@ -135,19 +135,19 @@ def warm_up(
     if call is None:
         return
     try:
-        close(call, ending=made(call, is_closing=is_closing), now=clock())
+        close_warm_up(call, ending=run_warm_up(call, is_closing=is_closing), now=clock())
     except DatabaseError as error:
         logger.warning("warm-up of %s left to the sweep: %s", branch_id, type(error).__name__)
 
 
-def made(call: WarmCall, *, is_closing: Callable[[], bool]) -> Ending:
+def run_warm_up(call: WarmCall, *, is_closing: Callable[[], bool]) -> Ending:
     """Make the call and return its ending, also after an unexpected error.
 
     Raises Django's DatabaseError, because then nothing can be written.
     """
     databases.give_back()
     try:
-        return async_to_sync(listen)(call, is_closing)
+        return async_to_sync(send_warm_up)(call, is_closing)
     except DatabaseError:
         raise
     except Exception:
@@ -155,7 +155,7 @@ def made(call: WarmCall, *, is_closing: Callable[[], bool]) -> Ending:
         return Ending(error_code="internal_error")
 
 
-def prepare(
+def prepare_warm_up(
     branch_id: uuid.UUID, *, cause: Cause, counter: TokenCounter, now: datetime
 ) -> WarmCall | None:
     """Compose and record the call.
@@ -167,16 +167,16 @@ def prepare(
     """
     has_changed = False
     for _ in range(ROUNDS):
-        branch = branch_at_rest(branch_id)
+        branch = find_idle_branch(branch_id)
         if branch is None or (cause == "swap" and is_warm(branch)):
             return None
         try:
-            choice = model_choice.choose(chat=branch.chat)
-            account = model_choice.account_for(choice.model)
+            choice = model_choice.choose_chat_model(chat=branch.chat)
+            account = model_choice.get_model_account(choice.model)
             of_team = branch.chat.team_id is not None
-            if of_team or not composition.may_warm_up(choice, account=account):
+            if of_team or not composition.can_warm_up_cache(choice, account=account):
                 return None
-            if is_busy(account.slug):
+            if is_server_busy(account.slug):
                 raise ServerBusy
             # The need depends on the next question. Assume that it is as long as the last one.
             is_guess = cause == "ahead" and not has_changed
@@ -184,35 +184,35 @@ def prepare(
                 branch=branch,
                 choice=choice,
                 counter=counter,
-                expected=newest_question(branch, counter=counter) if is_guess else None,
+                expected=load_newest_question(branch, counter=counter) if is_guess else None,
             )
         except Refusal:
             # The author of the next message gets the refusal.
             return None
-        if step_ahead(branch, made=lead, choice=choice, now=now):
+        if prepare_next_turn(branch, made=lead, choice=choice, now=now):
             has_changed = True
             continue
         if not isinstance(lead, composition.Prompt) or (cause == "ahead" and not has_changed):
             return None
-        return book(branch, prompt=lead, cause=cause, now=now)
+        return create_warm_up_call(branch, prompt=lead, cause=cause, now=now)
     return None
 
 
-def newest_question(branch: Branch, *, counter: TokenCounter) -> engine.Message | None:
+def load_newest_question(branch: Branch, *, counter: TokenCounter) -> engine.Message | None:
     """Return the newest user message."""
-    rows = history.on_path(branch, after=0, before=branch.last_seq + 1)
+    rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
     said = rows.filter(role=Message.Role.USER).order_by("-seq")[:1]
     return next(iter(history.load_all(said, counter=counter)), None)
 
 
-def branch_at_rest(branch_id: uuid.UUID) -> Branch | None:
+def find_idle_branch(branch_id: uuid.UUID) -> Branch | None:
     """Return the branch if it is its chat's active one and has no unfinished turn, else None."""
     rows = Branch.objects.select_related("chat__model", "active_compaction__base", "parent")
     branch = rows.filter(pk=branch_id, chat__active_branch=F("pk"), chat__deleted_at=None).first()
     return None if branch is None or is_answering(branch_id) else branch
 
 
-def step_ahead(
+def prepare_next_turn(
     branch: Branch,
     *,
     made: composition.Prompt | composition.Move | None,
@@ -233,17 +233,17 @@ def step_ahead(
         return False
     if branch.compactions.filter(status__in=IN_THE_MAKING).exists():
         return False
-    return window.move(branch_id=branch.pk, move=made, now=now) is not None
+    return window.move_window(branch_id=branch.pk, move=made, now=now) is not None
 
 
-def swap_of(branch: Branch) -> str:
+def build_swap_key(branch: Branch) -> str:
     """Return a key of the branch's active compaction and context revision."""
     return f"{branch.active_compaction_id or ''}:{branch.context_revision}"
 
 
 def is_warm(branch: Branch) -> bool:
     """Return True if the branch's current prefix was already warmed up."""
-    return WarmUp.objects.filter(pk=branch.pk, swap=swap_of(branch)).exists()
+    return WarmUp.objects.filter(pk=branch.pk, swap=build_swap_key(branch)).exists()
 
 
 def is_answering(branch_id: uuid.UUID) -> bool:
@@ -251,13 +251,13 @@ def is_answering(branch_id: uuid.UUID) -> bool:
     return Turn.objects.filter(branch=branch_id, status__in=UNFINISHED).exists()
 
 
-def is_busy(provider: str) -> bool:
+def is_server_busy(provider: str) -> bool:
     """Return True if a server has an unfinished turn in any chat."""
     return bool(statements.BUSY_SERVER.tuples(provider=provider))
 
 
 @transaction.atomic
-def book(
+def create_warm_up_call(
     branch: Branch, *, prompt: composition.Prompt, cause: Cause, now: datetime
 ) -> WarmCall | None:
     """Write the receipt and the lease, with the ledger entry that commits to the call.
@@ -266,32 +266,32 @@ def book(
     receipt. None if the branch changed or another call did the same. Raises `ServerBusy`.
     """
     try:
-        locking.locked_chat(branch.chat_id)
+        locking.lock_chat(branch.chat_id)
     except Chat.DoesNotExist:
         return None
-    current = branch_at_rest(branch.pk)
-    if current is None or facts_of(current) != facts_of(branch):
+    current = find_idle_branch(branch.pk)
+    if current is None or collect_branch_facts(current) != collect_branch_facts(branch):
         return None
     if cause == "swap" and is_warm(branch):
         return None
-    turn = last_turn(branch)
+    turn = find_last_turn(branch)
     if turn is None:
         return None
     # Serialises the chats of a server.
     account = prompt.account
     list(ProviderAccount.objects.select_for_update(no_key=True).filter(slug=account.slug))
-    running = WarmUp.objects.filter(leases.held(), provider=account.slug)
-    if is_busy(account.slug) or running.exists():
+    running = WarmUp.objects.filter(leases.match_held_leases(), provider=account.slug)
+    if is_server_busy(account.slug) or running.exists():
         raise ServerBusy
-    receipt = written_receipt(
+    receipt = store_receipt(
         prompt,
         turn=turn,
         step=Receipt.AFTERWARDS,
-        call=next_call(turn),
+        call=number_warm_up_call(turn),
         model_name=prompt.request.model,
         now=now,
     )
-    ledger.record(
+    ledger.record_event(
         "context.warmed",
         actor=WORKER,
         now=now,
@@ -309,44 +309,46 @@ def book(
     WarmUp.objects.update_or_create(
         branch=branch,
         defaults={
-            "swap": swap_of(branch),
+            "swap": build_swap_key(branch),
             "receipt": receipt,
             "provider": account.slug,
             "worker": settings.WORKER_NAME,
             "lease_token": token,
-            "lease_until": leases.until(),
+            "lease_until": leases.compute_lease_end(),
         },
     )
     return WarmCall(branch, receipt.pk, token, prompt.request, account)
 
 
-def facts_of(branch: Branch) -> tuple[uuid.UUID | None, int, int]:
+def collect_branch_facts(branch: Branch) -> tuple[uuid.UUID | None, int, int]:
     """Return the values that change when the branch changes after its prompt was composed."""
     return branch.active_compaction_id, branch.context_revision, branch.last_seq
 
 
-def last_turn(branch: Branch) -> Turn | None:
+def find_last_turn(branch: Branch) -> Turn | None:
     """Return the turn of the newest message on a branch. The call is recorded under it."""
-    rows = history.on_path(branch, after=branch.last_seq - 1, before=branch.last_seq + 1)
+    rows = history.select_path_messages(
+        branch, after=branch.last_seq - 1, before=branch.last_seq + 1
+    )
     newest: Message | None = rows.select_related("turn").first()
     return newest.turn if newest else None
 
 
-def next_call(turn: Turn) -> int:
+def number_warm_up_call(turn: Turn) -> int:
     """Return the number of the turn's next warm-up."""
     rows = Receipt.objects.filter(turn=turn, attempt=turn.attempt, step=Receipt.AFTERWARDS)
     rows = rows.filter(call__lt=Receipt.INFERRING)
     return cast(int, rows.aggregate(last=Max("call"))["last"] or 0) + 1
 
 
-async def listen(call: WarmCall, is_closing: Callable[[], bool]) -> Ending:
+async def send_warm_up(call: WarmCall, is_closing: Callable[[], bool]) -> Ending:
     """Make the call while it is useful, and return its ending."""
     wanted = StillWanted(call, is_closing)
-    _, ending = await background_call.hear(
+    _, ending = await background_call.run_background_call(
         call.request,
         account=call.account,
         seconds=settings.WARM_UP_SECONDS,
-        is_wanted=sync_to_async(databases.briefly(wanted.still)),
+        is_wanted=sync_to_async(databases.close_connections_after(wanted.still)),
     )
     return ending
 
@@ -364,13 +366,13 @@ class StillWanted:
         changed.
         """
         branch = self.call.branch
-        if self.is_closing() or is_busy(self.call.account.slug) or is_answering(branch.pk):
+        if self.is_closing() or is_server_busy(self.call.account.slug) or is_answering(branch.pk):
             return False
-        active, revision, last_seq = facts_of(branch)
+        active, revision, last_seq = collect_branch_facts(branch)
         mine = WarmUp.objects.filter(pk=branch.pk, lease_token=self.call.token)
         if time.monotonic() - self.renewed_at > settings.HEARTBEAT_EVERY:
             self.renewed_at = time.monotonic()
-            mine.update(lease_until=leases.until())
+            mine.update(lease_until=leases.compute_lease_end())
         return mine.filter(
             branch__active_compaction=active,
             branch__context_revision=revision,
@@ -380,7 +382,7 @@ class StillWanted:
 
 
 @transaction.atomic
-def close(call: WarmCall, *, ending: Ending, now: datetime) -> None:
+def close_warm_up(call: WarmCall, *, ending: Ending, now: datetime) -> None:
     """Complete the receipt and release the lease. Does nothing to a call that was swept."""
     mine = WarmUp.objects.filter(pk=call.branch.pk, lease_token=call.token)
     done = {"warmed_at": now} if ending.outcome == Receipt.Outcome.OK else {}
@@ -388,12 +390,18 @@ def close(call: WarmCall, *, ending: Ending, now: datetime) -> None:
         close_call(receipt_id=call.receipt_id, ending=ending, now=now)
 
 
-def sweep(*, now: datetime) -> int:
+def sweep_warm_ups(*, now: datetime) -> int:
     """Close the warm-ups of dead workers. Return their number. None is repeated."""
-    dead = list(WarmUp.objects.filter(leases.ended()).values_list("pk", "receipt", "lease_token"))
+    dead = list(
+        WarmUp.objects.filter(leases.match_expired_leases()).values_list(
+            "pk", "receipt", "lease_token"
+        )
+    )
     for branch_id, receipt_id, token in dead:
         with transaction.atomic():
-            mine = WarmUp.objects.filter(leases.ended(), pk=branch_id, lease_token=token)
+            mine = WarmUp.objects.filter(
+                leases.match_expired_leases(), pk=branch_id, lease_token=token
+            )
             if mine.update(**RELEASED):
                 Receipt.objects.filter(pk=receipt_id, outcome=Receipt.Outcome.OPEN).update(
                     outcome=Receipt.Outcome.LOST, finished_at=now
@@ -401,7 +409,7 @@ def sweep(*, now: datetime) -> int:
     return len(dead)
 
 
-def expire(*, worker: str) -> int:
+def expire_warm_ups(*, worker: str) -> int:
     """Expire the leases of dead workers whose names start with `worker`."""
     rows = WarmUp.objects.filter(lease_until__isnull=False, worker__startswith=worker)
-    return rows.update(lease_until=leases.just_ended())
+    return rows.update(lease_until=leases.compute_expired_end())

@@ -18,7 +18,7 @@ from django_htmx.middleware import HtmxDetails
 from chats.ground import rates
 from chats.ground.refusals import Refusal
 from chats.people import zones
-from chats.web.errors import refusal_response
+from chats.web.errors import render_refusal
 
 # Set by the page's script to the browser's time zone.
 ZONE_COOKIE = "zone"
@@ -55,22 +55,24 @@ def signed_in(view: View) -> View:
         if request.user.is_authenticated:
             if request.method == "GET" and not cast(PersonRequest, request).htmx:
                 zones.refresh_session(user=request.user, session=request.session)
-            zone = zone_of(request)
+            zone = get_reader_zone(request)
             if isinstance(zone, zoneinfo.ZoneInfo):
                 zones.remember_zone(user=request.user, session=request.session, zone=zone.key)
             with timezone.override(zone):
                 return view(cast(PersonRequest, request), *args, **kwargs)
         if cast(PersonRequest, request).htmx:
-            return refusal_response(request, SignedOut())
+            return render_refusal(request, SignedOut())
         back = request.get_full_path() if request.method == "GET" else "/"
         return HttpResponseRedirect(f"{settings.LOGIN_URL}?next={quote(back)}")
 
     return wrapped
 
 
-def zone_of(request: HttpRequest) -> tzinfo:
+def get_reader_zone(request: HttpRequest) -> tzinfo:
     """Return the reader's time zone: their setting, else the browser's zone, else UTC."""
-    return zones.zone_for(session=request.session, browser=request.COOKIES.get(ZONE_COOKIE, ""))
+    return zones.resolve_session_zone(
+        session=request.session, browser=request.COOKIES.get(ZONE_COOKIE, "")
+    )
 
 
 def color_scheme(request: HttpRequest) -> dict[str, str]:
@@ -80,7 +82,7 @@ def color_scheme(request: HttpRequest) -> dict[str, str]:
     return {"color_scheme": chosen if chosen in ("light", "dark") else "light dark"}
 
 
-def actor(request: PersonRequest) -> str:
+def format_actor(request: PersonRequest) -> str:
     """Return the user's name in the ledger."""
     return f"user:{request.user.pk}"
 

@@ -9,30 +9,30 @@ from django.views.decorators.http import require_GET
 from chats.models import Chat
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
-from chats.web.shell import list_after, list_for, place_in
+from chats.web.shell import list_after, list_for, parse_list_place
 
 
 @require_GET
 @signed_in
 def chat_list(request: PersonRequest) -> HttpResponse:
     """Show the next page of the chat list, as a partial or as a page."""
-    after = place_in(request.GET.get("after", ""))
-    current = chat_in(request)
+    after = parse_list_place(request.GET.get("after", ""))
+    current = parse_open_chat_id(request)
     found = (
         list_after(user=request.user, after=after, current=current)
         if after
-        else list_for(user=request.user, current=open_chat(request, current))
+        else list_for(user=request.user, current=find_open_chat(request, current))
     )
     template = "chats/_chat_groups.html" if request.htmx else "chats/list.html"
     return render(request, template, {"list": found})
 
 
-def open_chat(request: PersonRequest, key: uuid.UUID | None) -> Chat | None:
+def find_open_chat(request: PersonRequest, key: uuid.UUID | None) -> Chat | None:
     """Return the chat open beside the list; None if it no longer exists."""
-    return access.chats_visible_to(user=request.user).filter(pk=key).first() if key else None
+    return access.get_visible_chats(user=request.user).filter(pk=key).first() if key else None
 
 
-def chat_in(request: PersonRequest) -> uuid.UUID | None:
+def parse_open_chat_id(request: PersonRequest) -> uuid.UUID | None:
     """Return the ID of the chat open beside the list, from the query, or None."""
     try:
         return uuid.UUID(request.GET.get("current", ""))

@@ -12,20 +12,20 @@ from django_htmx.http import reswap, retarget
 
 from chats.actions import lifecycle
 from chats.ground.refusals import Refusal
-from chats.ground.texts import storable
+from chats.ground.texts import sanitise_text
 from chats.models import Branch, Chat
 from chats.record import access
 from chats.record.idempotency import IdempotencyKeyReused
-from chats.turns.start import start
-from chats.turns.warm_ups import begin_to_write
-from chats.web.auth import PersonRequest, actor, count_message, count_warm_up, signed_in
-from chats.web.shell import shell_for
-from chats.web.thread.composer import composer_for, meter_view
+from chats.turns.start import start_turn
+from chats.turns.warm_ups import request_warm_up
+from chats.web.auth import PersonRequest, count_message, count_warm_up, format_actor, signed_in
+from chats.web.shell import build_shell
+from chats.web.thread.composer import build_composer, build_meter_view
 from chats.web.thread.message_acts import PATTERN
-from chats.web.thread.rows import branch_of, now_on
-from chats.web.thread.thread import thread_of
-from chats.web.thread.updates import seen, seq_from, tail_update
-from chats.web.thread.versions import branches_of
+from chats.web.thread.rows import load_active_branch, load_current_state
+from chats.web.thread.thread import load_thread_page
+from chats.web.thread.updates import parse_seen_state, parse_seq, render_tail_update
+from chats.web.thread.versions import list_branch_links
 
 
 class AlreadySent(Refusal):
@@ -43,7 +43,7 @@ class AlreadySent(Refusal):
 @signed_in
 def home(request: PersonRequest) -> HttpResponse:
     """Redirect to the newest chat, or to the page for a new one."""
-    newest = access.chats_visible_to(user=request.user).order_by("-updated_at", "-pk").first()
+    newest = access.get_visible_chats(user=request.user).order_by("-updated_at", "-pk").first()
     return redirect("chats:chat", newest.pk) if newest else redirect("chats:chat-new")
 
 
@@ -51,18 +51,18 @@ def home(request: PersonRequest) -> HttpResponse:
 @signed_in
 def chat_page(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Show a chat: its newest messages, or those before a seq."""
-    branch = access.branch_for(user=request.user, chat_id=chat_id)
+    branch = access.get_chat_branch(user=request.user, chat_id=chat_id)
     chat = branch.chat
-    before = seq_from(request, "before")
+    before = parse_seq(request, "before")
     if request.htmx and before:
-        thread = thread_of(chat=chat, user=request.user, before=before, branch=branch)
+        thread = load_thread_page(chat=chat, user=request.user, before=before, branch=branch)
         context = {"chat": chat, "thread": thread, "more": True}
         return render(request, "chats/_earlier.html", context)
     lifecycle.mark_read(chat=chat)
-    return chat_response(request, chat, before=before, branch=branch)
+    return render_chat_page(request, chat, before=before, branch=branch)
 
 
-def chat_response(
+def render_chat_page(
     request: PersonRequest,
     chat: Chat,
     *,
@@ -77,16 +77,16 @@ def chat_response(
     `notice` is the refusal of any other action. `branch` is the chat's branch, just read.
     """
     refused = refusal or notice
-    models = lifecycle.enabled_models()
-    thread = thread_of(
+    models = lifecycle.load_enabled_models()
+    thread = load_thread_page(
         chat=chat,
         user=request.user,
         before=before,
         branch=branch,
-        default=lifecycle.default_of(models),
+        default=lifecycle.find_default_model(models),
     )
-    meter = meter_view(chat=chat, thread=thread)
-    composer = composer_for(
+    meter = build_meter_view(chat=chat, thread=thread)
+    composer = build_composer(
         user=request.user,
         chat=chat,
         limit=meter.limit,
@@ -101,12 +101,12 @@ def chat_response(
         "chats/chat.html",
         {
             "chat": chat,
-            "shell": shell_for(user=request.user, current=chat),
+            "shell": build_shell(user=request.user, current=chat),
             "thread": thread,
             "before": before,
             "meter": meter,
             "composer": composer,
-            "branches": branches_of(chat) if thread.ground.facts.branches > 1 else (),
+            "branches": list_branch_links(chat) if thread.ground.facts.branches > 1 else (),
             "compaction_count": thread.ground.facts.compactions,
             "notice": notice,
             "acts": PATTERN,
@@ -119,11 +119,11 @@ def chat_response(
 @signed_in
 def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Send a message. A refused text is returned in its box."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    text, key = sent_text(request), request.POST.get("key", "")
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    text, key = parse_message_text(request), request.POST.get("key", "")
     try:
         count_message(request)
-        start(
+        start_turn(
             user=request.user,
             chat=chat,
             text=text,
@@ -132,22 +132,22 @@ def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
             as_role=request.POST.get("as", ""),
         )
     except IdempotencyKeyReused:
-        return message_refused(request, chat, text=text, refusal=AlreadySent())
+        return render_refused_message(request, chat, text=text, refusal=AlreadySent())
     except Refusal as refusal:
-        return message_refused(request, chat, text=text, refusal=refusal)
-    return tail_update(request, chat, sent=True)
+        return render_refused_message(request, chat, text=text, refusal=refusal)
+    return render_tail_update(request, chat, sent=True)
 
 
-def message_refused(
+def render_refused_message(
     request: PersonRequest, chat: Chat, *, text: str, refusal: Refusal
 ) -> HttpResponse:
     """Render the message box with the text and the error, as a partial or within its page."""
     if not request.htmx:
-        return chat_response(request, chat, text=text, refusal=refusal)
-    composer = composer_for(
+        return render_chat_page(request, chat, text=text, refusal=refusal)
+    composer = build_composer(
         user=request.user,
         chat=chat,
-        limit=meter_view(chat=chat).limit,
+        limit=build_meter_view(chat=chat).limit,
         is_replying="replying" in request.POST,
         text=text,
         refusal=refusal,
@@ -156,44 +156,46 @@ def message_refused(
     return reswap(retarget(response, "#composer"), "outerHTML")
 
 
-def sent_text(request: PersonRequest) -> str:
+def parse_message_text(request: PersonRequest) -> str:
     """Return the text with LF line ends: browsers send CRLF."""
-    return storable(request.POST.get("text", "").replace("\r\n", "\n"))
+    return sanitise_text(request.POST.get("text", "").replace("\r\n", "\n"))
 
 
 @require_GET
 @signed_in
-def tail(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+def chat_tail(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Show the current end of the thread."""
-    return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
+    return render_tail_update(request, access.get_chat(user=request.user, chat_id=chat_id))
 
 
 @require_GET
 @signed_in
-def changes(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+def chat_changes(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Return the changed end of the thread, or 204 if the page is up to date."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    now = now_on(branch_of(chat))
-    is_shown = seen(request).partition(".")[0] == now.state
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    now = load_current_state(load_active_branch(chat))
+    is_shown = parse_seen_state(request).partition(".")[0] == now.state
     is_shown &= request.GET.get("turn", "") == now.turn
-    return HttpResponse(status=204) if is_shown else tail_update(request, chat)
+    return HttpResponse(status=204) if is_shown else render_tail_update(request, chat)
 
 
 @require_GET
 @signed_in
-def meter(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+def chat_meter(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Show the context meter for the next message."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    return render(request, "chats/_meter.html", {"chat": chat, "meter": meter_view(chat=chat)})
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    return render(
+        request, "chats/_meter.html", {"chat": chat, "meter": build_meter_view(chat=chat)}
+    )
 
 
 @require_POST
 @signed_in
-def warm_up(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+def chat_warm_up(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Request a cache warm-up when the user starts typing. Never fails the request."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
     count_warm_up(request)
-    begin_to_write(chat=chat, now=timezone.now())
+    request_warm_up(chat=chat, now=timezone.now())
     return HttpResponse(status=204)
 
 
@@ -201,9 +203,9 @@ def warm_up(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @signed_in
 def chat_rename(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Rename the chat."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
     title = request.POST.get("title", "")
-    lifecycle.rename_chat(chat=chat, title=title, actor=actor(request), now=timezone.now())
+    lifecycle.rename_chat(chat=chat, title=title, actor=format_actor(request), now=timezone.now())
     return redirect("chats:chat", chat.pk)
 
 
@@ -211,12 +213,14 @@ def chat_rename(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @signed_in
 def chat_model(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Choose the model that replies from the next message on."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
     slug = request.POST.get("model", "")
-    lifecycle.choose_model(chat=chat, model_slug=slug, actor=actor(request), now=timezone.now())
+    lifecycle.choose_model(
+        chat=chat, model_slug=slug, actor=format_actor(request), now=timezone.now()
+    )
     if not request.htmx:
         return redirect(reverse("chats:chat", args=[chat.pk]) + "#composer")
-    view = meter_view(chat=chat)
-    composer = composer_for(user=request.user, chat=chat, limit=view.limit)
+    view = build_meter_view(chat=chat)
+    composer = build_composer(user=request.user, chat=chat, limit=view.limit)
     context = {"chat": chat, "composer": composer, "meter": view}
     return render(request, "chats/_model_update.html", context)

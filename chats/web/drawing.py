@@ -6,6 +6,6 @@ import time
 MARGIN_MS = 100
 
 
-def drawing_time() -> int:
+def get_render_time_ms() -> int:
     """Return a time in ms since 1970. A page read now contains every change before it."""
     return int(1000 * time.time()) - MARGIN_MS

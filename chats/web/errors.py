@@ -12,11 +12,11 @@ from chats.ground import databases
 from chats.ground.refusals import Refusal
 
 
-def refusal_response(request: HttpRequest, refusal: Refusal) -> HttpResponse:
+def render_refusal(request: HttpRequest, refusal: Refusal) -> HttpResponse:
     """Return the refusal as JSON for API paths, otherwise as a page with the same sentence."""
     response: HttpResponse
     if is_of_programs(request):
-        response = JsonResponse(body_for(request, refusal), status=refusal.status)
+        response = JsonResponse(build_error_body(request, refusal), status=refusal.status)
     else:
         context = {"refusal": refusal, "request_id": getattr(request, "request_id", "")}
         response = render(request, "error.html", context, status=refusal.status)
@@ -30,7 +30,7 @@ def is_of_programs(request: HttpRequest) -> bool:
     return request.path.partition("/")[2].partition("/")[0] in {"api", "v1"}
 
 
-def body_for(request: HttpRequest, refusal: Refusal) -> dict[str, Any]:
+def build_error_body(request: HttpRequest, refusal: Refusal) -> dict[str, Any]:
     """Return the error body of the API. Below /v1 it has OpenAI's four keys."""
     body = refusal.body(request_id=getattr(request, "request_id", ""))
     if not request.path.startswith("/api"):
@@ -56,9 +56,9 @@ def server_error(request: HttpRequest) -> HttpResponse:
     """
     error = sys.exc_info()[1]
     if databases.is_full(error):
-        return refusal_response(request, databases.StorageFull())
+        return render_refusal(request, databases.StorageFull())
     if is_of_programs(request):
-        return refusal_response(request, Unforeseen())
+        return render_refusal(request, Unforeseen())
     # Without context processors: one of them may need the part that is broken.
     context = {"request_id": getattr(request, "request_id", "")}
     return HttpResponse(loader.get_template("500.html").render(context), status=500)

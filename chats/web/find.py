@@ -11,18 +11,18 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET
 
-from chats.compaction.coverage import summary_of
+from chats.compaction.coverage import get_active_summary
 from chats.compaction.people import rights
 from chats.ground.refusals import Refusal
 from chats.memory import archive, speakers
-from chats.memory.marking import around, marks_of, pieces
-from chats.memory.question import ParsedQuestion, asked_in
-from chats.memory.search import QuestionTooLong, SearchResult, check_question, search
+from chats.memory.marking import find_question_matches, select_match_excerpt, split_excerpt
+from chats.memory.question import ParsedQuestion, parse_question
+from chats.memory.search import QuestionTooLong, SearchResult, check_question, search_archive
 from chats.models import Branch, Chat, Message
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
-from chats.web.thread.compaction_marker import source
-from chats.web.thread.rows import branch_of
+from chats.web.thread.compaction_marker import build_source_link
+from chats.web.thread.rows import load_active_branch
 
 # Maximum number of matches.
 MOST = 20
@@ -43,25 +43,25 @@ class FoundMessage:
 
 @require_GET
 @signed_in
-def find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+def chat_find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Show the originals that best match a question, as a partial or a page."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    branch = branch_of(chat)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    branch = load_active_branch(chat)
     question = request.GET.get("q", "").strip()
     speaker = request.GET.get("speaker", "")
     closed = rights.archive_lock(chat)
-    refusal = closed or too_long(question)
+    refusal = closed or refuse_long_question(question)
     found = SearchResult()
-    archived = archive.archived(branch)
+    archived = archive.get_archived_seq(branch)
     if question and not refusal:
-        found = search(branch, question=question, most=MOST, speaker=speaker)
+        found = search_archive(branch, question=question, most=MOST, speaker=speaker)
     context = {
         "chat": chat,
         "question": question,
         "speaker": speaker,
-        "speakers": choices(branch, to=archived) if archived and not closed else [],
+        "speakers": list_speaker_choices(branch, to=archived) if archived and not closed else [],
         "archived": archived,
-        "matches": matches_of(found, chat=chat, branch=branch, question=question),
+        "matches": build_found_messages(found, chat=chat, branch=branch, question=question),
         "missing": found.missing,
         "refusal": refusal,
         "archive_lock": closed.localized if closed else "",
@@ -71,14 +71,14 @@ def find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     return render(request, template, context, status=status)
 
 
-def choices(branch: Branch, *, to: int) -> list[tuple[str, str]]:
+def list_speaker_choices(branch: Branch, *, to: int) -> list[tuple[str, str]]:
     """Return (role ID, name) of the speakers to filter by; empty in a chat without roles."""
-    names = {each.role_id: each.name for each in speakers.known(branch, to=to)}
+    names = {each.role_id: each.name for each in speakers.list_known_speakers(branch, to=to)}
     named = sorted(names.items(), key=itemgetter(1))
     return [("user", gettext("You")), *named] if named else []
 
 
-def too_long(question: str) -> Refusal | None:
+def refuse_long_question(question: str) -> Refusal | None:
     """Return the refusal of an overlong question, else None."""
     try:
         check_question(question)
@@ -87,24 +87,26 @@ def too_long(question: str) -> Refusal | None:
     return None
 
 
-def matches_of(
+def build_found_messages(
     found: SearchResult, *, chat: Chat, branch: Branch, question: str
 ) -> list[FoundMessage]:
     """Return the matches, best first."""
-    asked = asked_in(question, at=timezone.now())
-    return [match_of(row, chat=chat, branch=branch, asked=asked) for row in found.rows]
+    asked = parse_question(question, at=timezone.now())
+    return [build_found_message(row, chat=chat, branch=branch, asked=asked) for row in found.rows]
 
 
-def match_of(row: Message, *, chat: Chat, branch: Branch, asked: ParsedQuestion) -> FoundMessage:
+def build_found_message(
+    row: Message, *, chat: Chat, branch: Branch, asked: ParsedQuestion
+) -> FoundMessage:
     """Return one match with the URL of its original."""
     seq = row.seq or 0
-    summary, active = summary_of(branch.active_compaction), branch.active_compaction
+    summary, active = get_active_summary(branch.active_compaction), branch.active_compaction
     over = summary if summary is not None and seq <= summary.to_seq else active
-    text = "\n".join(archive.texts_of(row.parts))[: archive.MOST_CHARACTERS]
-    marks = marks_of(text, asked)
+    text = "\n".join(archive.collect_searchable_texts(row.parts))[: archive.MOST_CHARACTERS]
+    marks = find_question_matches(text, asked)
     # A message can match by its neighbours or its date. Then its beginning is shown.
-    shown = pieces(text, marks, part=around(text, marks))
+    shown = split_excerpt(text, marks, part=select_match_excerpt(text, marks))
     if over is None:
         return FoundMessage(row, shown, address="", key="")
-    place = source(over, chat_id=chat.pk, seq=seq)
+    place = build_source_link(over, chat_id=chat.pk, seq=seq)
     return FoundMessage(row, shown, address=place.address, key=place.key)

@@ -15,7 +15,12 @@ from django.utils.translation import get_language
 from django.views.decorators.http import require_GET
 
 from chats.ground.refusals import NotFound
-from chats.rendering.documents import DocumentSection, pieces_around, render_document, sections_of
+from chats.rendering.documents import (
+    DocumentSection,
+    extract_match_excerpt,
+    parse_document_sections,
+    render_document,
+)
 from chats.web.auth import PersonRequest, signed_in
 
 FOLDER = Path(settings.BASE_DIR) / "docs"
@@ -75,20 +80,20 @@ class HelpHit:
         return self.page.address + anchor
 
 
-def all_pages() -> dict[str, HelpPage]:
+def load_help_pages() -> dict[str, HelpPage]:
     """Return the documents in the active language by slug, in the order of the menu."""
-    return pages_in(get_language() or settings.LANGUAGE_CODE)
+    return load_translated_pages(get_language() or settings.LANGUAGE_CODE)
 
 
 @cache
-def pages_in(language: str) -> dict[str, HelpPage]:
+def load_translated_pages(language: str) -> dict[str, HelpPage]:
     """Return the documents, those that are translated in that language.
 
     They are read once a process.
     """
     pages = {path.stem: read_page(path) for path in FOLDER.glob("*.md")}
     for path in (FOLDER / language).glob("*.md"):
-        pages[path.stem] = with_anchors_of(pages[path.stem], read_page(path))
+        pages[path.stem] = copy_section_anchors(pages[path.stem], read_page(path))
     places = {slug: place for place, slug in enumerate(ORDER)}
     ordered = sorted(pages.values(), key=lambda one: (places.get(one.slug, len(ORDER)), one.title))
     return {page.slug: page for page in ordered}
@@ -97,11 +102,11 @@ def pages_in(language: str) -> dict[str, HelpPage]:
 def read_page(path: Path) -> HelpPage:
     """Read a document."""
     text = path.read_text("utf-8")
-    sections = sections_of(text)
+    sections = parse_document_sections(text)
     return HelpPage(path.stem, sections[0].title if sections else path.stem, text, sections)
 
 
-def with_anchors_of(original: HelpPage, page: HelpPage) -> HelpPage:
+def copy_section_anchors(original: HelpPage, page: HelpPage) -> HelpPage:
     """Return a translation with the original's anchors: both have the same headings in order."""
     pairs = list(zip(page.sections, original.sections, strict=True))
     return replace(
@@ -115,7 +120,7 @@ def with_anchors_of(original: HelpPage, page: HelpPage) -> HelpPage:
 @signed_in
 def help_page(request: PersonRequest, slug: str = INDEX) -> HttpResponse:
     """Show a help page, or the sections that contain `?q=`. Raises `NotFound`."""
-    pages = all_pages()
+    pages = load_help_pages()
     if slug not in pages:
         raise NotFound
     question = " ".join(request.GET.get("q", "").replace("\x00", "").split())[:LONGEST_QUESTION]
@@ -126,14 +131,16 @@ def help_page(request: PersonRequest, slug: str = INDEX) -> HttpResponse:
         "question": question,
         "hits": find_sections(question) if question else [],
         "most": MOST_FOUND,
-        "html": "" if question else html_of(page),
+        "html": "" if question else render_help_page(page),
     }
     return render(request, "help.html", context)
 
 
-def html_of(page: HelpPage) -> SafeString:
+def render_help_page(page: HelpPage) -> SafeString:
     """Render a document."""
-    return render_document(page.text, resolve=partial(resolve, page=page), anchors=page.anchors)
+    return render_document(
+        page.text, resolve=partial(resolve_help_link, page=page), anchors=page.anchors
+    )
 
 
 def find_sections(question: str) -> list[HelpHit]:
@@ -142,9 +149,9 @@ def find_sections(question: str) -> list[HelpHit]:
     found = [
         (
             wanted not in section.title.casefold(),
-            HelpHit(page, section, pieces_around(section.text, question)),
+            HelpHit(page, section, extract_match_excerpt(section.text, question)),
         )
-        for page in all_pages().values()
+        for page in load_help_pages().values()
         for section in page.sections
         if wanted in f"{section.title} {' '.join(section.text.split())}".casefold()
     ]
@@ -152,14 +159,14 @@ def find_sections(question: str) -> list[HelpHit]:
     return [hit for _, hit in found[:MOST_FOUND]]
 
 
-def resolve(link: str, *, page: HelpPage) -> str:
+def resolve_help_link(link: str, *, page: HelpPage) -> str:
     """Return the address for a link of a document: of a help page, or of the web; else ""."""
     if link.startswith(("https://", "http://", "mailto:")):
         return link
     path, _, anchor = unquote(link).partition("#")
     name = path.removeprefix("./").removeprefix("../").removeprefix("docs/")
     slug = name.removesuffix(".md")
-    target = all_pages().get(slug) if name.endswith(".md") else None
+    target = load_help_pages().get(slug) if name.endswith(".md") else None
     if path and target is None:
         return reverse("api:docs") if name == "openapi.yaml" else ""
     target = target or page

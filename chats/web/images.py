@@ -19,7 +19,7 @@ def message_image(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID, sha256: str
 ) -> HttpResponse:
     """Return an image of a message with the media type of its bytes. Raises `NotFound`."""
-    image = access.image_for(
+    image = access.get_message_image(
         user=request.user, chat_id=chat_id, message_id=message_id, sha256=sha256
     )
     answer = HttpResponse(bytes(image.data), content_type=image.media_type)

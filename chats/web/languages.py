@@ -26,7 +26,7 @@ class LanguageMiddleware:
         if request.path.startswith(GATEWAY):
             with translation.override(settings.LANGUAGE_CODE):
                 return self.get_response(request)
-        language = language_of(request)
+        language = select_request_language(request)
         with translation.override(language):
             response = self.get_response(request)
         response.headers.setdefault("Content-Language", language)
@@ -34,7 +34,7 @@ class LanguageMiddleware:
         return response
 
 
-def language_of(request: HttpRequest) -> str:
+def select_request_language(request: HttpRequest) -> str:
     """Return a language of `LANGUAGES`: the session's choice, else by `Accept-Language`."""
     if settings.SESSION_COOKIE_NAME in request.COOKIES:
         chosen = request.session.get(zones.LANGUAGE, "")

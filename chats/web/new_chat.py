@@ -17,12 +17,12 @@ from chats.ground.refusals import Refusal
 from chats.models import Chat, Team
 from chats.prompt import model_choice
 from chats.record.idempotency import IdempotencyKeyReused
-from chats.teams.ahead import names_in
+from chats.teams.ahead import load_active_agent_names
 from chats.web.auth import PersonRequest, count_message, signed_in
-from chats.web.chat_pages import sent_text
-from chats.web.shell import shell_for
-from chats.web.teams import teams_of, uuid_in
-from chats.web.thread.composer import Mention, composer_for
+from chats.web.chat_pages import parse_message_text
+from chats.web.shell import build_shell
+from chats.web.teams import list_selectable_teams, parse_uuid_or_nil
+from chats.web.thread.composer import Mention, build_composer
 from contextpolicy import resolution
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.team_view import EVERYBODY
@@ -68,8 +68,8 @@ class AlreadyBegun(Refusal):
 def chat_new(request: PersonRequest) -> HttpResponse:
     """Show the page, or create the chat with its first message."""
     if request.method == "GET":
-        return welcome(request)
-    text = sent_text(request)
+        return render_new_chat(request)
+    text = parse_message_text(request)
     try:
         count_message(request)
         accepted = lifecycle.start_in_new_chat(
@@ -78,55 +78,55 @@ def chat_new(request: PersonRequest) -> HttpResponse:
             now=timezone.now(),
             model_slug=request.POST.get("model", ""),
             temporary="temporary" in request.POST,
-            team_id=uuid_in(request.POST.get("team", "")),
+            team_id=parse_uuid_or_nil(request.POST.get("team", "")),
             idempotency_key=request.POST.get("key", ""),
         )
     except IdempotencyKeyReused:
-        return welcome(request, text=text, refusal=AlreadyBegun())
+        return render_new_chat(request, text=text, refusal=AlreadyBegun())
     except Refusal as refusal:
-        return welcome(request, text=text, refusal=refusal)
+        return render_new_chat(request, text=text, refusal=refusal)
     return redirect(reverse("chats:chat", args=[accepted.turn.branch.chat_id]))
 
 
-def values_for(user: User) -> PolicyValues:
+def load_new_chat_values(user: User) -> PolicyValues:
     """Return the policy values for a chat of this user without a model.
 
     The first message has no limit from a model's context window, so no model is needed.
     """
     try:
-        effective = model_choice.effective_policy(chat=Chat(owner=user), model=None)
+        effective = model_choice.resolve_effective_policy(chat=Chat(owner=user), model=None)
     except model_choice.PolicyRefused:
         return PolicyValues()
-    return resolution.values_of(effective)
+    return resolution.load_policy_values(effective)
 
 
-def team_names(teams: Sequence[Team]) -> list[Mention]:
+def list_team_mentions(teams: Sequence[Team]) -> list[Mention]:
     """Return the `@` mentions once a team is chosen: its agents, then all of them."""
     found: list[Mention] = []
-    for team, pairs in groupby(names_in(teams), key=lambda pair: pair[0]):
+    for team, pairs in groupby(load_active_agent_names(teams), key=lambda pair: pair[0]):
         found += [(name, "", str(team.pk)) for _, name in pairs]
         found.append((EVERYBODY, gettext("every agent"), str(team.pk)))
     return found
 
 
-def welcome(
+def render_new_chat(
     request: PersonRequest, *, text: str = "", refusal: Refusal | None = None
 ) -> HttpResponse:
     """Render the page. With a refusal, the text stays in the message box."""
-    models = lifecycle.enabled_models()
-    teams = teams_of(request)
-    policy = values_for(request.user)
-    composer = composer_for(
+    models = lifecycle.load_enabled_models()
+    teams = list_selectable_teams(request)
+    policy = load_new_chat_values(request.user)
+    composer = build_composer(
         user=request.user,
         chat=None,
         limit=policy.input_length_limit,
         text=text,
         refusal=refusal,
         models=models,
-        team_names=team_names(teams),
+        team_names=list_team_mentions(teams),
     )
     values = {
-        "shell": shell_for(user=request.user),
+        "shell": build_shell(user=request.user),
         "composer": composer,
         "suggestions": SUGGESTIONS,
         "may_be_temporary": policy.temporary_chats,

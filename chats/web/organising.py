@@ -14,9 +14,15 @@ from chats.actions import deletion, listing, organising
 from chats.ground.refusals import Refusal
 from chats.models import Chat, ErasureWish, Folder
 from chats.record import access, holds
-from chats.web.auth import PersonRequest, actor, signed_in
-from chats.web.chat_list import chat_in
-from chats.web.shell import archive_for, deleted_for, deleted_place_in, folder_part, place_in
+from chats.web.auth import PersonRequest, format_actor, signed_in
+from chats.web.chat_list import parse_open_chat_id
+from chats.web.shell import (
+    archive_for,
+    load_deleted_chats,
+    load_folder_chats,
+    parse_deleted_place,
+    parse_list_place,
+)
 
 # Values of the buttons that set or clear a flag.
 FLAGS = {"yes": True, "no": False}
@@ -27,8 +33,8 @@ WISHES_SHOWN = 100
 @signed_in
 def chat_organise(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Pin, unpin, archive or unarchive the chat, depending on the pressed button."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    organising.organise(
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    organising.organise_chat(
         chat=chat,
         user=request.user,
         pinned=FLAGS.get(request.POST.get("pinned", "")),
@@ -43,21 +49,21 @@ def chat_organise(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @signed_in
 def chat_folder(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Show the user's folders, or move the chat to the chosen or a new folder."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
     if request.method == "GET":
-        return folders_to_choose(request, chat)
+        return render_folder_choice(request, chat)
     name = request.POST.get("name", "")
     try:
         if name.strip():
-            organising.file_in_new_folder(chat=chat, user=request.user, name=name)
+            organising.move_to_named_folder(chat=chat, user=request.user, name=name)
         else:
-            organising.organise(chat=chat, user=request.user, folder=folder_in(request))
+            organising.organise_chat(chat=chat, user=request.user, folder=parse_folder_id(request))
     except Refusal as refusal:
-        return folders_to_choose(request, chat, name=name, refusal=refusal)
+        return render_folder_choice(request, chat, name=name, refusal=refusal)
     return redirect("chats:chat", chat.pk)
 
 
-def folder_in(request: PersonRequest) -> uuid.UUID | None:
+def parse_folder_id(request: PersonRequest) -> uuid.UUID | None:
     """Return the chosen folder ID, or None. Raises `UnknownFolder` for an invalid ID."""
     chosen = request.POST.get("folder", "")
     try:
@@ -66,13 +72,13 @@ def folder_in(request: PersonRequest) -> uuid.UUID | None:
         raise organising.UnknownFolder from None
 
 
-def folders_to_choose(
+def render_folder_choice(
     request: PersonRequest, chat: Chat, *, name: str = "", refusal: Refusal | None = None
 ) -> HttpResponse:
     """Render the choice. With a refusal, the name stays in its field."""
     context = {
         "chat": chat,
-        "folders": listing.folders_of(owner=request.user),
+        "folders": listing.list_folders(owner=request.user),
         "name": name,
         "refusal": refusal,
     }
@@ -84,8 +90,8 @@ def folders_to_choose(
 @signed_in
 def chat_delete(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Delete the chat and show until when it can be restored; erase a temporary chat."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    chat = deletion.delete_chat(chat=chat, actor=actor(request), now=timezone.now())
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    chat = deletion.delete_chat(chat=chat, actor=format_actor(request), now=timezone.now())
     if chat.temporary:
         return redirect("chats:chat-new")
     return redirect("chats:chat-deleted", chat.pk)
@@ -95,7 +101,7 @@ def chat_delete(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @signed_in
 def chat_deleted(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Show until when a deleted chat can be restored."""
-    chat = access.deleted_chat_for(user=request.user, chat_id=chat_id)
+    chat = access.get_deleted_chat(user=request.user, chat_id=chat_id)
     is_held = holds.is_held(chat, now=timezone.now())
     return render(request, "chats/chat_deleted.html", {"chat": chat, "is_held": is_held})
 
@@ -104,54 +110,54 @@ def chat_deleted(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @signed_in
 def chat_restore(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Restore a deleted chat."""
-    chat = access.deleted_chat_for(user=request.user, chat_id=chat_id)
-    deletion.restore_chat(chat=chat, actor=actor(request), now=timezone.now())
+    chat = access.get_deleted_chat(user=request.user, chat_id=chat_id)
+    deletion.restore_chat(chat=chat, actor=format_actor(request), now=timezone.now())
     return redirect("chats:chat", chat.pk)
 
 
 @require_GET
 @signed_in
-def archive(request: PersonRequest) -> HttpResponse:
+def archive_page(request: PersonRequest) -> HttpResponse:
     """List archived and deleted chats, newest first. Further pages list one kind."""
-    after = place_in(request.GET.get("after", ""))
-    after_deleted = None if after else deleted_place_in(request.GET.get("deleted", ""))
+    after = parse_list_place(request.GET.get("after", ""))
+    after_deleted = None if after else parse_deleted_place(request.GET.get("deleted", ""))
     context = {
         "is_later": after or after_deleted,
         "archived": None if after_deleted else archive_for(user=request.user, after=after),
-        "deleted": None if after else deleted_for(user=request.user, after=after_deleted),
+        "deleted": None if after else load_deleted_chats(user=request.user, after=after_deleted),
         "days": settings.DELETED_CHAT_DAYS,
-        "held": held_ids(request),
-        "wishes": () if after or after_deleted else wishes_for(user=request.user),
+        "held": list_held_chat_ids(request),
+        "wishes": () if after or after_deleted else list_held_erasures(user=request.user),
     }
     return render(request, "chats/archive.html", context)
 
 
-def held_ids(request: PersonRequest) -> Collection[uuid.UUID]:
+def list_held_chat_ids(request: PersonRequest) -> Collection[uuid.UUID]:
     """Return the IDs of the user's deleted chats under a legal hold."""
-    rows = access.chats_kept_for(user=request.user).filter(deleted_at__isnull=False)
-    free = holds.free(rows, now=timezone.now())
+    rows = access.get_erasable_chats(user=request.user).filter(deleted_at__isnull=False)
+    free = holds.exclude_held_chats(rows, now=timezone.now())
     return set(rows.exclude(pk__in=free.values("pk")).values_list("pk", flat=True))
 
 
-def wishes_for(*, user: User) -> list[ErasureWish]:
+def list_held_erasures(*, user: User) -> list[ErasureWish]:
     """Return pending erasures of messages and preferences under a legal hold."""
-    return list(holds.wishes_of(owner_id=user.pk).filter(chat=None)[:WISHES_SHOWN])
+    return list(holds.list_pending_erasures(owner_id=user.pk).filter(chat=None)[:WISHES_SHOWN])
 
 
 @require_GET
 @signed_in
 def folder(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
     """List the next chats of a folder, as its page or in the sidebar."""
-    row = access.folder_for(user=request.user, folder_id=folder_id)
-    return folder_page(request, row)
+    row = access.get_folder(user=request.user, folder_id=folder_id)
+    return render_folder(request, row)
 
 
-def folder_page(
+def render_folder(
     request: PersonRequest, row: Folder, *, name: str = "", refusal: Refusal | None = None
 ) -> HttpResponse:
     """Render the folder's chats with the rename and delete forms, or as a sidebar partial."""
-    after = place_in(request.GET.get("after", ""))
-    found = folder_part(folder=row, after=after, current=chat_in(request))
+    after = parse_list_place(request.GET.get("after", ""))
+    found = load_folder_chats(folder=row, after=after, current=parse_open_chat_id(request))
     context = {"folder": row, "list": found, "name": name or row.name, "refusal": refusal}
     template = "chats/folder.html"
     if request.htmx:
@@ -163,13 +169,13 @@ def folder_page(
 @signed_in
 def folder_rename(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
     """Rename the folder."""
-    row = access.folder_for(user=request.user, folder_id=folder_id)
+    row = access.get_folder(user=request.user, folder_id=folder_id)
     name = request.POST.get("name", "")
     try:
         organising.rename_folder(folder=row, name=name, now=timezone.now())
     except Refusal as refusal:
         row.refresh_from_db()
-        return folder_page(request, row, name=name, refusal=refusal)
+        return render_folder(request, row, name=name, refusal=refusal)
     return redirect("chats:folder", row.pk)
 
 
@@ -177,6 +183,6 @@ def folder_rename(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
 @signed_in
 def folder_delete(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
     """Delete the folder. Its chats stay in the list."""
-    row = access.folder_for(user=request.user, folder_id=folder_id)
+    row = access.get_folder(user=request.user, folder_id=folder_id)
     organising.delete_folder(folder=row, now=timezone.now())
     return redirect("chats:home")

@@ -365,7 +365,7 @@ DELIVERY_PROBLEMS: Mapping[str, StrOrPromise] = {
 }
 
 
-def left_out_words(reason: str) -> str:
+def describe_omission_reason(reason: str) -> str:
     """Return the label of an omission reason; unknown reasons come from a strategy package."""
     words = LEFT_OUT.get(reason)
     if words is not None:
@@ -373,7 +373,7 @@ def left_out_words(reason: str) -> str:
     return gettext("Left out by the strategy: {reason}").format(reason=reason)
 
 
-def not_used_words(reason: str) -> str:
+def describe_unused_reason(reason: str) -> str:
     """Return the label of a reason a summary was not used; unknown reasons unchanged."""
     codes = reason.split(", ")
     if not all(code in NOT_USED for code in codes):

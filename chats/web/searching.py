@@ -16,16 +16,16 @@ from django.views.decorators.http import require_GET, require_POST
 
 from chats.actions import branching, listing
 from chats.actions.searching import MOST, PAGE, Hit, Searched, SearchTooLong, search_chats
-from chats.compaction.coverage import contains, summary_of
+from chats.compaction.coverage import get_active_summary, is_message_on_path
 from chats.ground.refusals import NotFound, Refusal
-from chats.memory.marking import pieces
+from chats.memory.marking import split_excerpt
 from chats.memory.recall import Scope
 from chats.models import Branch, Chat, Message
 from chats.record import access
 from chats.web.actions.in_place import in_place
 from chats.web.auth import PersonRequest, signed_in
-from chats.web.shell import shell_for
-from chats.web.thread.compaction_marker import source
+from chats.web.shell import build_shell
+from chats.web.thread.compaction_marker import build_source_link
 
 ROLES = {
     "user": gettext_lazy("People"),
@@ -76,17 +76,17 @@ class Filters:
 
 @require_GET
 @signed_in
-def search(request: PersonRequest) -> HttpResponse:
+def chat_search(request: PersonRequest) -> HttpResponse:
     """Show search results from the user's chats, as a page or partial."""
-    page, filters = page_in(request), filters_in(request)
-    found, refusal, context = found_for(request, filters=filters, page=page)
+    page, filters = page_in(request), parse_search_filters(request)
+    found, refusal, context = run_filtered_search(request, filters=filters, page=page)
     kept = [(name, value) for name, value in request.GET.items() if name != "page" and value]
     context |= {
-        "groups": grouped(found.hits),
+        "groups": group_hits(found.hits),
         "hits": len(found.hits),
         "wrong": filters.wrong,
         "chat_filter": filters.chat,
-        "folders": listing.folders_of(owner=request.user),
+        "folders": listing.list_folders(owner=request.user),
         "roles": ROLES,
         "given": request.GET,
         "page": page,
@@ -95,7 +95,7 @@ def search(request: PersonRequest) -> HttpResponse:
     }
     part = "chats/_hits.html" if request.htmx else "chats/search.html"
     if not request.htmx:
-        context |= {"shell": shell_for(user=request.user)}
+        context |= {"shell": build_shell(user=request.user)}
     status = refusal.status if refusal is not None and not request.htmx else 200
     return render(request, part, context, status=status)
 
@@ -104,13 +104,13 @@ def search(request: PersonRequest) -> HttpResponse:
 @signed_in
 def palette(request: PersonRequest) -> HttpResponse:
     """Show the best results as options of the palette."""
-    filters = filters_in(request)
-    found, _, context = found_for(request, filters=filters, size=LOOKED_AT, is_quick=True)
-    options = [each for group in grouped(found.hits[:IN_PALETTE]) for each in group.hits]
+    filters = parse_search_filters(request)
+    found, _, context = run_filtered_search(request, filters=filters, size=LOOKED_AT, is_quick=True)
+    options = [each for group in group_hits(found.hits[:IN_PALETTE]) for each in group.hits]
     return render(request, "chats/_palette_found.html", {**context, "options": options})
 
 
-def found_for(
+def run_filtered_search(
     request: PersonRequest,
     *,
     filters: Filters,
@@ -152,12 +152,12 @@ def page_in(request: PersonRequest) -> int:
     return min(max(number, 1), MOST // PAGE)
 
 
-def filters_in(request: PersonRequest) -> Filters:
+def parse_search_filters(request: PersonRequest) -> Filters:
     """Return the filters of the form."""
-    chat = chat_in(request)
-    folder = id_in(request.GET.get("folder", ""))
+    chat = find_requested_chat(request)
+    folder = parse_uuid_or_none(request.GET.get("folder", ""))
     role = request.GET.get("role", "")
-    before, after = (day_in(request.GET.get(name, "")) for name in ("before", "after"))
+    before, after = (parse_filter_day(request.GET.get(name, "")) for name in ("before", "after"))
     no_date = gettext("“{text}” is not a date. Write it like 2026-05-31.")
     wrong = next(
         (
@@ -179,16 +179,16 @@ def filters_in(request: PersonRequest) -> Filters:
     return Filters(scope, chat, wrong)
 
 
-def chat_in(request: PersonRequest) -> Chat | None:
+def find_requested_chat(request: PersonRequest) -> Chat | None:
     """Return the requested chat if the user may see it."""
-    key = id_in(request.GET.get("chat", ""))
+    key = parse_uuid_or_none(request.GET.get("chat", ""))
     try:
-        return access.chat_for(user=request.user, chat_id=key) if key else None
+        return access.get_chat(user=request.user, chat_id=key) if key else None
     except NotFound:
         return None
 
 
-def id_in(text: str) -> uuid.UUID | None:
+def parse_uuid_or_none(text: str) -> uuid.UUID | None:
     """Return the parsed ID, or None."""
     try:
         return uuid.UUID(text)
@@ -196,7 +196,7 @@ def id_in(text: str) -> uuid.UUID | None:
         return None
 
 
-def day_in(text: str) -> datetime | None:
+def parse_filter_day(text: str) -> datetime | None:
     """Return the start of a day in the reader's zone, or None for an invalid date."""
     try:
         day = parse_date(text[:20])
@@ -205,37 +205,37 @@ def day_in(text: str) -> datetime | None:
     return timezone.make_aware(datetime.combine(day, time.min)) if day else None
 
 
-def grouped(hits: Sequence[Hit]) -> list[ChatHits]:
+def group_hits(hits: Sequence[Hit]) -> list[ChatHits]:
     """Group hits by chat, the chat with the best hit first."""
     groups: dict[uuid.UUID, list[ShownHit]] = {}
     chats: dict[uuid.UUID, Chat] = {}
     for hit in hits:
         chats[hit.branch.chat_id] = hit.branch.chat
-        groups.setdefault(hit.branch.chat_id, []).append(shown(hit))
+        groups.setdefault(hit.branch.chat_id, []).append(build_shown_hit(hit))
     return [ChatHits(chats[key], each) for key, each in groups.items()]
 
 
-def shown(hit: Hit) -> ShownHit:
+def build_shown_hit(hit: Hit) -> ShownHit:
     """Return a hit for display."""
     passage = hit.passage
-    words = pieces(passage.text, passage.marks, part=(passage.start, passage.end))
+    words = split_excerpt(passage.text, passage.marks, part=(passage.start, passage.end))
     if hit.is_beside and passage.message_id:
         choose = reverse("chats:message-show", args=[passage.chat_id, passage.message_id])
         return ShownHit(hit, words, "", choose)
     if passage.message_id:
-        address = message_address(hit.branch, passage.message_id, seq=passage.seq)
+        address = build_message_url(hit.branch, passage.message_id, seq=passage.seq)
     else:
         address = reverse("chats:compaction", args=[passage.chat_id, passage.summary_id])
     return ShownHit(hit, words, address, "")
 
 
-def message_address(branch: Branch, message_id: uuid.UUID, *, seq: int) -> str:
+def build_message_url(branch: Branch, message_id: uuid.UUID, *, seq: int) -> str:
     """Return the URL of a message on the open branch: in the thread or as an original."""
     active = branch.active_compaction
     if active is not None and seq <= active.to_seq:
-        summary = summary_of(active)
+        summary = get_active_summary(active)
         over = summary if summary is not None and seq <= summary.to_seq else active
-        place = source(over, chat_id=branch.chat_id, seq=seq)
+        place = build_source_link(over, chat_id=branch.chat_id, seq=seq)
         if place.address:
             return f"{place.address}#{place.key}"
     address = reverse("chats:chat", args=[branch.chat_id])
@@ -249,14 +249,14 @@ def message_address(branch: Branch, message_id: uuid.UUID, *, seq: int) -> str:
 @in_place
 def message_show(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
     """Switch to the branch of a found message and open it there."""
-    row: Message = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
-    branch = access.branch_for(user=request.user, chat_id=chat_id)
-    if not contains(branch, row):
+    row: Message = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
+    branch = access.get_chat_branch(user=request.user, chat_id=chat_id)
+    if not is_message_on_path(branch, row):
         branching.choose_branch(
             user=request.user,
             chat=branch.chat,
             branch_id=row.branch_id,
             now=timezone.now(),
         )
-        branch = access.branch_for(user=request.user, chat_id=chat_id)
-    return redirect(message_address(branch, row.pk, seq=row.seq or 0))
+        branch = access.get_chat_branch(user=request.user, chat_id=chat_id)
+    return redirect(build_message_url(branch, row.pk, seq=row.seq or 0))

@@ -23,8 +23,8 @@ from chats.ground import broker_facts
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ProviderAccount
 from chats.providers import accounts, kinds, prices, small_account
-from chats.web.account.confirming import confirm_here, is_fresh
-from chats.web.auth import PersonRequest, actor, signed_in
+from chats.web.account.confirming import confirm_here, is_recently_confirmed
+from chats.web.auth import PersonRequest, format_actor, signed_in
 from contextpolicy.models import ModelSpec
 
 PERMISSION = "chats.change_provideraccount"
@@ -52,10 +52,12 @@ def setup(request: PersonRequest) -> HttpResponse:
     Raises `MayNotConnect`.
     """
     if request.method == "GET":
-        return setup_page(request)
+        return render_setup_page(request)
     check_operator(request)
     kind = request.POST.get("kind") or ProviderAccount.Kind.OPENAI
-    return answered(request, accounts.connect, kind=kind, **typed(request))
+    return run_server_request(
+        request, accounts.connect_server, kind=kind, **parse_server_fields(request)
+    )
 
 
 @sensitive_post_parameters("api_key", "confirm_password", "confirm_link")
@@ -67,10 +69,16 @@ def server(request: PersonRequest, slug: str) -> HttpResponse:
     Raises `MayNotConnect` and `NotFound`.
     """
     check_operator(request)
-    account = account_for(slug)
+    account = get_connected_account(slug)
     if request.method == "GET":
-        return setup_page(request, edited=account)
-    return answered(request, accounts.edit, edited=account, account=account, **typed(request))
+        return render_setup_page(request, edited=account)
+    return run_server_request(
+        request,
+        accounts.update_server,
+        edited=account,
+        account=account,
+        **parse_server_fields(request),
+    )
 
 
 @require_POST
@@ -78,13 +86,13 @@ def server(request: PersonRequest, slug: str) -> HttpResponse:
 def server_test(request: PersonRequest, slug: str) -> HttpResponse:
     """Fetch the models of a connected server again. Raises `MayNotConnect` and `NotFound`."""
     check_operator(request)
-    account = account_for(slug)
+    account = get_connected_account(slug)
 
     def ask(**marks: Any) -> ProviderAccount:
         accounts.refresh_models(account=account, **marks)
         return account
 
-    return answered(request, ask)
+    return run_server_request(request, ask)
 
 
 @require_POST
@@ -92,7 +100,7 @@ def server_test(request: PersonRequest, slug: str) -> HttpResponse:
 def server_prices(request: PersonRequest, slug: str) -> HttpResponse:
     """Set the prices of a server's models. Raises `MayNotConnect` and `NotFound`."""
     check_operator(request)
-    account = account_for(slug)
+    account = get_connected_account(slug)
     typed_prices: dict[str, dict[str, str]] = {}
     for name, value in request.POST.items():
         column, _, model = name.partition(":")
@@ -100,10 +108,10 @@ def server_prices(request: PersonRequest, slug: str) -> HttpResponse:
             typed_prices.setdefault(model, {})[column] = str(value)
     try:
         changed = prices.set_prices(
-            account=account, typed=typed_prices, actor=actor(request), now=timezone.now()
+            account=account, typed=typed_prices, actor=format_actor(request), now=timezone.now()
         )
     except Refusal as refusal:
-        return setup_page(request, refusal=refusal, edited=account)
+        return render_setup_page(request, refusal=refusal, edited=account)
     words = ngettext(
         "Prices of {n:,} model changed.", "Prices of {n:,} models changed.", changed
     ).format(n=changed)
@@ -120,15 +128,15 @@ def server_disconnect(request: PersonRequest, slug: str) -> HttpResponse:
     Raises `MayNotConnect` and `NotFound`.
     """
     check_operator(request)
-    account = account_for(slug)
+    account = get_connected_account(slug)
     try:
         confirm_here(request)
-        accounts.delete_account(account=account, actor=actor(request), now=timezone.now())
+        accounts.delete_account(account=account, actor=format_actor(request), now=timezone.now())
     except Refusal as refusal:
-        return setup_page(request, refusal=refusal, edited=account)
+        return render_setup_page(request, refusal=refusal, edited=account)
     words = gettext("{name} was disconnected and its key deleted.").format(name=account.name)
     messages.success(request, words)
-    return gone_to_setup(request)
+    return redirect_to_setup(request)
 
 
 @require_http_methods(["GET", "POST"])
@@ -143,7 +151,9 @@ def search_model(request: PersonRequest) -> HttpResponse:
         return search_page(request)
     slug, anew = request.POST.get("model", ""), request.POST.get("act") == "anew"
     try:
-        embedding.choose(slug, anew=anew, actor=actor(request), now=timezone.now())
+        embedding.choose_embedding_model(
+            slug, anew=anew, actor=format_actor(request), now=timezone.now()
+        )
     except Refusal as refusal:
         return search_page(request, refusal=refusal)
     return redirect("chats:search-model")
@@ -151,7 +161,7 @@ def search_model(request: PersonRequest) -> HttpResponse:
 
 def search_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     """Render the semantic search settings."""
-    context = {"meaning": embedding.overview(), "refusal": refusal}
+    context = {"meaning": embedding.build_embedding_overview(), "refusal": refusal}
     status = refusal.status if refusal else 200
     return render(request, "search_by_meaning.html", context, status=status)
 
@@ -162,7 +172,7 @@ def check_operator(request: PersonRequest) -> None:
         raise MayNotConnect
 
 
-def account_for(slug: str) -> ProviderAccount:
+def get_connected_account(slug: str) -> ProviderAccount:
     """Return the connected server. Raises `NotFound`, also for the demo model."""
     found = ProviderAccount.objects.filter(slug=slug, kind__in=kinds.SERVERS).first()
     if found is None:
@@ -170,12 +180,12 @@ def account_for(slug: str) -> ProviderAccount:
     return found
 
 
-def typed(request: PersonRequest) -> dict[str, Any]:
+def parse_server_fields(request: PersonRequest) -> dict[str, Any]:
     """Return the server fields of the form."""
     return {name: request.POST.get(name, "") for name in ("name", "base_url", "api_key")}
 
 
-def answered(
+def run_server_request(
     request: PersonRequest,
     ask: Callable[..., ProviderAccount],
     *,
@@ -187,15 +197,15 @@ def answered(
         if values:
             confirm_here(request)
         begun = time.monotonic()
-        account = ask(**values, actor=actor(request), now=timezone.now())
+        account = ask(**values, actor=format_actor(request), now=timezone.now())
     except Refusal as refusal:
-        return setup_page(request, refusal=refusal, edited=edited, at_button=bool(values))
+        return render_setup_page(request, refusal=refusal, edited=edited, at_button=bool(values))
     seconds = time.monotonic() - begun
-    messages.success(request, answer_words(account, seconds=seconds))
-    return gone_to_setup(request)
+    messages.success(request, describe_server_test(account, seconds=seconds))
+    return redirect_to_setup(request)
 
 
-def answer_words(account: ProviderAccount, *, seconds: float) -> str:
+def describe_server_test(account: ProviderAccount, *, seconds: float) -> str:
     """Return the message about a successful server test."""
     models = ModelSpec.objects.filter(provider=account.slug)
     usable = models.filter(enabled=True).count()
@@ -211,20 +221,20 @@ def answer_words(account: ProviderAccount, *, seconds: float) -> str:
     return words.format(name=account.name, seconds=seconds, usable=usable, other=other)
 
 
-def gone_to_setup(request: PersonRequest) -> HttpResponse:
+def redirect_to_setup(request: PersonRequest) -> HttpResponse:
     """Reload the setup page, also after a form sent by htmx."""
     return HttpResponseClientRedirect("/setup/") if request.htmx else redirect("chats:setup")
 
 
-def broker_on_disk() -> str:
+def get_broker_warning() -> str:
     """Return a warning if the broker writes to disk; empty otherwise or without a broker."""
     try:
-        return broker_facts.DISK if broker_facts.writes_to_disk(settings.REDIS_URL) else ""
+        return broker_facts.DISK if broker_facts.has_disk_persistence(settings.REDIS_URL) else ""
     except (RedisError, OSError):
         return ""
 
 
-def setup_page(
+def render_setup_page(
     request: PersonRequest,
     *,
     refusal: Refusal | None = None,
@@ -238,25 +248,25 @@ def setup_page(
     """
     may_connect = request.user.has_perm(PERMISSION)
     context = {
-        "accounts": connected(),
-        "found": accounts.found_servers() if may_connect and not edited else [],
-        "small_model": small_account.offer() if may_connect and not edited else "",
+        "accounts": list_connected_servers(),
+        "found": accounts.find_unconnected_servers() if may_connect and not edited else [],
+        "small_model": small_account.find_small_model_url() if may_connect and not edited else "",
         "small_model_name": small_account.NAME,
         "may_connect": may_connect,
-        "broker_on_disk": broker_on_disk() if may_connect and not edited else "",
-        "is_fresh": is_fresh(request),
+        "broker_on_disk": get_broker_warning() if may_connect and not edited else "",
+        "is_fresh": is_recently_confirmed(request),
         "refusal": refusal,
         "at_button": at_button,
         "edited": edited,
         "kind": edited.kind if edited else request.POST.get("kind", ""),
         "kinds": [(kind, ProviderAccount.Kind(kind).label) for kind in kinds.SERVERS],
-        "missing": [kind for kind in kinds.SERVERS if not kinds.is_installed(kind)],
+        "missing": [kind for kind in kinds.SERVERS if not kinds.is_kind_installed(kind)],
         "package_missing": gettext(kinds.PackageMissing.sentence),
         "name": request.POST.get("name", edited.name if edited else ""),
         "base_url": request.POST.get("base_url", edited.base_url if edited else ""),
     }
     if edited:
-        context["priced"] = priced(edited, request=request)
+        context["priced"] = list_priced_models(edited, request=request)
     if refusal is not None and request.htmx:
         # Status 200, because htmx would log an error status to the console.
         response = render(request, "setup.html", context)
@@ -265,14 +275,18 @@ def setup_page(
     return render(request, "setup.html", context, status=refusal.status if refusal else 200)
 
 
-def priced(account: ProviderAccount, *, request: PersonRequest) -> list[dict[str, Any]]:
+def list_priced_models(account: ProviderAccount, *, request: PersonRequest) -> list[dict[str, Any]]:
     """Return the enabled models with prices; after a refusal as they were typed."""
     rows = ModelSpec.objects.filter(provider=account.slug, enabled=True)[:MOST_PRICED]
     return [
         {
             "model": model,
             "prices": [
-                (name, label, request.POST.get(f"{name}:{model.slug}", said(getattr(model, name))))
+                (
+                    name,
+                    label,
+                    request.POST.get(f"{name}:{model.slug}", format_price(getattr(model, name))),
+                )
                 for name, label in prices.PRICES.items()
             ],
             "currency": request.POST.get(f"currency:{model.slug}", model.currency),
@@ -281,12 +295,12 @@ def priced(account: ProviderAccount, *, request: PersonRequest) -> list[dict[str
     ]
 
 
-def said(price: Decimal | None) -> str:
+def format_price(price: Decimal | None) -> str:
     """Format a price without trailing zeros; empty if not set."""
     return "" if price is None else f"{price.normalize():f}"
 
 
-def connected() -> list[tuple[ProviderAccount, list[ModelSpec]]]:
+def list_connected_servers() -> list[tuple[ProviderAccount, list[ModelSpec]]]:
     """Return the enabled servers, each with its enabled models."""
     rows = ProviderAccount.objects.filter(enabled=True).annotate(
         is_paused=ExpressionWrapper(Q(paused_until__gt=Now()), output_field=BooleanField())

@@ -15,8 +15,8 @@ from django.utils.translation import gettext
 from chats.actions import listing
 from chats.actions.listing import DeletedPlace, ListPlace
 from chats.models import Chat, Folder
-from chats.web.drawing import drawing_time
-from chats.web.words import day_name
+from chats.web.drawing import get_render_time_ms
+from chats.web.words import format_day
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class Shell:
     initials: str
 
 
-def shell_for(*, user: User, current: Chat | None = None) -> Shell:
+def build_shell(*, user: User, current: Chat | None = None) -> Shell:
     """Return the app shell of a page, with the current chat marked in the list."""
-    drawn_at = drawing_time()
+    drawn_at = get_render_time_ms()
     name = user.get_full_name() or user.get_username()
     return Shell(
         list=list_for(user=user, current=current),
@@ -83,24 +83,24 @@ def list_for(*, user: User, current: Chat | None = None) -> ChatList:
 
     A current chat that is not listed is added at the top.
     """
-    chats, last = listing.chats_of(owner=user)
-    groups = grouped(chats)
+    chats, last = listing.list_sidebar_chats(owner=user)
+    groups = group_chats(chats)
     is_filed = current is not None and not current.archived and not current.pinned
     may_have = not chats or chats[0].has_folders  # type: ignore[attr-defined]  # by `page_of`
     folders = [
         FolderPart(
             folder,
-            folder_part(folder=folder, current=current.pk)
+            load_folder_chats(folder=folder, current=current.pk)
             if current is not None and is_filed and folder.pk == current.folder_id
             else None,
         )
-        for folder in (listing.folders_of(owner=user) if may_have else ())
+        for folder in (listing.list_folders(owner=user) if may_have else ())
     ]
     shown = [*groups, *(g for part in folders if part.list for g in part.list.groups)]
     if current is not None and not any(current in group.chats for group in shown):
         groups.insert(0, ChatGroup(gettext("Open now"), [current], is_first=True))
     key = current.pk if current else None
-    more = following(reverse("chats:chat-list"), last, key)
+    more = build_next_page_url(reverse("chats:chat-list"), last, key)
     first = [group for group in groups if group.is_first]
     days = [group for group in groups if not group.is_first]
     return ChatList(days, current=key, more=more, first=first, folders=folders)
@@ -111,65 +111,65 @@ def list_after(*, user: User, after: ListPlace, current: uuid.UUID | None) -> Ch
 
     Without the current chat, which the first page lists.
     """
-    chats, last = listing.chats_of(owner=user, after=after)
-    groups = grouped([chat for chat in chats if chat.pk != current], after=after)
-    more = following(reverse("chats:chat-list"), last, current)
+    chats, last = listing.list_sidebar_chats(owner=user, after=after)
+    groups = group_chats([chat for chat in chats if chat.pk != current], after=after)
+    more = build_next_page_url(reverse("chats:chat-list"), last, current)
     return ChatList(groups, current=current, more=more)
 
 
-def folder_part(
+def load_folder_chats(
     *, folder: Folder, after: ListPlace | None = None, current: uuid.UUID | None = None
 ) -> ChatList:
     """Return the chats of a folder after a place, or from the start."""
-    chats, last = listing.chats_in(folder=folder, after=after)
-    more = following(reverse("chats:folder", args=[folder.pk]), last, current)
+    chats, last = listing.list_folder_chats(folder=folder, after=after)
+    more = build_next_page_url(reverse("chats:folder", args=[folder.pk]), last, current)
     return ChatList([ChatGroup("", chats)] if chats else [], current=current, more=more)
 
 
 def archive_for(*, user: User, after: ListPlace | None) -> ChatList:
     """Return the archived chats after a place."""
-    chats, last = listing.archived_chats_of(owner=user, after=after)
-    more = following(reverse("chats:archive"), last, None)
+    chats, last = listing.list_archived_chats(owner=user, after=after)
+    more = build_next_page_url(reverse("chats:archive"), last, None)
     return ChatList([ChatGroup("", chats)] if chats else [], current=None, more=more)
 
 
-def deleted_for(*, user: User, after: DeletedPlace | None) -> ChatList:
+def load_deleted_chats(*, user: User, after: DeletedPlace | None) -> ChatList:
     """Return the deleted chats after a place."""
-    chats, last = listing.deleted_chats_of(owner=user, after=after)
+    chats, last = listing.list_deleted_chats(owner=user, after=after)
     query = urlencode({"deleted": f"{last.erase_at.isoformat()}_{last.pk}"}) if last else ""
     more = f"{reverse('chats:archive')}?{query}" if query else ""
     return ChatList([ChatGroup("", chats)] if chats else [], current=None, more=more)
 
 
-def grouped(chats: Sequence[Chat], *, after: ListPlace | None = None) -> list[ChatGroup]:
+def group_chats(chats: Sequence[Chat], *, after: ListPlace | None = None) -> list[ChatGroup]:
     """Group the chats in order, under headings for pinned chats and for each day."""
     today = timezone.localdate()
-    days = groupby(chats, key=lambda chat: day_of(chat.updated_at, pinned=chat.pinned))
+    days = groupby(chats, key=lambda chat: get_chat_day(chat.updated_at, pinned=chat.pinned))
     groups = [
-        ChatGroup(heading(day, today=today), list(group), is_first=day is None)
+        ChatGroup(format_day_heading(day, today=today), list(group), is_first=day is None)
         for day, group in days
     ]
     if (
         groups
         and after
-        and day_of(after.updated_at, pinned=after.pinned)
-        == day_of(groups[0].chats[0].updated_at, pinned=groups[0].chats[0].pinned)
+        and get_chat_day(after.updated_at, pinned=after.pinned)
+        == get_chat_day(groups[0].chats[0].updated_at, pinned=groups[0].chats[0].pinned)
     ):
         groups[0] = replace(groups[0], name="")
     return groups
 
 
-def day_of(updated_at: datetime, *, pinned: bool) -> date | None:
+def get_chat_day(updated_at: datetime, *, pinned: bool) -> date | None:
     """Return the day of a chat in the reader's time zone; None for pinned chats."""
     return None if pinned else timezone.localtime(updated_at).date()
 
 
-def heading(day: date | None, *, today: date) -> str:
+def format_day_heading(day: date | None, *, today: date) -> str:
     """Return the heading of a day; None is that of pinned chats."""
-    return gettext("Pinned") if day is None else day_name(day, today=today)
+    return gettext("Pinned") if day is None else format_day(day, today=today)
 
 
-def following(address: str, last: ListPlace | None, current: uuid.UUID | None) -> str:
+def build_next_page_url(address: str, last: ListPlace | None, current: uuid.UUID | None) -> str:
     """Return the URL of the page after a place; empty after the last."""
     if last is None:
         return ""
@@ -178,7 +178,7 @@ def following(address: str, last: ListPlace | None, current: uuid.UUID | None) -
     return f"{address}?{query}"
 
 
-def place_in(text: str) -> ListPlace | None:
+def parse_list_place(text: str) -> ListPlace | None:
     """Return the place encoded in a query value, or None."""
     try:
         pinned, moment, key = text.split("_")
@@ -188,7 +188,7 @@ def place_in(text: str) -> ListPlace | None:
         return None
 
 
-def deleted_place_in(text: str) -> DeletedPlace | None:
+def parse_deleted_place(text: str) -> DeletedPlace | None:
     """Return the place among deleted chats encoded in a query value, or None."""
-    place = place_in(f"0_{text}")
+    place = parse_list_place(f"0_{text}")
     return DeletedPlace(place.updated_at, place.pk) if place else None

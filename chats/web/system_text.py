@@ -13,9 +13,9 @@ from chats.actions import system_texts
 from chats.ground.refusals import Refusal
 from chats.models import Chat
 from chats.record import access
-from chats.web.auth import PersonRequest, actor, signed_in
+from chats.web.auth import PersonRequest, format_actor, signed_in
 from chats.web.reasons import SYSTEM_TEXT_RULES
-from chats.web.words import grouped
+from chats.web.words import format_number
 from contextpolicy.linter.errors import LONGEST_TEXT
 
 
@@ -31,7 +31,7 @@ class SystemTextView:
     @property
     def length(self) -> str:
         """Number of characters."""
-        return grouped(len(self.text))
+        return format_number(len(self.text))
 
     @property
     def is_over(self) -> bool:
@@ -41,29 +41,31 @@ class SystemTextView:
     @property
     def limit_words(self) -> str:
         """The formatted limit."""
-        return grouped(self.limit)
+        return format_number(self.limit)
 
 
 @require_http_methods(["GET", "POST"])
 @signed_in
-def system_text(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+def chat_system_text(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Show or save the text. A refused text is returned with the error."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
     if request.method == "GET":
-        return answer(request, chat, text=chat.system_text)
+        return render_system_text(request, chat, text=chat.system_text)
     # Browsers send line ends as CRLF.
     text = request.POST.get("text", "").replace("\r\n", "\n")
     try:
-        system_texts.write(chat=chat, text=text, actor=actor(request), now=timezone.now())
+        system_texts.set_system_text(
+            chat=chat, text=text, actor=format_actor(request), now=timezone.now()
+        )
     except Refusal as refusal:
-        return answer(request, chat, text=text, refusal=refusal)
+        return render_system_text(request, chat, text=text, refusal=refusal)
     if not request.htmx:
         return redirect("chats:system-text", chat.pk)
     saved = gettext("Saved. It applies from the next message on.") if text else gettext("Removed.")
-    return answer(request, chat, text=text, saved=saved)
+    return render_system_text(request, chat, text=text, saved=saved)
 
 
-def answer(
+def render_system_text(
     request: PersonRequest,
     chat: Chat,
     *,
@@ -74,7 +76,7 @@ def answer(
     """Render the page, or its changing part for htmx."""
     context = {
         "chat": chat,
-        "view": view_of(chat, text=text),
+        "view": build_system_text_view(chat, text=text),
         "refusal": refusal,
         "saved": saved,
     }
@@ -85,10 +87,10 @@ def answer(
     return render(request, "chats/system_text.html", context, status=status)
 
 
-def view_of(chat: Chat, *, text: str) -> SystemTextView:
+def build_system_text_view(chat: Chat, *, text: str) -> SystemTextView:
     """Return the text under its policy; locked with a sentence if the policy is unusable."""
     try:
-        place = system_texts.place_of(chat=chat)
+        place = system_texts.find_system_text_rule(chat=chat)
     except Refusal as problem:
         return SystemTextView(text=text, where="", lock=problem.localized)
     where = str(SYSTEM_TEXT_RULES.get(place.rule, ""))

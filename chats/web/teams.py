@@ -18,9 +18,9 @@ from chats.record import access
 from chats.teams import conversation, play, rosters
 from chats.teams.presets import PRESETS, WINDOW
 from chats.teams.rosters import AgentDraft, Saved, TeamDraft
-from chats.web.auth import PersonRequest, actor, count_message, signed_in
-from chats.web.thread.entries import shape_of
-from chats.web.thread.updates import tail_update
+from chats.web.auth import PersonRequest, count_message, format_actor, signed_in
+from chats.web.thread.entries import get_role_shape
+from chats.web.thread.updates import render_tail_update
 from contextpolicy.engine.rounds import MOST_MEMBERS
 from contextpolicy.engine.team import MAX_BYTES
 from contextpolicy.models import ContextPolicy
@@ -44,7 +44,7 @@ class AgentFields:
     @property
     def shape(self) -> str:
         """CSS classes for colour and shape in chats; empty for a new agent."""
-        return f"who who--{shape_of(self.draft.role_id)}" if self.draft.role_id else ""
+        return f"who who--{get_role_shape(self.draft.role_id)}" if self.draft.role_id else ""
 
 
 @require_GET
@@ -52,7 +52,7 @@ class AgentFields:
 def teams(request: PersonRequest) -> HttpResponse:
     """List the user's teams, shared teams and presets."""
     rows = list(
-        access.teams_visible_to(user=request.user)
+        access.get_visible_teams(user=request.user)
         .select_related("current")
         .prefetch_related("current__agents")
         .order_by("created_at")
@@ -72,56 +72,60 @@ def team_new(request: PersonRequest) -> HttpResponse:
     """Show the form for a new team, optionally from a preset, or create the team."""
     if request.method == "GET":
         empty = TeamDraft(name="", agents=(EMPTY, EMPTY))
-        return form_page(request, PRESETS.get(request.GET.get("preset", ""), empty))
-    draft = typed(request)
+        return render_team_form(request, PRESETS.get(request.GET.get("preset", ""), empty))
+    draft = parse_team_draft(request)
     if request.POST.get("do") != "save":
-        return form_page(request, changed_list(request, draft))
+        return render_team_form(request, update_draft_agents(request, draft))
     try:
-        saved = rosters.create(
+        saved = rosters.create_team(
             user=request.user, draft=draft, shared="shared" in request.POST, now=timezone.now()
         )
     except Refusal as refusal:
-        return form_page(request, draft, refusal=refusal)
-    return saved_page(request, saved)
+        return render_team_form(request, draft, refusal=refusal)
+    return render_saved_team(request, saved)
 
 
 @require_http_methods(["GET", "POST"])
 @signed_in
 def team_edit(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
     """Show a team, or save a new version."""
-    known = access.team_for(user=request.user, team_id=team_id)
+    known = access.get_team(user=request.user, team_id=team_id)
     if request.method == "GET":
-        return form_page(request, rosters.draft_of(version_of(known)), team=known)
-    draft = typed(request)
+        return render_team_form(
+            request, rosters.build_version_draft(get_team_version(known)), team=known
+        )
+    draft = parse_team_draft(request)
     if request.POST.get("do") != "save":
-        return form_page(request, changed_list(request, draft), team=known)
+        return render_team_form(request, update_draft_agents(request, draft), team=known)
     try:
-        saved = rosters.change(user=request.user, team_id=team_id, draft=draft, now=timezone.now())
+        saved = rosters.update_team(
+            user=request.user, team_id=team_id, draft=draft, now=timezone.now()
+        )
     except Refusal as refusal:
-        return form_page(request, draft, team=known, refusal=refusal)
-    return saved_page(request, saved)
+        return render_team_form(request, draft, team=known, refusal=refusal)
+    return render_saved_team(request, saved)
 
 
-def version_of(team: Team) -> TeamVersion:
+def get_team_version(team: Team) -> TeamVersion:
     """Return a team's current version. Every visible team has one."""
     if team.current is None:
         raise ValueError(f"team {team.pk} has no version")
     return team.current
 
 
-def saved_page(request: PersonRequest, saved: Saved) -> HttpResponse:
+def render_saved_team(request: PersonRequest, saved: Saved) -> HttpResponse:
     """Redirect to the list, or show the team again with warnings."""
     if not saved.warnings:
         return redirect(reverse("chats:teams") + f"#team-{saved.team.pk}")
-    draft = rosters.draft_of(version_of(saved.team))
-    return form_page(request, draft, team=saved.team, warnings=saved.warnings)
+    draft = rosters.build_version_draft(get_team_version(saved.team))
+    return render_team_form(request, draft, team=saved.team, warnings=saved.warnings)
 
 
 @require_POST
 @signed_in
 def team_copy(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
     """Create a personal copy of a team."""
-    saved = rosters.copy(user=request.user, team_id=team_id, now=timezone.now())
+    saved = rosters.copy_team(user=request.user, team_id=team_id, now=timezone.now())
     return redirect("chats:team-edit", saved.team.pk)
 
 
@@ -129,7 +133,7 @@ def team_copy(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
 @signed_in
 def team_delete(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
     """Delete the team: it is no longer offered for new chats."""
-    rosters.delete(user=request.user, team_id=team_id, now=timezone.now())
+    rosters.delete_team(user=request.user, team_id=team_id, now=timezone.now())
     return redirect("chats:teams")
 
 
@@ -137,51 +141,53 @@ def team_delete(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
 @signed_in
 def round_go_on(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Continue a round that ended early."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
     count_message(request)
-    play.go_on(user=request.user, chat=chat, now=timezone.now())
-    return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
+    play.continue_round(user=request.user, chat=chat, now=timezone.now())
+    return render_tail_update(request, access.get_chat(user=request.user, chat_id=chat_id))
 
 
 @require_http_methods(["GET", "POST"])
 @signed_in
 def chat_team(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Show or change who replies in a chat: a team, or its model alone."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
     refusal = None
     if request.method == "POST":
         chosen = request.POST.get("team", "")
         try:
-            rosters.choose(
+            rosters.set_chat_team(
                 user=request.user,
                 chat=chat,
-                team_id=uuid_in(chosen),
+                team_id=parse_uuid_or_nil(chosen),
                 now=timezone.now(),
             )
         except Refusal as error:
             refusal = error
         else:
             return redirect("chats:chat", chat.pk)
-    return choice_page(request, chat, refusal=refusal)
+    return render_team_choice(request, chat, refusal=refusal)
 
 
 @require_POST
 @signed_in
 def chat_task(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Set the task of the chat's team. Shows a notice if it was truncated."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    task = lines(request.POST.get("task", ""))
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    task = normalise_line_ends(request.POST.get("task", ""))
     try:
-        chat = conversation.set_task(chat=chat, task=task, actor=actor(request), now=timezone.now())
+        chat = conversation.set_task(
+            chat=chat, task=task, actor=format_actor(request), now=timezone.now()
+        )
     except Refusal as refusal:
-        return choice_page(request, chat, refusal=refusal, task=task)
+        return render_team_choice(request, chat, refusal=refusal, task=task)
     notice = conversation.cut_notice(task, kept=chat.team_task or "")
     if notice:
-        return choice_page(request, chat, notice=notice)
+        return render_team_choice(request, chat, notice=notice)
     return redirect("chats:chat", chat.pk)
 
 
-def choice_page(
+def render_team_choice(
     request: PersonRequest,
     chat: Chat,
     *,
@@ -192,7 +198,7 @@ def choice_page(
     """Render the choice of team, and the team's task."""
     context = {
         "chat": chat,
-        "teams": teams_of(request),
+        "teams": list_selectable_teams(request),
         "task": (chat.team_task or "") if task is None else task,
         "notice": notice,
         "refusal": refusal,
@@ -201,7 +207,7 @@ def choice_page(
     return render(request, "chats/team_choice.html", context, status=status)
 
 
-def uuid_in(text: str) -> uuid.UUID | None:
+def parse_uuid_or_nil(text: str) -> uuid.UUID | None:
     """Return the parsed ID; None for an empty one, the nil UUID for an invalid one."""
     try:
         return uuid.UUID(text) if text else None
@@ -209,22 +215,24 @@ def uuid_in(text: str) -> uuid.UUID | None:
         return uuid.UUID(int=0)
 
 
-def teams_of(request: PersonRequest) -> Sequence[Team]:
+def list_selectable_teams(request: PersonRequest) -> Sequence[Team]:
     """Return the teams the user can choose."""
-    rows = access.teams_visible_to(user=request.user).select_related("current")
+    rows = access.get_visible_teams(user=request.user).select_related("current")
     return list(rows.order_by("current__name", "pk")[:100])
 
 
-def typed(request: HttpRequest) -> TeamDraft:
+def parse_team_draft(request: HttpRequest) -> TeamDraft:
     """Return the form as typed. Invalid numbers become -1, which validation refuses."""
     sent = request.POST
-    count = min(number(sent.get("agents", "")), MOST_MEMBERS + 1)
+    count = min(parse_whole_number(sent.get("agents", "")), MOST_MEMBERS + 1)
     agents = [
         AgentDraft(
-            **{name: lines(sent.get(f"agent-{place}-{name}", "")) for name in TEXTS},
-            instruction_file_text=lines(sent.get(f"agent-{place}-instruction_file_text", "")),
+            **{name: normalise_line_ends(sent.get(f"agent-{place}-{name}", "")) for name in TEXTS},
+            instruction_file_text=normalise_line_ends(
+                sent.get(f"agent-{place}-instruction_file_text", "")
+            ),
             prompt_form=sent.get(f"agent-{place}-prompt_form") or Agent.PromptForm.MESSAGES,
-            window_size=number(sent.get(f"agent-{place}-window_size", "")),
+            window_size=parse_whole_number(sent.get(f"agent-{place}-window_size", "")),
             rests=f"agent-{place}-rests" in sent,
         )
         for place in range(max(count, 0))
@@ -235,36 +243,36 @@ def typed(request: HttpRequest) -> TeamDraft:
         routing=sent.get("routing", ""),
         independent="independent" in sent,
         goes_on_after_failure="goes_on_after_failure" in sent,
-        message_cap=number(sent.get("message_cap") or "0"),
-        max_bytes=number(sent.get("max_bytes") or str(MAX_BYTES)),
-        task=lines(sent.get("task", "")),
-        **{name: number(sent.get(name, "")) for name in LIMITS},
+        message_cap=parse_whole_number(sent.get("message_cap") or "0"),
+        max_bytes=parse_whole_number(sent.get("max_bytes") or str(MAX_BYTES)),
+        task=normalise_line_ends(sent.get("task", "")),
+        **{name: parse_whole_number(sent.get(name, "")) for name in LIMITS},
     )
 
 
-def lines(text: str) -> str:
+def normalise_line_ends(text: str) -> str:
     """Return the text with LF line ends: browsers send CRLF."""
     return text.replace("\r\n", "\n")
 
 
-def number(text: str) -> int:
+def parse_whole_number(text: str) -> int:
     """Return a whole number, or -1, which every limit refuses."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
-def changed_list(request: HttpRequest, draft: TeamDraft) -> TeamDraft:
+def update_draft_agents(request: HttpRequest, draft: TeamDraft) -> TeamDraft:
     """Return the draft with an agent added or removed, depending on the pressed button."""
     do, agents = request.POST.get("do", ""), list(draft.agents)
     if do == "add" and len(agents) < MOST_MEMBERS:
         agents.append(EMPTY)
-    remove = number(do.removeprefix("remove-"))
+    remove = parse_whole_number(do.removeprefix("remove-"))
     if do.startswith("remove-") and 0 <= remove < len(agents):
         del agents[remove]
     return replace(draft, agents=agents)
 
 
-def form_page(
+def render_team_form(
     request: PersonRequest,
     draft: TeamDraft,
     *,
@@ -278,7 +286,7 @@ def form_page(
         AgentFields(
             place,
             agent,
-            told=play.told_to(agent, draft=draft),
+            told=play.preview_agent_texts(agent, draft=draft),
             error=refusal.localized
             if refusal and (param or "").startswith(f"agents.{place}.")
             else "",
@@ -294,7 +302,7 @@ def form_page(
         "most": MOST_MEMBERS,
         "routings": TeamVersion.Routing.choices,
         "prompt_forms": Agent.PromptForm.choices,
-        "models": lifecycle.enabled_models(),
+        "models": lifecycle.load_enabled_models(),
         "policies": policies.order_by("name") if may_edit_policies else (),
         "may_share": may_edit_policies,
         "shared": "shared" in request.POST,

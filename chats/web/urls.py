@@ -3,7 +3,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from chats.streams.web import stream
+from chats.streams.web import stream_chat_updates
 from chats.web import (
     chat_list,
     chat_pages,
@@ -22,7 +22,7 @@ from chats.web.account import page as account
 from chats.web.actions import compactions, erasing, messages, turns
 from chats.web.compactions import listing, originals
 from chats.web.compactions import page as compaction
-from chats.web.compactions.request import summary_asked
+from chats.web.compactions.request import summary_request_page
 from chats.web.receipts import page as receipts
 from chats.web.receipts.request import request_sent
 from chats.web.state import page as state
@@ -48,8 +48,8 @@ COMPACTION = CHAT + "compactions/<uuid:compaction_id>/"
 
 urlpatterns = [
     path("", chat_pages.home, name="home"),
-    path("stream", stream, name="stream"),
-    path("search", searching.search, name="search"),
+    path("stream", stream_chat_updates, name="stream"),
+    path("search", searching.chat_search, name="search"),
     path("search/palette", searching.palette, name="palette"),
     path("chats/new", new_chat.chat_new, name="chat-new"),
     path("chats/list", chat_list.chat_list, name="chat-list"),
@@ -58,23 +58,23 @@ urlpatterns = [
     path("teams/<uuid:team_id>", teams.team_edit, name="team-edit"),
     path("teams/<uuid:team_id>/copy", teams.team_copy, name="team-copy"),
     path("teams/<uuid:team_id>/delete", teams.team_delete, name="team-delete"),
-    path("chats/archive", organising.archive, name="archive"),
+    path("chats/archive", organising.archive_page, name="archive"),
     path(FOLDER, organising.folder, name="folder"),
     path(FOLDER + "rename", organising.folder_rename, name="folder-rename"),
     path(FOLDER + "memory", memory.folder_memory, name="folder-memory"),
     path(FOLDER + "delete", organising.folder_delete, name="folder-delete"),
     path(CHAT, chat_pages.chat_page, name="chat"),
     path(CHAT + "messages", chat_pages.message_create, name="message-create"),
-    path(CHAT + "tail", chat_pages.tail, name="tail"),
-    path(CHAT + "changes", chat_pages.changes, name="changes"),
-    path(CHAT + "find", find.find, name="find"),
-    path(CHAT + "meter", chat_pages.meter, name="meter"),
-    path(CHAT + "warm-up", chat_pages.warm_up, name="warm-up"),
-    path(CHAT + "state", state.state, name="state"),
+    path(CHAT + "tail", chat_pages.chat_tail, name="tail"),
+    path(CHAT + "changes", chat_pages.chat_changes, name="changes"),
+    path(CHAT + "find", find.chat_find, name="find"),
+    path(CHAT + "meter", chat_pages.chat_meter, name="meter"),
+    path(CHAT + "warm-up", chat_pages.chat_warm_up, name="warm-up"),
+    path(CHAT + "state", state.chat_state, name="state"),
     path(CHAT + "state/history", state.state_history, name="state-history"),
     path(CHAT + "state/reset", state.state_reset, name="state-reset"),
     path(CHAT + "memory", memory.chat_memory, name="chat-memory"),
-    path(CHAT + "system-text", system_text.system_text, name="system-text"),
+    path(CHAT + "system-text", system_text.chat_system_text, name="system-text"),
     path(CHAT + "rename", chat_pages.chat_rename, name="chat-rename"),
     path(CHAT + "team", teams.chat_team, name="chat-team"),
     path(CHAT + "team/task", teams.chat_task, name="chat-task"),
@@ -88,8 +88,10 @@ urlpatterns = [
     path(CHAT + "export", exchange.chat_export, name="chat-export"),
     path(CHAT + "erase", erasing.chat_erase, name="chat-erase"),
     path(CHAT + "erased", erasing.chat_erased, name="chat-erased"),
-    path("chats/wishes/<uuid:wish_id>/withdraw", erasing.wish_withdraw, name="wish-withdraw"),
-    path(CHAT + "compact", compactions.compact, name="compact"),
+    path(
+        "chats/wishes/<uuid:wish_id>/withdraw", erasing.pending_erasure_cancel, name="wish-withdraw"
+    ),
+    path(CHAT + "compact", compactions.chat_compact, name="compact"),
     path(CHAT + "resume", compactions.compaction_resume, name="compaction-resume"),
     path(CHAT + "reset", compactions.compaction_reset, name="compaction-reset"),
     path(
@@ -97,7 +99,7 @@ urlpatterns = [
         messages.branch_choose,
         name="branch-choose",
     ),
-    path(MESSAGE, messages.message, name="message"),
+    path(MESSAGE, messages.message_page, name="message"),
     path(MESSAGE + "source", messages.message_source, name="message-source"),
     path(MESSAGE + "images/<sha256:sha256>", images.message_image, name="message-image"),
     path(MESSAGE + "show", searching.message_show, name="message-show"),
@@ -108,15 +110,15 @@ urlpatterns = [
     path(MESSAGE + "include", messages.message_include, name="message-include"),
     path(MESSAGE + "edit", messages.message_edit, name="message-edit"),
     path(MESSAGE + "regenerate", messages.message_regenerate, name="message-regenerate"),
-    path(MESSAGE + "play-on", messages.message_play_on, name="message-play-on"),
+    path(MESSAGE + "play-on", messages.message_regenerate_round, name="message-play-on"),
     path(MESSAGE + "branch", messages.message_branch, name="message-branch"),
     path(MESSAGE + "erase", erasing.message_erase, name="message-erase"),
     path(CHAT + "compactions/", listing.compactions, name="compactions"),
-    path(COMPACTION, compaction.compaction, name="compaction"),
+    path(COMPACTION, compaction.compaction_page, name="compaction"),
     path(COMPACTION + "originals", originals.originals, name="originals"),
-    path(COMPACTION + "request", summary_asked, name="compaction-request"),
+    path(COMPACTION + "request", summary_request_page, name="compaction-request"),
     path(COMPACTION + "revise", compaction.compaction_revise, name="compaction-revise"),
-    path(COMPACTION + "weigh", compaction.compaction_weigh, name="compaction-weigh"),
+    path(COMPACTION + "weigh", compaction.compaction_preview, name="compaction-weigh"),
     path(COMPACTION + "undo", compactions.compaction_undo, name="compaction-undo"),
     path(COMPACTION + "redo", compactions.compaction_redo, name="compaction-redo"),
     path(COMPACTION + "cancel", compactions.compaction_cancel, name="compaction-cancel"),
@@ -140,18 +142,18 @@ urlpatterns = [
     path("setup/<slug:slug>/disconnect", setup.server_disconnect, name="server-disconnect"),
     path("settings/", account.settings_page, name="settings"),
     path("settings/appearance/", account.appearance_page, name="appearance"),
-    path("settings/memory/", memory.page, name="memory"),
-    path("settings/memory/switch", memory.switch, name="memory-switch"),
-    path("settings/memory/export", memory.export, name="memory-export"),
+    path("settings/memory/", memory.memory_page, name="memory"),
+    path("settings/memory/switch", memory.memory_switch, name="memory-switch"),
+    path("settings/memory/export", memory.memory_export, name="memory-export"),
     path("settings/memory/preferences", memory.preference_new, name="preference-new"),
     path("settings/memory/preferences/<uuid:preference_id>", memory.preference, name="preference"),
     path("settings/exchange/", exchange.exchange, name="exchange"),
     path("settings/exchange/import", imports.exchange_import, name="exchange-import"),
-    path(IMPORT, imports.import_page, name="import"),
+    path(IMPORT, imports.import_progress, name="import"),
     path(IMPORT + "stop", imports.import_stop, name="import-stop"),
     path(IMPORT + "delete", imports.import_delete, name="import-delete"),
     path("settings/exchange/everything", exchange.exchange_everything, name="exchange-everything"),
-    path("settings/readings/", readings.readings, name="readings"),
+    path("settings/readings/", readings.access_log, name="readings"),
     path("settings/keys/", api_keys.api_keys, name="api-keys"),
     path("settings/keys/<uuid:key_id>/revoke", api_keys.api_key_revoke, name="api-key-revoke"),
     path("settings/webhooks/", webhooks.webhooks, name="webhooks"),

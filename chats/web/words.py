@@ -6,12 +6,12 @@ from django.utils import dateformat
 from django.utils.translation import gettext, ngettext
 
 
-def grouped(number: int) -> str:
+def format_number(number: int) -> str:
     """Format a number with separators: 12418 → 12,418."""
     return f"{number:,}"
 
 
-def short(number: int) -> str:
+def abbreviate_number(number: int) -> str:
     """Abbreviate a number: 12418 → 12.4k.
 
     Below 1,000 unchanged, from ten million on in millions.
@@ -23,17 +23,17 @@ def short(number: int) -> str:
     return f"{number / 1_000_000:.1f}M".replace(".0M", "M")
 
 
-def message_count(number: int) -> str:
+def format_message_count(number: int) -> str:
     """Format a number of messages."""
     return ngettext("{n:,} message", "{n:,} messages", number).format(n=number)
 
 
-def token_count(number: int) -> str:
+def format_token_count(number: int) -> str:
     """Format a number of tokens."""
     return ngettext("{n:,} token", "{n:,} tokens", number).format(n=number)
 
 
-def day_name(day: date, *, today: date) -> str:
+def format_day(day: date, *, today: date) -> str:
     """Format a day: Today, Yesterday, Tuesday 17 November; with the year if not the current one."""
     if day == today:
         return gettext("Today")
@@ -43,7 +43,7 @@ def day_name(day: date, *, today: date) -> str:
     return dateformat.format(day, form)
 
 
-def clipped(text: str, length: int) -> str:
+def truncate_line(text: str, length: int) -> str:
     """Return the beginning of a text on one line."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else f"{line[:length].rstrip()}…"

@@ -26,7 +26,7 @@ from chats.ground import databases, leases, secrets
 from chats.models import SkippedRow, Webhook, WebhookDelivery
 from chats.providers.address import AddressRefused
 from chats.providers.base import ProviderError
-from chats.providers.transport import Client, guarded_client, post
+from chats.providers.transport import Client, build_guarded_client, post_body
 from chats.record import outbox
 from chats.webhooks import managing, signing
 
@@ -75,7 +75,7 @@ class Batch:
     answers: list[Answer] = field(default_factory=list)
 
 
-def deliver(
+def send_due_deliveries(
     *, lane: str, clock: Callable[[], datetime], is_closing: Callable[[], bool] = lambda: False
 ) -> int:
     """Send the due deliveries of a lane until none are left; return how many were accepted.
@@ -97,12 +97,12 @@ async def send_in_lane(
     """Send the due deliveries of a lane, each webhook independently; return how many succeeded."""
     taken = 0
     sending: dict[asyncio.Task[None], Batch] = {}
-    async with guarded_client(
+    async with build_guarded_client(
         allowed_private=settings.ALLOWED_PRIVATE_WEBHOOKS, connect_seconds=SECONDS
     ) as client:
         while True:
             room = AT_ONCE - len(sending)
-            found = await claim_aside(lane=lane, now=clock(), most=room) if room else ()
+            found = await claim_in_thread(lane=lane, now=clock(), most=room) if room else ()
             for batch in () if is_closing() else found:
                 task = asyncio.create_task(send_batch(batch, client=client, clock=clock))
                 sending[task] = batch
@@ -112,54 +112,56 @@ async def send_in_lane(
                 sending, timeout=LOOK_EVERY, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
-                taken += await note_aside(sending.pop(task), now=clock())
+                taken += await store_results_in_thread(sending.pop(task), now=clock())
 
 
 @sync_to_async
-def claim_aside(*, lane: str, now: datetime, most: int) -> Sequence[Batch]:
+def claim_in_thread(*, lane: str, now: datetime, most: int) -> Sequence[Batch]:
     """Claim webhooks in the task's thread, and release its connection before waiting."""
-    found = claim(lane=lane, now=now, most=most)
+    found = claim_webhooks(lane=lane, now=now, most=most)
     databases.give_back()
     return found
 
 
 @sync_to_async
-def note_aside(batch: Batch, *, now: datetime) -> int:
+def store_results_in_thread(batch: Batch, *, now: datetime) -> int:
     """Store the results of one webhook's deliveries, in the task's thread."""
-    taken = note_apart(batch, now=now)
+    taken = store_results_safely(batch, now=now)
     databases.give_back()
     return taken
 
 
 @transaction.atomic
-def claim(*, lane: str, now: datetime, most: int) -> list[Batch]:
+def claim_webhooks(*, lane: str, now: datetime, most: int) -> list[Batch]:
     """Claim up to `most` webhooks of the lane that have due deliveries; return the oldest of each.
 
     Skips webhooks that this or another process is already sending to.
     """
-    free = Q(lease_until=None) | leases.ended()
-    due = outbox.due(now=now).filter(webhook__is_slow=lane == outbox.LANES[True])
+    free = Q(lease_until=None) | leases.match_expired_leases()
+    due = outbox.list_due_deliveries(now=now).filter(webhook__is_slow=lane == outbox.LANES[True])
     rows = Webhook.objects.filter(free, pk__in=due.values("webhook"))
     rows = rows.select_for_update(skip_locked=True, of=("self",), no_key=True)
     found = list(rows.select_related("owner").order_by("pk")[:most])
-    Webhook.objects.filter(pk__in=[row.pk for row in found]).update(lease_until=leases.until())
+    Webhook.objects.filter(pk__in=[row.pk for row in found]).update(
+        lease_until=leases.compute_lease_end()
+    )
     for webhook in found:
         if now - webhook.tidied_at >= TIDY_EVERY:
-            tidy(webhook, now=now)
+            prune_deliveries(webhook, now=now)
     batches = []
     for webhook in found:
         waiting = webhook.deliveries.filter(status=Status.WAITING, next_at__lte=now)
         first = list(waiting.order_by("pk")[:IN_A_ROW])
-        batches.append(Batch(webhook, still_allowed(webhook, first, now=now)))
+        batches.append(Batch(webhook, fail_forbidden_deliveries(webhook, first, now=now)))
     return batches
 
 
-def still_allowed(
+def fail_forbidden_deliveries(
     webhook: Webhook, waiting: Iterable[WebhookDelivery], *, now: datetime
 ) -> list[WebhookDelivery]:
     """Fail the deliveries whose event the owner may no longer receive; return the others."""
     rows = list(waiting)
-    allowed = [row for row in rows if outbox.may_hear(webhook.owner, row.event)]
+    allowed = [row for row in rows if outbox.can_receive_event(webhook.owner, row.event)]
     if len(allowed) < len(rows):
         ended = {row.pk for row in rows} - {row.pk for row in allowed}
         changes = {"status": Status.FAILED, "ended_at": now, "problem": "not_allowed"}
@@ -179,7 +181,7 @@ async def send_batch(batch: Batch, *, client: Client, clock: Callable[[], dateti
         if time.monotonic() >= latest:
             return
         try:
-            answer = await send(
+            answer = await send_delivery(
                 batch.webhook.url, delivery, secret=secret, client=client, now=clock()
             )
         except Exception as error:  # noqa: BLE001  # one webhook holds up no other
@@ -190,7 +192,7 @@ async def send_batch(batch: Batch, *, client: Client, clock: Callable[[], dateti
             return
 
 
-async def send(
+async def send_delivery(
     url: str,
     delivery: WebhookDelivery,
     *,
@@ -199,14 +201,14 @@ async def send(
     now: datetime,
 ) -> Answer:
     """Send one delivery and return its status. Follows no redirect and reads no body."""
-    signed = signing.headers(
+    signed = signing.build_signature_headers(
         secret=secret, public_id=delivery.public_id, body=delivery.body, now=now
     )
     began = time.monotonic()
     try:
         async with asyncio.timeout(SECONDS):
             headers = {"Content-Type": "application/json", **signed}
-            status = await post(client, url, body=delivery.body, headers=headers)
+            status = await post_body(client, url, body=delivery.body, headers=headers)
     except AddressRefused:
         return Answer(problem="address_refused", seconds=time.monotonic() - began)
     except TimeoutError:
@@ -218,41 +220,41 @@ async def send(
     return Answer(status=status, problem=problem, seconds=time.monotonic() - began)
 
 
-def note_apart(batch: Batch, *, now: datetime) -> int:
+def store_results_safely(batch: Batch, *, now: datetime) -> int:
     """Store the results of one webhook's deliveries.
 
     An error is logged and blocks no other webhook.
     """
     try:
-        return note(batch, now=now)
+        return store_delivery_results(batch, now=now)
     except Exception as error:
-        if databases.may_pass(error):
+        if databases.is_retryable_error(error):
             raise
         SkippedRow.note(job="webhooks", row=f"webhook {batch.webhook.pk}", error=error, now=now)
         return 0
 
 
 @transaction.atomic
-def note(batch: Batch, *, now: datetime) -> int:
+def store_delivery_results(batch: Batch, *, now: datetime) -> int:
     """Store the result of each delivery and release the webhook; return how many succeeded."""
     rows = Webhook.objects.select_for_update(no_key=True).select_related("owner")
     webhook = rows.filter(pk=batch.webhook.pk).first()
     if webhook is None:
         return 0
     for delivery, answer in zip(batch.waiting, batch.answers, strict=False):
-        note_answer(webhook, delivery, answer=answer, now=now)
+        store_delivery_attempt(webhook, delivery, answer=answer, now=now)
     webhook.lease_until = None
     if batch.answers:
         webhook.is_slow = max(answer.seconds for answer in batch.answers) > SLOW_SECONDS
     if webhook.failing_since and now - webhook.failing_since >= FAILS_FOR:
-        switch_off(webhook, off=Webhook.Off.FAILING, now=now)
+        disable_webhook(webhook, off=Webhook.Off.FAILING, now=now)
     elif any(answer.status == 410 for answer in batch.answers):
-        switch_off(webhook, off=Webhook.Off.GONE, now=now)
+        disable_webhook(webhook, off=Webhook.Off.GONE, now=now)
     webhook.save(update_fields=["lease_until", "is_slow", "failing_since", "rests_until", "off"])
     return sum(not answer.problem for answer in batch.answers)
 
 
-def note_answer(
+def store_delivery_attempt(
     webhook: Webhook, delivery: WebhookDelivery, *, answer: Answer, now: datetime
 ) -> None:
     """Store the result of one attempt and schedule the next one."""
@@ -272,14 +274,14 @@ def note_answer(
     WebhookDelivery.objects.filter(pk=delivery.pk).update(tries=tries, **changes)
 
 
-def switch_off(webhook: Webhook, *, off: str, now: datetime) -> None:
+def disable_webhook(webhook: Webhook, *, off: str, now: datetime) -> None:
     """Stop sending until the owner switches the webhook on again; record why in the ledger."""
     if webhook.off == Webhook.Off.ON:
         webhook.off = off
-        managing.note("webhook.switched_off", webhook, actor="worker", now=now)
+        managing.record_webhook_event("webhook.switched_off", webhook, actor="worker", now=now)
 
 
-def tidy(webhook: Webhook, *, now: datetime) -> None:
+def prune_deliveries(webhook: Webhook, *, now: datetime) -> None:
     """Delete old finished deliveries, and fail the oldest pending ones over `MOST_WAITING`."""
     ended = WebhookDelivery.objects.exclude(status=Status.WAITING)
     ended.filter(webhook=webhook, created_at__lt=now - KEPT_FOR).delete()
@@ -291,5 +293,7 @@ def tidy(webhook: Webhook, *, now: datetime) -> None:
         over = webhook.deliveries.filter(status=Status.WAITING, pk__lt=kept)
         given_up = over.update(status=Status.FAILED, ended_at=now, problem="queue_full")
         if given_up:
-            managing.note("webhook.overflowed", webhook, actor="worker", now=now, given_up=given_up)
+            managing.record_webhook_event(
+                "webhook.overflowed", webhook, actor="worker", now=now, given_up=given_up
+            )
     Webhook.objects.filter(pk=webhook.pk).update(tidied_at=now)

@@ -85,7 +85,9 @@ class DeliveryWaits(Refusal):
 
 
 @transaction.atomic
-def create(*, owner: User, url: str, events: Collection[str], now: datetime) -> tuple[Webhook, str]:
+def create_webhook(
+    *, owner: User, url: str, events: Collection[str], now: datetime
+) -> tuple[Webhook, str]:
     """Create a webhook and return it with its secret. The secret cannot be shown again.
 
     Raises `WebhookAddressRefused`, `UnknownEvent`, `EventNotAllowed` and `TooManyWebhooks`.
@@ -96,7 +98,7 @@ def create(*, owner: User, url: str, events: Collection[str], now: datetime) -> 
     User.objects.select_for_update(no_key=True).get(pk=owner.pk)
     if Webhook.objects.filter(owner=owner).count() >= WEBHOOKS_PER_PERSON:
         raise TooManyWebhooks(limit=WEBHOOKS_PER_PERSON)
-    secret = signing.new_secret()
+    secret = signing.generate_webhook_secret()
     webhook = Webhook.objects.create(
         owner=owner,
         url=url,
@@ -105,12 +107,12 @@ def create(*, owner: User, url: str, events: Collection[str], now: datetime) -> 
         created_at=now,
         tidied_at=now,
     )
-    note("webhook.created", webhook, actor=f"user:{owner.pk}", now=now)
+    record_webhook_event("webhook.created", webhook, actor=f"user:{owner.pk}", now=now)
     return webhook, secret
 
 
 @transaction.atomic
-def change(
+def update_webhook(
     *,
     webhook: Webhook,
     now: datetime,
@@ -140,12 +142,12 @@ def change(
     row.save(update_fields=["url", "events", "off", "failing_since"])
     if row.off == Webhook.Off.ON:
         end_rest(row, now=now)
-    note("webhook.changed", row, actor=f"user:{row.owner_id}", now=now)
+    record_webhook_event("webhook.changed", row, actor=f"user:{row.owner_id}", now=now)
     return row
 
 
 @transaction.atomic
-def delete(*, webhook: Webhook, now: datetime) -> None:
+def delete_webhook(*, webhook: Webhook, now: datetime) -> None:
     """Delete the webhook with its deliveries, pending ones too.
 
     Two parallel calls record one deletion.
@@ -153,22 +155,24 @@ def delete(*, webhook: Webhook, now: datetime) -> None:
     # Lock the webhook before the ledger, in the same order as the sender.
     row = Webhook.objects.select_for_update().filter(pk=webhook.pk).first()
     if row is not None:
-        note("webhook.deleted", row, actor=f"user:{row.owner_id}", now=now)
+        record_webhook_event("webhook.deleted", row, actor=f"user:{row.owner_id}", now=now)
         row.delete()
 
 
 @transaction.atomic
-def test(*, webhook: Webhook, now: datetime) -> WebhookDelivery:
+def queue_test_event(*, webhook: Webhook, now: datetime) -> WebhookDelivery:
     """Queue a test event without content. Raises `WebhookIsOff`."""
     require_on(webhook)
-    row = outbox.delivery(TEST, {"webhook": str(webhook.pk)}, webhook=webhook.pk, at=now)
+    row = outbox.build_delivery(TEST, {"webhook": str(webhook.pk)}, webhook=webhook.pk, at=now)
     row.save()
     end_rest(webhook, now=now)
     return row
 
 
 @transaction.atomic
-def send_again(*, webhook: Webhook, delivery: WebhookDelivery, now: datetime) -> WebhookDelivery:
+def resend_delivery(
+    *, webhook: Webhook, delivery: WebhookDelivery, now: datetime
+) -> WebhookDelivery:
     """Queue a finished delivery again under the same id.
 
     Raises `WebhookIsOff` and `DeliveryWaits`.
@@ -192,12 +196,12 @@ def end_rest(webhook: Webhook, *, now: datetime) -> None:
     queue.enqueue(queue.DELIVER, lane=outbox.LANES[webhook.is_slow])
 
 
-def webhooks_of(*, owner: User) -> list[Webhook]:
+def list_webhooks(*, owner: User) -> list[Webhook]:
     """Return the person's webhooks, newest first."""
     return list(Webhook.objects.filter(owner=owner).order_by("-created_at", "-pk"))
 
 
-def webhook_for(*, user: User, webhook_id: uuid.UUID) -> Webhook:
+def get_webhook(*, user: User, webhook_id: uuid.UUID) -> Webhook:
     """Return the person's own webhook. Raises `NotFound`."""
     webhook = Webhook.objects.filter(pk=webhook_id, owner=user).first()
     if webhook is None:
@@ -205,7 +209,7 @@ def webhook_for(*, user: User, webhook_id: uuid.UUID) -> Webhook:
     return webhook
 
 
-def delivery_for(*, webhook: Webhook, public_id: uuid.UUID) -> WebhookDelivery:
+def get_delivery(*, webhook: Webhook, public_id: uuid.UUID) -> WebhookDelivery:
     """Return a delivery of the webhook. Raises `NotFound`."""
     delivery = webhook.deliveries.filter(public_id=public_id).first()
     if delivery is None:
@@ -213,18 +217,18 @@ def delivery_for(*, webhook: Webhook, public_id: uuid.UUID) -> WebhookDelivery:
     return delivery
 
 
-def log_of(webhook: Webhook) -> QuerySet[WebhookDelivery]:
+def list_delivery_log(webhook: Webhook) -> QuerySet[WebhookDelivery]:
     """Return the webhook's finished and pending deliveries, newest first."""
     return webhook.deliveries.order_by("-pk")
 
 
-def offered_to(user: User) -> dict[str, str]:
+def list_available_events(user: User) -> dict[str, str]:
     """Return the events that the person may choose, described in the reader's language."""
-    allowed = [name for name in outbox.EVENTS if outbox.may_hear(user, name)]
+    allowed = [name for name in outbox.EVENTS if outbox.can_receive_event(user, name)]
     return {name: gettext(outbox.EVENTS[name]) for name in allowed}
 
 
-def host_of(webhook: Webhook) -> str:
+def get_webhook_host(webhook: Webhook) -> str:
     """Return the host of the address. The rest of the address may contain a secret."""
     return urlsplit(webhook.url).netloc
 
@@ -245,7 +249,7 @@ def check_events(events: Collection[str], *, owner: User) -> None:
     if not events or not set(events) <= set(outbox.EVENTS):
         raise UnknownEvent(known=", ".join(outbox.EVENTS))
     for event in sorted(set(events)):
-        if not outbox.may_hear(owner, event):
+        if not outbox.can_receive_event(owner, event):
             raise EventNotAllowed(event=event)
 
 
@@ -255,21 +259,23 @@ def require_on(webhook: Webhook) -> None:
         raise WebhookIsOff
 
 
-def note(event: str, webhook: Webhook, *, actor: str, now: datetime, **more: object) -> None:
+def record_webhook_event(
+    event: str, webhook: Webhook, *, actor: str, now: datetime, **more: object
+) -> None:
     """Record an event about a webhook in the ledger, with only the host of its address."""
     data = {
         "webhook": str(webhook.pk),
         "owner": webhook.owner_id,
-        "host": host_of(webhook),
+        "host": get_webhook_host(webhook),
         "events": webhook.events,
         "off": webhook.off,
         **more,
     }
-    ledger.record(event, actor=actor, now=now, data=data)
+    ledger.record_event(event, actor=actor, now=now, data=data)
     outbox.SUBSCRIBERS.forget()
 
 
-def encrypt_anew() -> int:
+def reencrypt_webhook_secrets() -> int:
     """Re-encrypt all secrets with the newest encryption key; return the number of secrets.
 
     Raises `SecretUnreadable`.
@@ -277,6 +283,6 @@ def encrypt_anew() -> int:
     with transaction.atomic():
         found = list(Webhook.objects.select_for_update(no_key=True).order_by("pk"))
         for webhook in found:
-            webhook.secret = secrets.rotate(webhook.secret)
+            webhook.secret = secrets.rotate_secret(webhook.secret)
             webhook.save(update_fields=["secret"])
     return len(found)

@@ -11,12 +11,14 @@ MARK = "whsec_"
 BYTES = 32
 
 
-def new_secret() -> str:
+def generate_webhook_secret() -> str:
     """Return a new 256-bit secret in the format of the Standard Webhooks specification."""
     return MARK + base64.b64encode(secrets.token_bytes(BYTES)).decode()
 
 
-def headers(*, secret: str, public_id: UUID, body: str, now: datetime) -> dict[str, str]:
+def build_signature_headers(
+    *, secret: str, public_id: UUID, body: str, now: datetime
+) -> dict[str, str]:
     """Return the headers that let a receiver verify the sender and the time."""
     told = f"msg_{public_id.hex}"
     second = str(int(now.timestamp()))

@@ -16,7 +16,7 @@ from chats.checkpoints import stamps
 from chats.ground import databases
 from chats.providers.address import AddressRefused
 from chats.providers.base import ProviderError
-from chats.providers.transport import ask, guarded_client
+from chats.providers.transport import build_guarded_client, fetch_response
 from contextpolicy.audit import timestamps
 
 SECONDS = 20.0
@@ -27,31 +27,33 @@ HEADERS = {
 }
 
 
-def stamp(*, clock: Callable[[], datetime]) -> None:
+def request_due_timestamp(*, clock: Callable[[], datetime]) -> None:
     """Request a timestamp of the newest checkpoint, if one is due."""
-    row = stamps.claim(now=clock())
+    row = stamps.claim_timestamp(now=clock())
     if row is None:
         return
     digest = hashlib.sha256(row.checkpoint.note.encode()).digest()
     nonce = secrets.randbits(63)
     databases.give_back()
-    response, problem = async_to_sync(answer)(timestamps.request(digest, nonce=nonce))
-    problem = problem or timestamps.fault_of(response, digest=digest, nonce=nonce)
-    stamps.keep(row, response=response, problem=problem, now=clock())
+    response, problem = async_to_sync(call_timestamp_authority)(
+        timestamps.build_timestamp_request(digest, nonce=nonce)
+    )
+    problem = problem or timestamps.find_response_fault(response, digest=digest, nonce=nonce)
+    stamps.store_timestamp_response(row, response=response, problem=problem, now=clock())
 
 
-async def answer(request: bytes) -> tuple[bytes, str]:
+async def call_timestamp_authority(request: bytes) -> tuple[bytes, str]:
     """Return the response of the authority, or a code for the problem."""
     try:
         async with (
             asyncio.timeout(SECONDS),
-            guarded_client(
+            build_guarded_client(
                 # The operator configures this address, so it may be in a private network.
                 allowed_private=[settings.LEDGER_TSA_HOST],
                 connect_seconds=SECONDS,
             ) as client,
         ):
-            status, _, body = await ask(
+            status, _, body = await fetch_response(
                 client, settings.LEDGER_TSA_URL, body=request, headers=HEADERS, most=MOST_BYTES
             )
     except AddressRefused:

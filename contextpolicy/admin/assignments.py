@@ -10,7 +10,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy import publish
 from contextpolicy.admin.bases import DomainAdmin
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 from contextpolicy.admin.targets import TargetInputs
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.models import ContextPolicy, PolicyAssignment
@@ -58,13 +58,13 @@ class PolicyAssignmentAdmin(DomainAdmin):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Assign the policy."""
         said = form.cleaned_data
-        row = publish.assign(
+        row = publish.assign_policy(
             policy=said["policy"],
             level=said["place"],
             group=said["members_of"],
             user=said["person"],
             chat_id=said["chat"],
-            actor=actor_of(request),
+            actor=get_request_actor(request),
             now=timezone.now(),
         )
         obj.pk = row.pk
@@ -72,7 +72,9 @@ class PolicyAssignmentAdmin(DomainAdmin):
 
     def delete_model(self, request: HttpRequest, obj: PolicyAssignment) -> None:
         """Remove the assignment. Raises `SecondPersonNeeded`."""
-        publish.unassign(assignment=obj, actor=actor_of(request), now=timezone.now())
+        publish.unassign_policy(
+            assignment=obj, actor=get_request_actor(request), now=timezone.now()
+        )
 
     @admin.display(description=gettext_lazy("Applies to"))
     def target(self, assignment: PolicyAssignment) -> str:

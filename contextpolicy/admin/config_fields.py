@@ -13,7 +13,14 @@ from django import forms
 from django.utils.translation import gettext
 
 from contextpolicy import plugins
-from contextpolicy.admin.fields import UNSET, Choices, WordsField, choice, text_area, yes_or_no
+from contextpolicy.admin.fields import (
+    UNSET,
+    Choices,
+    WordsField,
+    build_choice_field,
+    build_textarea,
+    build_yes_no_field,
+)
 from contextpolicy.admin.stored_values import YES_OR_NO, is_empty
 
 # The key of the whole config, if its schema names no properties.
@@ -53,16 +60,16 @@ class ObjectField(JsonField):
             )
 
 
-def config_fields() -> list[ConfigField]:
+def list_config_fields() -> list[ConfigField]:
     """Return the fields of all installed strategies with a config, in schema order."""
     return [
         field
-        for strategy, plugin in plugins.installed().found.items()
-        for field in fields_of(strategy, plugin.config_schema)
+        for strategy, plugin in plugins.load_strategy_plugins().found.items()
+        for field in build_strategy_fields(strategy, plugin.config_schema)
     ]
 
 
-def fields_of(strategy: str, schema: Mapping[str, Any]) -> Iterator[ConfigField]:
+def build_strategy_fields(strategy: str, schema: Mapping[str, Any]) -> Iterator[ConfigField]:
     """Yield a field for each property, or one for the whole config if no property is named."""
     properties = schema.get("properties") or {}
     for key, fact in properties.items():
@@ -75,7 +82,7 @@ def read_config(
     strategy: str, cleaned: Mapping[str, Any], *, stored: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Read a strategy's config from a form, and keep the `stored` properties without a field."""
-    fields = [field for field in config_fields() if field.strategy == strategy]
+    fields = [field for field in list_config_fields() if field.strategy == strategy]
     shown = {field.key for field in fields}
     config = {} if WHOLE in shown else {k: v for k, v in stored.items() if k not in shown}
     for field in fields:
@@ -89,10 +96,10 @@ def read_config(
     return config
 
 
-def shown_config(strategy: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def build_initial_config(strategy: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the initial values of a strategy's fields."""
     found = {}
-    for field in config_fields():
+    for field in list_config_fields():
         if field.strategy == strategy and field.key == WHOLE:
             found[field.name] = dict(config) or None
         elif field.strategy == strategy and field.key in config:
@@ -100,9 +107,9 @@ def shown_config(strategy: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def field_for(strategy: str, sentence: str) -> str:
+def find_error_field(strategy: str, sentence: str) -> str:
     """Return the name of the field that an error message is about, else the strategy's."""
-    for field in config_fields():
+    for field in list_config_fields():
         if field.strategy == strategy and (field.key == WHOLE or repr(field.key) in sentence):
             return field.name
     return "strategy"
@@ -125,9 +132,13 @@ def _kind(
     options: dict[str, Any] = {"label": label, "help_text": told}
     if isinstance(fact.get("enum"), list):
         choices: Choices = [UNSET, *((json.dumps(value), _word(value)) for value in fact["enum"])]
-        return (lambda: choice(label, told, choices)), json.loads, json.dumps
+        return (lambda: build_choice_field(label, told, choices)), json.loads, json.dumps
     if kind == "boolean":
-        return (lambda: yes_or_no(label, told)), (lambda said: said == "yes"), YES_OR_NO.get
+        return (
+            (lambda: build_yes_no_field(label, told)),
+            (lambda said: said == "yes"),
+            YES_OR_NO.get,
+        )
     if kind in ("integer", "number"):
         number = forms.IntegerField if kind == "integer" else forms.FloatField
         widget = forms.NumberInput(
@@ -143,13 +154,13 @@ def _kind(
     if kind == "array" and fact.get("items") == {"type": "string"}:
         options["help_text"] = " ".join([told, gettext("One per line.")]).strip()
         return (
-            (lambda: WordsField(widget=text_area(3), **options)),
+            (lambda: WordsField(widget=build_textarea(3), **options)),
             (lambda said: [line for line in said.split("\n") if line.strip()]),
             "\n".join,
         )
     options["help_text"] = " ".join([told, gettext("As JSON.")]).strip()
     json_field = ObjectField if kind == "object" else JsonField
-    return (lambda: json_field(required=False, widget=text_area(3), **options)), _same, _same
+    return (lambda: json_field(required=False, widget=build_textarea(3), **options)), _same, _same
 
 
 def _same(value: Any) -> Any:

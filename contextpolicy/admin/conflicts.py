@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from django.utils.translation import gettext
 
-from contextpolicy.admin.told_values import told_value, with_lock
+from contextpolicy.admin.told_values import append_lock_text, format_stored_value
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.models import PolicyVersion
 
@@ -25,7 +25,7 @@ class Conflict:
     is_clash: bool
 
 
-def conflicts_of(
+def find_edit_conflicts(
     *,
     touched: Collection[str],
     values: Mapping[str, object],
@@ -40,9 +40,9 @@ def conflicts_of(
     """
     found = []
     for name in PolicyValues().to_json():
-        before, now = said(base, name), said(theirs, name)
+        before, now = format_version_field(base, name), format_version_field(theirs, name)
         is_touched = name in touched or f"lock_{name}" in touched
-        mine = as_said(name, values, locks) if is_touched else before
+        mine = format_locked_value(name, values, locks) if is_touched else before
         if before == now and before == mine:
             continue
         is_clash = now not in (before, mine) and mine != before
@@ -50,13 +50,13 @@ def conflicts_of(
     return found
 
 
-def said(version: PolicyVersion, name: str) -> str:
+def format_version_field(version: PolicyVersion, name: str) -> str:
     """Return a field's value in a version, as a text."""
-    return as_said(name, version.values, version.locks)
+    return format_locked_value(name, version.values, version.locks)
 
 
-def as_said(name: str, values: Mapping[str, object], locks: Collection[str]) -> str:
+def format_locked_value(name: str, values: Mapping[str, object], locks: Collection[str]) -> str:
     """Return a value and its lock as a text."""
     if name not in values:
         return gettext("not set")
-    return with_lock(told_value(name, values[name]), is_locked=name in locks)
+    return append_lock_text(format_stored_value(name, values[name]), is_locked=name in locks)

@@ -10,12 +10,12 @@ from django_stubs_ext import StrOrPromise
 
 from contextpolicy.admin.written import (
     LinesRefused,
-    headings_from,
-    headings_text,
-    rules_from,
-    rules_text,
-    schema_from,
-    schema_text,
+    format_headings,
+    format_schema_lines,
+    format_tool_rules,
+    parse_headings,
+    parse_schema_lines,
+    parse_tool_rules,
 )
 
 UNSET = ("", gettext_lazy("not set"))
@@ -26,38 +26,44 @@ NO_LIMIT = gettext_lazy("0: this policy sets no limit.")
 NO_OTHERS = gettext_lazy("0: this policy adds none.")
 
 
-def lock() -> forms.BooleanField:
+def build_lock_field() -> forms.BooleanField:
     """Make the lock checkbox of a field."""
     return forms.BooleanField(label=gettext_lazy("Locked"), required=False)
 
 
-def number(label: StrOrPromise, text: StrOrPromise, smallest: int = 0) -> forms.IntegerField:
+def build_integer_field(
+    label: StrOrPromise, text: StrOrPromise, smallest: int = 0
+) -> forms.IntegerField:
     """Make a field for an integer."""
     return forms.IntegerField(
         label=label, help_text=text, required=False, min_value=smallest, max_value=100_000_000
     )
 
 
-def percent(label: StrOrPromise, text: StrOrPromise, smallest: str = "0.01") -> forms.DecimalField:
+def build_percent_field(
+    label: StrOrPromise, text: StrOrPromise, smallest: str = "0.01"
+) -> forms.DecimalField:
     """Make a field for a share of the prompt limit."""
     return PercentField(
         label=label, help_text=text, required=False, min_value=Decimal(smallest), max_value=100
     )
 
 
-def choice(
+def build_choice_field(
     label: StrOrPromise, text: StrOrPromise, choices: Choices | Callable[[], Choices]
 ) -> forms.ChoiceField:
     """Make a field for one of several values, or unset."""
     return forms.ChoiceField(label=label, help_text=text, required=False, choices=choices)
 
 
-def yes_or_no(label: StrOrPromise, text: StrOrPromise) -> forms.ChoiceField:
+def build_yes_no_field(label: StrOrPromise, text: StrOrPromise) -> forms.ChoiceField:
     """Make a field for yes, no, or unset."""
-    return choice(label, text, [UNSET, ("yes", gettext_lazy("Yes")), ("no", gettext_lazy("No"))])
+    return build_choice_field(
+        label, text, [UNSET, ("yes", gettext_lazy("Yes")), ("no", gettext_lazy("No"))]
+    )
 
 
-def several(
+def build_multiple_choice_field(
     label: StrOrPromise, text: StrOrPromise, choices: Choices | Callable[[], Choices]
 ) -> forms.Field:
     """Make a field for any number of choices."""
@@ -70,7 +76,7 @@ def several(
     )
 
 
-def text_area(rows: int) -> forms.Textarea:
+def build_textarea(rows: int) -> forms.Textarea:
     """Make a multi-line text input."""
     return forms.Textarea(attrs={"rows": rows, "cols": 80})
 
@@ -110,7 +116,7 @@ class LinesField(forms.Field):
         rows: int,
         **options: Any,
     ) -> None:
-        super().__init__(required=False, widget=text_area(rows), **options)
+        super().__init__(required=False, widget=build_textarea(rows), **options)
         self.write = write
         self.read = read
 
@@ -136,16 +142,22 @@ class LinesField(forms.Field):
             return True
 
 
-def rules(label: StrOrPromise, text: StrOrPromise) -> LinesField:
+def build_tool_rules_field(label: StrOrPromise, text: StrOrPromise) -> LinesField:
     """Make a field for rules of tools, one per line."""
-    return LinesField(write=rules_text, read=rules_from, rows=4, label=label, help_text=text)
+    return LinesField(
+        write=format_tool_rules, read=parse_tool_rules, rows=4, label=label, help_text=text
+    )
 
 
-def headings(label: StrOrPromise, text: StrOrPromise) -> LinesField:
+def build_headings_field(label: StrOrPromise, text: StrOrPromise) -> LinesField:
     """Make a field for the headings of a summary, one per line."""
-    return LinesField(write=headings_text, read=headings_from, rows=6, label=label, help_text=text)
+    return LinesField(
+        write=format_headings, read=parse_headings, rows=6, label=label, help_text=text
+    )
 
 
-def schema(label: StrOrPromise, text: StrOrPromise) -> LinesField:
+def build_schema_field(label: StrOrPromise, text: StrOrPromise) -> LinesField:
     """Make a field for the schema of a state, one value per line."""
-    return LinesField(write=schema_text, read=schema_from, rows=6, label=label, help_text=text)
+    return LinesField(
+        write=format_schema_lines, read=parse_schema_lines, rows=6, label=label, help_text=text
+    )

@@ -8,11 +8,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext
 
-from contextpolicy.admin.plain_words import Figure, told
+from contextpolicy.admin.plain_words import Figure, build_description_parts
 from contextpolicy.admin.policy_form import PolicyForm
-from contextpolicy.admin.stored_values import default_words, is_empty, shown
-from contextpolicy.admin.told_values import told_value
-from contextpolicy.engine.budget import prompt_limit
+from contextpolicy.admin.stored_values import describe_default_value, format_form_value, is_empty
+from contextpolicy.admin.told_values import format_stored_value
+from contextpolicy.engine.budget import compute_prompt_limit
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.prompts import SECTIONS
 from contextpolicy.linter.judge import read_whole
@@ -27,34 +27,34 @@ ALSO_WORDS = frozenset(name for name in PolicyValues().to_json() if "_" not in n
 LONGEST_WAS = 60
 
 
-def label_of(form: PolicyForm, name: str) -> str:
+def get_form_field_label(form: PolicyForm, name: str) -> str:
     """Return the label of a field."""
     return str(form.fields[name].label) if name in form.fields else name
 
 
-def in_words(form: PolicyForm, name: str, value: object) -> str:
+def describe_field_value(form: PolicyForm, name: str, value: object) -> str:
     """Return a value in the words of its field."""
     if value is None:
-        return told_value(name, value)
+        return format_stored_value(name, value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{shown(name, value)} %"
+        return f"{format_form_value(name, value)} %"
     if name == "summary_sections":
         return ", ".join(cast("tuple[str, ...]", value) or SECTIONS)
     if isinstance(value, tuple):
         return ", ".join(value) or gettext("none")
     if isinstance(value, dict) and value:
-        return told_value(name, value)
-    return default_words(form.fields[name], shown(name, value))
+        return format_stored_value(name, value)
+    return describe_default_value(form.fields[name], format_form_value(name, value))
 
 
-def as_tuple(value: object) -> object:
+def convert_list_to_tuple(value: object) -> object:
     """Return a list as a tuple, the type that the engine uses."""
     return tuple(value) if isinstance(value, list) else value
 
 
-def linked(form: PolicyForm, sentence: str) -> SafeString:
+def link_field_names(form: PolicyForm, sentence: str) -> SafeString:
     """Replace each field name in a sentence by its label, linked to the field."""
     pieces = NAMES.split(sentence)
     return format_html_join(
@@ -62,7 +62,7 @@ def linked(form: PolicyForm, sentence: str) -> SafeString:
         "{}",
         (
             (
-                format_html('<a href="#id_{}">“{}”</a>', piece, label_of(form, piece))
+                format_html('<a href="#id_{}">“{}”</a>', piece, get_form_field_label(form, piece))
                 if place % 2 and piece not in ALSO_WORDS and piece in form.fields
                 else piece,
             )
@@ -71,35 +71,39 @@ def linked(form: PolicyForm, sentence: str) -> SafeString:
     ) or mark_safe("")
 
 
-def sentence_of(form: PolicyForm, values: Mapping[str, Any]) -> SafeString:
+def describe_form_values(form: PolicyForm, values: Mapping[str, Any]) -> SafeString:
     """Describe the form's values in words: each figure links to its field, changes are marked."""
     whole = read_whole(dict(values))
     if whole is None:
         return format_html("{}", gettext("A value is not valid yet."))
-    if prompt_limit(whole, model_window=None) < 1:
+    if compute_prompt_limit(whole, model_window=None) < 1:
         return format_html("{}", gettext("These values leave no room for a prompt."))
-    before = figures_before(form)
+    before = load_saved_figures(form)
     return format_html_join(
         "",
         "{}",
         (
-            (linked_figure(form, each, before) if isinstance(each, Figure) else each,)
-            for each in told(whole)
+            (format_figure_link(form, each, before) if isinstance(each, Figure) else each,)
+            for each in build_description_parts(whole)
         ),
     )
 
 
-def figures_before(form: PolicyForm) -> dict[str, str] | None:
+def load_saved_figures(form: PolicyForm) -> dict[str, str] | None:
     """Return the figures of the saved version; None if there is no version to compare with."""
     if form.newest is None:
         return None
     whole = read_whole(form.newest.values)
-    if whole is None or prompt_limit(whole, model_window=None) < 1:
+    if whole is None or compute_prompt_limit(whole, model_window=None) < 1:
         return None
-    return {each.of: each.text for each in told(whole) if isinstance(each, Figure)}
+    return {
+        each.of: each.text for each in build_description_parts(whole) if isinstance(each, Figure)
+    }
 
 
-def linked_figure(form: PolicyForm, figure: Figure, before: Mapping[str, str] | None) -> SafeString:
+def format_figure_link(
+    form: PolicyForm, figure: Figure, before: Mapping[str, str] | None
+) -> SafeString:
     """Write a figure as a link to its field, with the saved version's value if it differs."""
     if figure.field not in form.fields:
         return format_html("{}", figure.text)
@@ -120,7 +124,9 @@ def linked_figure(form: PolicyForm, figure: Figure, before: Mapping[str, str] | 
     )
 
 
-def was_of(form: PolicyForm, name: str, values: Mapping[str, Any], locks: Collection[str]) -> str:
+def describe_saved_value(
+    form: PolicyForm, name: str, values: Mapping[str, Any], locks: Collection[str]
+) -> str:
     """Describe a field's value in the saved version; empty if value and lock are unchanged."""
     saved = form.newest
     if saved is None:
@@ -128,21 +134,25 @@ def was_of(form: PolicyForm, name: str, values: Mapping[str, Any], locks: Collec
     said = []
     if name.startswith("config__"):
         if form.is_bound and name in form.changed_data:
-            said.append(before_of(form, name, form.initial.get(name)))
+            said.append(describe_previous_value(form, name, form.initial.get(name)))
     elif (name in values, values.get(name)) != (name in saved.values, saved.values.get(name)):
         is_new = name not in saved.values
-        said.append(gettext("was not set") if is_new else before_of(form, name, saved.values[name]))
+        said.append(
+            gettext("was not set")
+            if is_new
+            else describe_previous_value(form, name, saved.values[name])
+        )
     if (name in locks) != (name in saved.locks):
         was_locked = name in saved.locks
         said.append(gettext("was locked") if was_locked else gettext("was not locked"))
     return ", ".join(said)
 
 
-def before_of(form: PolicyForm, name: str, value: object) -> str:
+def describe_previous_value(form: PolicyForm, name: str, value: object) -> str:
     """Describe a field's previous value; a long one is not repeated."""
     if is_empty(value) and name.startswith("config__"):
         return gettext("was not set")
-    words = in_words(form, name, as_tuple(value))
+    words = describe_field_value(form, name, convert_list_to_tuple(value))
     if "\n" in words or len(words) > LONGEST_WAS:
         return gettext("changed")
     return gettext("was {value}").format(value=words)

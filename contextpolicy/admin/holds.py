@@ -12,7 +12,7 @@ from django.utils.translation import gettext, gettext_lazy, pgettext
 
 from contextpolicy import holds
 from contextpolicy.admin.bases import DomainAdmin
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 from contextpolicy.admin.targets import TargetInputs
 from contextpolicy.models import LegalHold, PolicyAssignment
 from contextpolicy.models.holds import LONGEST_CASE, LONGEST_REASON
@@ -128,12 +128,12 @@ class LegalHoldAdmin(DomainAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Place the hold, or release it."""
-        said, actor, now = form.cleaned_data, actor_of(request), timezone.now()
+        said, actor, now = form.cleaned_data, get_request_actor(request), timezone.now()
         if change:
             hold = LegalHold.objects.get(pk=obj.pk)
-            holds.release(hold=hold, reason=said["release_reason"], actor=actor, now=now)
+            holds.release_hold(hold=hold, reason=said["release_reason"], actor=actor, now=now)
             return
-        row = holds.place(
+        row = holds.place_hold(
             level=said["place"],
             group=said["members_of"],
             user=said["person"],

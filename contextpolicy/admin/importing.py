@@ -14,8 +14,8 @@ from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy import publish
 from contextpolicy.admin.bases import ModelAdmin
-from contextpolicy.admin.fields import text_area
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.fields import build_textarea
+from contextpolicy.admin.site import get_request_actor
 from contextpolicy.imports import LONGEST_IMPORT, PolicyExists, ReservedName, import_strategy
 from contextpolicy.models import ContextPolicy
 from contextpolicy.plugins import MalformedImport
@@ -60,7 +60,7 @@ class ImportForm(forms.Form):
         label=gettext_lazy("Text"),
         required=False,
         strip=False,
-        widget=text_area(14),
+        widget=build_textarea(14),
         help_text=gettext_lazy("JSON. If you also choose a file, the file is used."),
     )
     file = forms.FileField(label=gettext_lazy("File"), required=False)
@@ -81,7 +81,7 @@ class ImportForm(forms.Form):
         return cleaned
 
 
-def import_page(
+def import_strategy_view(
     page: ModelAdmin, request: HttpRequest, *, tell: Callable[[HttpRequest, ContextPolicy], None]
 ) -> HttpResponse:
     """Show the form; then the policy's page, or the reasons why the import was refused.
@@ -93,7 +93,7 @@ def import_page(
         raise PermissionDenied
     form = ImportForm(request.POST or None, request.FILES or None)
     if request.method == "POST" and form.is_valid():
-        policy = imported(request, form)
+        policy = import_submitted_strategy(request, form)
         if policy is not None:
             tell(request, policy)
             address = reverse("admin:contextpolicy_contextpolicy_change", args=[policy.pk])
@@ -108,13 +108,13 @@ def import_page(
     return TemplateResponse(request, "admin/contextpolicy/contextpolicy/import.html", context)
 
 
-def imported(request: HttpRequest, form: ImportForm) -> ContextPolicy | None:
+def import_submitted_strategy(request: HttpRequest, form: ImportForm) -> ContextPolicy | None:
     """Import the form's strategy; if it is refused, return None and put the reasons on the form."""
     given = form.cleaned_data
     try:
         policy = import_strategy(
             text=given["text"],
-            actor=actor_of(request),
+            actor=get_request_actor(request),
             now=timezone.now(),
             into=given["into"],
             name=given["name"],

@@ -8,15 +8,15 @@ from contextpolicy.admin.fields import (
     LOWEST,
     NO_OTHERS,
     UNSET,
-    choice,
-    lock,
-    number,
-    percent,
-    rules,
-    several,
-    yes_or_no,
+    build_choice_field,
+    build_integer_field,
+    build_lock_field,
+    build_multiple_choice_field,
+    build_percent_field,
+    build_tool_rules_field,
+    build_yes_no_field,
 )
-from contextpolicy.admin.offered import models, providers
+from contextpolicy.admin.offered import list_model_choices, list_provider_choices
 from contextpolicy.admin.words import REFERENCE_SCOPES, UNMANAGED
 from contextpolicy.admin.written import NONE, RULE_EXAMPLE
 from contextpolicy.wording import join_sentences_lazy
@@ -25,13 +25,13 @@ from contextpolicy.wording import join_sentences_lazy
 class AroundInputs(forms.Form):
     """Fields for tools, user limits, retrieved context, and memory."""
 
-    tool_output_limit = number(
+    tool_output_limit = build_integer_field(
         gettext_lazy("Longest tool result"),
         join_sentences_lazy(gettext_lazy("In characters of the prompt."), LOWEST),
         1,
     )
-    lock_tool_output_limit = lock()
-    tool_output_rules = rules(
+    lock_tool_output_limit = build_lock_field()
+    tool_output_rules = build_tool_rules_field(
         gettext_lazy("Rules for tools"),
         format_lazy(
             gettext_lazy(
@@ -44,43 +44,43 @@ class AroundInputs(forms.Form):
             none=NONE,
         ),
     )
-    lock_tool_output_rules = lock()
-    input_length_limit = number(
+    lock_tool_output_rules = build_lock_field()
+    input_length_limit = build_integer_field(
         gettext_lazy("Longest message"),
         join_sentences_lazy(gettext_lazy("In characters. Longer messages are refused."), LOWEST),
         1,
     )
-    lock_input_length_limit = lock()
-    allowed_models = several(
+    lock_input_length_limit = build_lock_field()
+    allowed_models = build_multiple_choice_field(
         gettext_lazy("Allowed models"),
         gettext_lazy(
             "Empty: this policy allows all models. If several policies apply, all "
             "of them must allow a model."
         ),
-        models,
+        list_model_choices,
     )
-    lock_allowed_models = lock()
-    references = yes_or_no(
+    lock_allowed_models = build_lock_field()
+    references = build_yes_no_field(
         gettext_lazy("References"),
         gettext_lazy(
             "Adds excerpts from earlier messages that match keywords of the "
             "question, each with its day and speaker. Greetings add none."
         ),
     )
-    lock_references = lock()
-    reference_count = number(
+    lock_references = build_lock_field()
+    reference_count = build_integer_field(
         gettext_lazy("Maximum excerpts"),
         join_sentences_lazy(gettext_lazy("At most two from any other chat."), LOWEST),
         1,
     )
-    lock_reference_count = lock()
-    reference_tokens = number(
+    lock_reference_count = build_lock_field()
+    reference_tokens = build_integer_field(
         gettext_lazy("Tokens of all excerpts"),
         join_sentences_lazy(gettext_lazy("In each prompt."), LOWEST),
         1,
     )
-    lock_reference_tokens = lock()
-    reference_floor = number(
+    lock_reference_tokens = build_lock_field()
+    reference_floor = build_integer_field(
         gettext_lazy("Matching keywords"),
         gettext_lazy(
             "Minimum number of keywords that an excerpt shares with the question. A"
@@ -89,8 +89,8 @@ class AroundInputs(forms.Form):
         ),
         1,
     )
-    lock_reference_floor = lock()
-    reference_share = percent(
+    lock_reference_floor = build_lock_field()
+    reference_share = build_percent_field(
         gettext_lazy("Share for excerpts of the chat"),
         gettext_lazy(
             "For each question, the best matches among the messages that the prompt"
@@ -99,22 +99,22 @@ class AroundInputs(forms.Form):
         ),
         smallest="0",
     )
-    lock_reference_share = lock()
-    reference_scope = choice(
+    lock_reference_share = build_lock_field()
+    reference_scope = build_choice_field(
         gettext_lazy("Sources"),
         gettext_lazy("Temporary chats are never used. Chats of other people are never used."),
         [UNSET, *REFERENCE_SCOPES.items()],
     )
-    lock_reference_scope = lock()
-    temporary_chats = yes_or_no(
+    lock_reference_scope = build_lock_field()
+    temporary_chats = build_yes_no_field(
         gettext_lazy("Temporary chats"),
         gettext_lazy(
             "People can start chats that are erased when they sign out, or some "
             "time after the last message. The audit log keeps their numbers."
         ),
     )
-    lock_temporary_chats = lock()
-    retention_days = number(
+    lock_temporary_chats = build_lock_field()
+    retention_days = build_integer_field(
         gettext_lazy("Retention period (days)"),
         join_sentences_lazy(
             gettext_lazy(
@@ -127,8 +127,8 @@ class AroundInputs(forms.Form):
         ),
         1,
     )
-    lock_retention_days = lock()
-    warm_up = yes_or_no(
+    lock_retention_days = build_lock_field()
+    warm_up = build_yes_no_field(
         gettext_lazy("Warm-ups"),
         gettext_lazy(
             "Free model servers read a changed prompt in the background, so that "
@@ -136,8 +136,8 @@ class AroundInputs(forms.Form):
             "settings."
         ),
     )
-    lock_warm_up = lock()
-    unmanaged = choice(
+    lock_warm_up = build_lock_field()
+    unmanaged = build_choice_field(
         gettext_lazy("Pass-through"),
         gettext_lazy(
             "Requests of API clients that go to the model without a chat, a summary"
@@ -146,8 +146,8 @@ class AroundInputs(forms.Form):
         ),
         [UNSET, *UNMANAGED.items()],
     )
-    lock_unmanaged = lock()
-    cache_marks = yes_or_no(
+    lock_unmanaged = build_lock_field()
+    cache_marks = build_yes_no_field(
         gettext_lazy("Cache breakpoints"),
         gettext_lazy(
             "Sends cache breakpoints to servers with Anthropic’s API, so that the "
@@ -156,21 +156,21 @@ class AroundInputs(forms.Form):
             "servers cache automatically."
         ),
     )
-    lock_cache_marks = lock()
-    own_instructions = yes_or_no(
+    lock_cache_marks = build_lock_field()
+    own_instructions = build_yes_no_field(
         gettext_lazy("A person's own instructions"),
         gettext_lazy("Sends the text that a person wrote for all of their chats, as data."),
     )
-    lock_own_instructions = lock()
-    preferences = yes_or_no(
+    lock_own_instructions = build_lock_field()
+    preferences = build_yes_no_field(
         gettext_lazy("Preferences"),
         gettext_lazy(
             "Sends the saved preferences of a person, and saves new ones. Only for "
             "people who agreed to it."
         ),
     )
-    lock_preferences = lock()
-    inferred_preferences = yes_or_no(
+    lock_preferences = build_lock_field()
+    inferred_preferences = build_yes_no_field(
         gettext_lazy("Suggested preferences"),
         gettext_lazy(
             "Lets the summarising model read messages of idle chats and suggest "
@@ -178,8 +178,8 @@ class AroundInputs(forms.Form):
             "each. Without a summarising model there are no suggestions."
         ),
     )
-    lock_inferred_preferences = lock()
-    recent_by_user = number(
+    lock_inferred_preferences = build_lock_field()
+    recent_by_user = build_integer_field(
         gettext_lazy("Newest messages of other chats"),
         join_sentences_lazy(
             gettext_lazy(
@@ -190,14 +190,14 @@ class AroundInputs(forms.Form):
             NO_OTHERS,
         ),
     )
-    lock_recent_by_user = lock()
-    memory_providers = several(
+    lock_recent_by_user = build_lock_field()
+    memory_providers = build_multiple_choice_field(
         gettext_lazy("Providers for personal data"),
         gettext_lazy(
             "Only these providers get instructions, preferences and messages of "
             "other chats. Empty: this policy allows all providers. If several "
             "policies apply, all of them must allow a provider."
         ),
-        providers,
+        list_provider_choices,
     )
-    lock_memory_providers = lock()
+    lock_memory_providers = build_lock_field()

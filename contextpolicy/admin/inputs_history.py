@@ -8,11 +8,11 @@ from contextpolicy.admin.fields import (
     LOWEST,
     NO_LIMIT,
     UNSET,
-    choice,
-    lock,
-    number,
-    percent,
-    schema,
+    build_choice_field,
+    build_integer_field,
+    build_lock_field,
+    build_percent_field,
+    build_schema_field,
 )
 from contextpolicy.admin.written import NONE, STATE_EXAMPLE
 from contextpolicy.wording import join_sentences_lazy
@@ -21,7 +21,7 @@ from contextpolicy.wording import join_sentences_lazy
 class HistoryInputs(forms.Form):
     """Fields for the prompt budget and the history that the prompt keeps."""
 
-    state_schema = schema(
+    state_schema = build_schema_field(
         gettext_lazy("State values"),
         format_lazy(
             gettext_lazy(
@@ -34,16 +34,16 @@ class HistoryInputs(forms.Form):
             none=NONE,
         ),
     )
-    lock_state_schema = lock()
-    token_budget = number(
+    lock_state_schema = build_lock_field()
+    token_budget = build_integer_field(
         gettext_lazy("Token budget"),
         join_sentences_lazy(
             gettext_lazy("Maximum tokens of one request, prompt and reply together."), LOWEST
         ),
         1,
     )
-    lock_token_budget = lock()
-    reserve_tokens = number(
+    lock_token_budget = build_lock_field()
+    reserve_tokens = build_integer_field(
         gettext_lazy("Reserved for the reply"),
         gettext_lazy(
             "Tokens of the budget that are kept free for the reply. Longer replies "
@@ -51,8 +51,8 @@ class HistoryInputs(forms.Form):
         ),
         1,
     )
-    lock_reserve_tokens = lock()
-    max_bytes = number(
+    lock_reserve_tokens = build_lock_field()
+    max_bytes = build_integer_field(
         gettext_lazy("Maximum bytes"),
         join_sentences_lazy(
             gettext_lazy(
@@ -63,8 +63,8 @@ class HistoryInputs(forms.Form):
             NO_LIMIT,
         ),
     )
-    lock_max_bytes = lock()
-    pins_tokens = number(
+    lock_max_bytes = build_lock_field()
+    pins_tokens = build_integer_field(
         gettext_lazy("Room for pins"),
         join_sentences_lazy(
             gettext_lazy(
@@ -74,13 +74,13 @@ class HistoryInputs(forms.Form):
             NO_LIMIT,
         ),
     )
-    lock_pins_tokens = lock()
-    window_size = number(
+    lock_pins_tokens = build_lock_field()
+    window_size = build_integer_field(
         gettext_lazy("Window in messages"),
         join_sentences_lazy(gettext_lazy("Maximum messages of the history."), LOWEST, NO_LIMIT),
     )
-    lock_window_size = lock()
-    window_turns = number(
+    lock_window_size = build_lock_field()
+    window_turns = build_integer_field(
         gettext_lazy("Window in turns"),
         join_sentences_lazy(
             gettext_lazy(
@@ -90,13 +90,13 @@ class HistoryInputs(forms.Form):
             NO_LIMIT,
         ),
     )
-    lock_window_turns = lock()
-    window_tokens = number(
+    lock_window_turns = build_lock_field()
+    window_tokens = build_integer_field(
         gettext_lazy("Window in tokens"),
         join_sentences_lazy(gettext_lazy("Maximum tokens of the history."), LOWEST, NO_LIMIT),
     )
-    lock_window_tokens = lock()
-    max_chars_per_message = number(
+    lock_window_tokens = build_lock_field()
+    max_chars_per_message = build_integer_field(
         gettext_lazy("Cut messages at"),
         join_sentences_lazy(
             gettext_lazy(
@@ -107,8 +107,8 @@ class HistoryInputs(forms.Form):
             NO_LIMIT,
         ),
     )
-    lock_max_chars_per_message = lock()
-    cut_style = choice(
+    lock_max_chars_per_message = build_lock_field()
+    cut_style = build_choice_field(
         gettext_lazy("Cut style"),
         gettext_lazy("Which part of a long message is kept."),
         [
@@ -117,44 +117,44 @@ class HistoryInputs(forms.Form):
             ("head_tail", gettext_lazy("Beginning and end")),
         ],
     )
-    lock_cut_style = lock()
-    keep_last_messages = number(
+    lock_cut_style = build_lock_field()
+    keep_last_messages = build_integer_field(
         gettext_lazy("Newest messages kept"),
         gettext_lazy(
             "Newest messages that are not summarised when the prompt is full, if "
             "they fit. With a state: messages that are sent in addition to it."
         ),
     )
-    lock_keep_last_messages = lock()
-    compact_at = percent(
+    lock_keep_last_messages = build_lock_field()
+    compact_at = build_percent_field(
         # xgettext:no-python-format, a percent sign
         gettext_lazy("Shorten the history at, % full"),
         gettext_lazy(
             "Share of the prompt limit at which the oldest messages leave the prompt, in one batch."
         ),
     )
-    lock_compact_at = lock()
-    compact_at_tokens = number(
+    lock_compact_at = build_lock_field()
+    compact_at_tokens = build_integer_field(
         gettext_lazy("or at, tokens"),
         gettext_lazy("Whichever comes first. 0: only the share applies."),
     )
-    lock_compact_at_tokens = lock()
-    compact_to = percent(
+    lock_compact_at_tokens = build_lock_field()
+    compact_to = build_percent_field(
         # xgettext:no-python-format, a percent sign
         gettext_lazy("Shorten it to, % full"),
         gettext_lazy("Share of the prompt limit that remains in use afterwards."),
     )
-    lock_compact_to = lock()
-    compact_to_tokens = number(
+    lock_compact_to = build_lock_field()
+    compact_to_tokens = build_integer_field(
         gettext_lazy("or to, tokens"),
         gettext_lazy("Whichever is lower. 0: only the share applies."),
     )
-    lock_compact_to_tokens = lock()
-    compact_every_turns = number(
+    lock_compact_to_tokens = build_lock_field()
+    compact_every_turns = build_integer_field(
         gettext_lazy("Shorten it every, turns"),
         gettext_lazy(
             "Replaces “Shorten it to”: leaves room for about this many turns of "
             "average size. 0: not set."
         ),
     )
-    lock_compact_every_turns = lock()
+    lock_compact_every_turns = build_lock_field()

@@ -7,13 +7,17 @@ from django.utils.translation import gettext_lazy
 from contextpolicy.admin.fields import (
     UNSET,
     WordsField,
-    choice,
-    lock,
-    several,
-    text_area,
-    yes_or_no,
+    build_choice_field,
+    build_lock_field,
+    build_multiple_choice_field,
+    build_textarea,
+    build_yes_no_field,
 )
-from contextpolicy.admin.offered import history_providers, skills_offered, strategies
+from contextpolicy.admin.offered import (
+    list_history_provider_choices,
+    list_skill_choices,
+    list_strategy_choices,
+)
 from contextpolicy.admin.stored_values import NO_TEXT
 from contextpolicy.admin.words import CHAT_SYSTEMS, LAYOUTS
 from contextpolicy.linter.errors import LONGEST_TEXT
@@ -22,24 +26,24 @@ from contextpolicy.linter.errors import LONGEST_TEXT
 class SendingInputs(forms.Form):
     """Fields for the strategy, the layout and the system text."""
 
-    strategy = choice(
+    strategy = build_choice_field(
         gettext_lazy("Strategy"),
         gettext_lazy(
             "Decides which messages are sent with each question. If several "
             "policies apply, the nearest one wins."
         ),
-        strategies,
+        list_strategy_choices,
     )
-    lock_strategy = lock()
-    history_provider = choice(
+    lock_strategy = build_lock_field()
+    history_provider = build_choice_field(
         gettext_lazy("History provider"),
         gettext_lazy(
             "Chooses the earlier messages that a prompt starts from. Packages can add providers."
         ),
-        history_providers,
+        list_history_provider_choices,
     )
-    lock_history_provider = lock()
-    layout = choice(
+    lock_history_provider = build_lock_field()
+    layout = build_choice_field(
         gettext_lazy("Layout"),
         gettext_lazy(
             "How the chosen parts become messages of the request. Text layouts (A, "
@@ -48,7 +52,7 @@ class SendingInputs(forms.Form):
         ),
         [UNSET, *LAYOUTS.items()],
     )
-    lock_layout = lock()
+    lock_layout = build_lock_field()
     question_prefix = WordsField(
         label=gettext_lazy("Before the question"),
         max_length=200,
@@ -60,19 +64,19 @@ class SendingInputs(forms.Form):
             no_text=NO_TEXT,
         ),
     )
-    lock_question_prefix = lock()
-    chat_system = choice(
+    lock_question_prefix = build_lock_field()
+    chat_system = build_choice_field(
         gettext_lazy("A chat's own system text"),
         gettext_lazy("How the system text of a chat combines with the one of this policy."),
         [UNSET, *CHAT_SYSTEMS.items()],
     )
-    lock_chat_system = lock()
-    show_date = yes_or_no(
+    lock_chat_system = build_lock_field()
+    show_date = build_yes_no_field(
         gettext_lazy("Date of the question"),
         gettext_lazy("Adds the date of the question before it (year-month-day)."),
     )
-    lock_show_date = lock()
-    plain_sections = yes_or_no(
+    lock_show_date = build_lock_field()
+    plain_sections = build_yes_no_field(
         gettext_lazy("Plain sections"),
         gettext_lazy(
             "Sends preferences and retrieved context as plain text, without the "
@@ -80,8 +84,8 @@ class SendingInputs(forms.Form):
             "says that preferences are not instructions."
         ),
     )
-    lock_plain_sections = lock()
-    dates = yes_or_no(
+    lock_plain_sections = build_lock_field()
+    dates = build_yes_no_field(
         gettext_lazy("Dates"),
         gettext_lazy(
             "Adds a line with the day before the first message of each day, and "
@@ -89,11 +93,11 @@ class SendingInputs(forms.Form):
             "the layout of separate messages."
         ),
     )
-    lock_dates = lock()
+    lock_dates = build_lock_field()
     system_text = WordsField(
         label=gettext_lazy("System text"),
         max_length=LONGEST_TEXT,
-        widget=text_area(8),
+        widget=build_textarea(8),
         help_text=format_lazy(
             gettext_lazy(
                 "Precedes everything else. Do not write secrets here: models can repeat"
@@ -102,30 +106,30 @@ class SendingInputs(forms.Form):
             no_text=NO_TEXT,
         ),
     )
-    lock_system_text = lock()
-    hide_system_text = yes_or_no(
+    lock_system_text = build_lock_field()
+    hide_system_text = build_yes_no_field(
         gettext_lazy("Hide the system text"), gettext_lazy("People see only its length and hash.")
     )
-    lock_hide_system_text = lock()
-    runtime_note = yes_or_no(
+    lock_hide_system_text = build_lock_field()
+    runtime_note = build_yes_no_field(
         gettext_lazy("Name the model"),
         gettext_lazy(
             "Adds a sentence before the system text with this server and the "
             "model's name, but no time."
         ),
     )
-    lock_runtime_note = lock()
-    skills = several(
+    lock_runtime_note = build_lock_field()
+    skills = build_multiple_choice_field(
         gettext_lazy("Skills"),
         gettext_lazy("Skills whose texts follow the system text."),
-        skills_offered,
+        list_skill_choices,
     )
-    lock_skills = lock()
-    budget_note = yes_or_no(
+    lock_skills = build_lock_field()
+    budget_note = build_yes_no_field(
         gettext_lazy("State the limits"),
         gettext_lazy(
             "Adds a sentence after the system text with the longest reply and the "
             "longest tool result."
         ),
     )
-    lock_budget_note = lock()
+    lock_budget_note = build_lock_field()

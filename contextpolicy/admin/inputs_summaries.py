@@ -8,16 +8,16 @@ from contextpolicy.admin.fields import (
     LOWEST,
     UNSET,
     WordsField,
-    choice,
-    headings,
-    lock,
-    number,
-    percent,
-    several,
-    text_area,
-    yes_or_no,
+    build_choice_field,
+    build_headings_field,
+    build_integer_field,
+    build_lock_field,
+    build_multiple_choice_field,
+    build_percent_field,
+    build_textarea,
+    build_yes_no_field,
 )
-from contextpolicy.admin.offered import summarisers
+from contextpolicy.admin.offered import list_summariser_choices
 from contextpolicy.admin.stored_values import NO_TEXT
 from contextpolicy.admin.words import APPROVALS, KIND_NAMES, RIGHTS
 from contextpolicy.admin.written import BUILT_IN, NONE
@@ -28,47 +28,47 @@ from contextpolicy.wording import join_sentences_lazy
 class SummaryInputs(forms.Form):
     """Fields for the timing, model and approval of summaries."""
 
-    prepare_at = percent(
+    prepare_at = build_percent_field(
         # xgettext:no-python-format, a percent sign
         gettext_lazy("Write a summary at, % full"),
         gettext_lazy("Share of the prompt limit at which a summary is prepared in the background."),
     )
-    lock_prepare_at = lock()
-    prepare_at_tokens = number(
+    lock_prepare_at = build_lock_field()
+    prepare_at_tokens = build_integer_field(
         gettext_lazy("or at, tokens"),
         gettext_lazy("Whichever comes first. 0: only the share applies."),
     )
-    lock_prepare_at_tokens = lock()
-    turn_threshold = number(
+    lock_prepare_at_tokens = build_lock_field()
+    turn_threshold = build_integer_field(
         gettext_lazy("Summarise after, turns"),
         gettext_lazy(
             "A turn is a question and its reply. If the prompt has more turns than "
             "this, the oldest are summarised. 0: never."
         ),
     )
-    lock_turn_threshold = lock()
-    fold_turns = number(
+    lock_turn_threshold = build_lock_field()
+    fold_turns = build_integer_field(
         gettext_lazy("Turns summarised at once"), gettext_lazy("Counted from the oldest."), 1
     )
-    lock_fold_turns = lock()
-    summarization_model = choice(
+    lock_fold_turns = build_lock_field()
+    summarization_model = build_choice_field(
         gettext_lazy("Summary written by"),
         gettext_lazy("A light model is sufficient. It also writes the titles of new chats."),
-        summarisers,
+        list_summariser_choices,
     )
-    lock_summarization_model = lock()
-    summary_max_tokens = number(
+    lock_summarization_model = build_lock_field()
+    summary_max_tokens = build_integer_field(
         gettext_lazy("Longest summary"), join_sentences_lazy(gettext_lazy("In tokens."), LOWEST), 1
     )
-    lock_summary_max_tokens = lock()
-    pinned_kinds = several(
+    lock_summary_max_tokens = build_lock_field()
+    pinned_kinds = build_multiple_choice_field(
         gettext_lazy("Required facts"),
         gettext_lazy(
             "A summary that loses any of these is rejected, and the originals stay in the prompt."
         ),
         [*KIND_NAMES.items(), (NONE, gettext_lazy("None of them"))],
     )
-    lock_pinned_kinds = lock()
+    lock_pinned_kinds = build_lock_field()
     summary_instruction = WordsField(
         label=gettext_lazy("Summary instruction"),
         help_text=format_lazy(
@@ -79,10 +79,10 @@ class SummaryInputs(forms.Form):
             ),
             no_text=NO_TEXT,
         ),
-        widget=text_area(4),
+        widget=build_textarea(4),
     )
-    lock_summary_instruction = lock()
-    summary_sections = headings(
+    lock_summary_instruction = build_lock_field()
+    summary_sections = build_headings_field(
         gettext_lazy("Summary headings"),
         format_lazy(
             gettext_lazy(
@@ -94,36 +94,36 @@ class SummaryInputs(forms.Form):
             headings=", ".join(SECTIONS),
         ),
     )
-    lock_summary_sections = lock()
-    archive = yes_or_no(
+    lock_summary_sections = build_lock_field()
+    archive = build_yes_no_field(
         gettext_lazy("Archive"),
         gettext_lazy("Covered messages stay searchable and are shown under their summary."),
     )
-    lock_archive = lock()
-    approval = choice(
+    lock_archive = build_lock_field()
+    approval = build_choice_field(
         gettext_lazy("Approved by"),
         gettext_lazy(
             "Who approves a summary before it is used. Until then, the newest messages are sent."
         ),
         [UNSET, *APPROVALS.items()],
     )
-    lock_approval = lock()
-    undo_right = choice(
+    lock_approval = build_lock_field()
+    undo_right = build_choice_field(
         gettext_lazy("Undo permission"),
         gettext_lazy("People who can undo and redo a summary."),
         [UNSET, *RIGHTS.items()],
     )
-    lock_undo_right = lock()
-    undo_pause_hours = number(
+    lock_undo_right = build_lock_field()
+    undo_pause_hours = build_integer_field(
         gettext_lazy("Pause after an undo, hours"),
         gettext_lazy(
             "Time without new summaries after an undo. 0: until they are resumed manually."
         ),
     )
-    lock_undo_pause_hours = lock()
-    edit_right = choice(
+    lock_undo_pause_hours = build_lock_field()
+    edit_right = build_choice_field(
         gettext_lazy("Edit permission"),
         gettext_lazy("People who can edit a summary."),
         [UNSET, *RIGHTS.items()],
     )
-    lock_edit_right = lock()
+    lock_edit_right = build_lock_field()

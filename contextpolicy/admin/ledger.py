@@ -20,11 +20,11 @@ from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy import verification
 from contextpolicy.admin.bases import ReadOnlyAdmin
-from contextpolicy.admin.site import actor_of
-from contextpolicy.audit.reading import note
-from contextpolicy.audit.search import HELP, LedgerSearch, SearchNotUnderstood, understood
-from contextpolicy.audit.sentences import names_in, sentence
-from contextpolicy.ledger import event_hash, verify
+from contextpolicy.admin.site import get_request_actor
+from contextpolicy.audit.reading import record_ledger_read
+from contextpolicy.audit.search import HELP, LedgerSearch, SearchNotUnderstood, parse_search_line
+from contextpolicy.audit.sentences import describe_event, load_event_names
+from contextpolicy.ledger import compute_event_hash, find_ledger_breaks
 from contextpolicy.models import AuditEvent, EffectivePolicy, LedgerHead
 
 PAGE = 50
@@ -68,7 +68,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
         if scope:
             heads, rows = heads.filter(pk=scope), rows.filter(scope=scope)
         told = Counter[str]()
-        breaks = list(verify(scope=scope, told=told))
+        breaks = list(find_ledger_breaks(scope=scope, told=told))
         breaks += verification.verify_contents(
             [scope], told=told, seconds=verification.PAGE_SECONDS
         )
@@ -94,18 +94,20 @@ class AuditEventAdmin(ReadOnlyAdmin):
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
-        text = search_line(request.GET)
-        problem, search = "", understood("")
+        text = merge_search_fields(request.GET)
+        problem, search = "", parse_search_line("")
         try:
-            search = understood(text)
+            search = parse_search_line(text)
         except SearchNotUnderstood as refusal:
             problem = str(refusal)
         if not problem and request.method == "GET":
-            note(actor=actor_of(request), search=search.text, now=timezone.now())
+            record_ledger_read(
+                actor=get_request_actor(request), search=search.text, now=timezone.now()
+            )
         older = request.GET.get("older", "")
-        rows = [] if problem else page_of(search, older=older)
+        rows = [] if problem else load_event_page(search, older=older)
         more = rows[PAGE - 1].pk if len(rows) > PAGE else None
-        names = names_in(rows)
+        names = load_event_names(rows)
         context = {
             **self.admin_site.each_context(request),
             "title": gettext("Audit log"),
@@ -116,7 +118,8 @@ class AuditEventAdmin(ReadOnlyAdmin):
             "range": search.range_words,
             "is_beyond": bool(older),
             "rows": [
-                (row, names.actor(row.actor), sentence(row, names=names)) for row in rows[:PAGE]
+                (row, names.actor(row.actor), describe_event(row, names=names))
+                for row in rows[:PAGE]
             ],
             "older": urlencode({"q": text, "older": more}) if more else "",
             **(extra_context or {}),
@@ -126,12 +129,12 @@ class AuditEventAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("Actor"), ordering="actor")
     def actor_name(self, event: AuditEvent) -> str:
         """Return the person's name, next to the stored id."""
-        return names_in([event]).actor(event.actor)
+        return load_event_names([event]).actor(event.actor)
 
     @admin.display(description=gettext_lazy("Description"))
     def what(self, event: AuditEvent) -> str:
         """Return the event in words."""
-        return sentence(event, names=names_in([event]))
+        return describe_event(event, names=load_event_names([event]))
 
     @admin.display(description=gettext_lazy("Time (UTC)"), ordering="at")
     def when(self, event: AuditEvent) -> str:
@@ -147,7 +150,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("Recomputed"), boolean=True)
     def recomputed(self, event: AuditEvent) -> bool:
         """Return True if the content still matches the stored hash."""
-        return event_hash(event) == event.hash
+        return compute_event_hash(event) == event.hash
 
 
 class EffectivePolicyAdmin(ReadOnlyAdmin):
@@ -175,13 +178,13 @@ class EffectivePolicyAdmin(ReadOnlyAdmin):
         return ", ".join(lowered) or gettext("nothing")
 
 
-def search_line(given: Mapping[str, str]) -> str:
+def merge_search_fields(given: Mapping[str, str]) -> str:
     """Return the search text of a URL, including its separate fields."""
     fields = [f"{key}:{given[key].strip()}" for key in FIELDS if given.get(key, "").strip()]
     return " ".join([given.get("q", "").strip(), *fields]).strip()
 
 
-def page_of(search: LedgerSearch, *, older: str) -> list[AuditEvent]:
+def load_event_page(search: LedgerSearch, *, older: str) -> list[AuditEvent]:
     """Return the rows of a page before the row `older`, plus one more if there is one."""
     rows = AuditEvent.objects.filter(search.condition)
     if older.isascii() and older.isdigit() and len(older) < 19:

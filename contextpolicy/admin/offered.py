@@ -7,26 +7,29 @@ from contextpolicy import plugins
 from contextpolicy.admin.fields import UNSET, Choices
 from contextpolicy.admin.words import STRATEGY_NAMES
 from contextpolicy.admin.written import BUILT_IN, NONE
-from contextpolicy.history_providers import installed as providers_of_packages
-from contextpolicy.linter.errors import offered_strategies
+from contextpolicy.history_providers import load_history_providers as providers_of_packages
+from contextpolicy.linter.errors import list_offered_strategies
 from contextpolicy.models import ModelSpec, Skill
 
 NONE_OF_THEM = (NONE, gettext_lazy("None of them"))
 
 
-def strategies() -> Choices:
+def list_strategy_choices() -> Choices:
     """Return the installed strategies; those of packages show the package name."""
-    found = plugins.installed().found
+    found = plugins.load_strategy_plugins().found
     return [
         UNSET,
         *(
-            (name, f"{name} ({found[name].package})" if name in found else strategy_name(name))
-            for name in offered_strategies()
+            (
+                name,
+                f"{name} ({found[name].package})" if name in found else get_strategy_display(name),
+            )
+            for name in list_offered_strategies()
         ),
     ]
 
 
-def history_providers() -> Choices:
+def list_history_provider_choices() -> Choices:
     """Return the built-in history provider and those of packages, which show the package name."""
     found = providers_of_packages().found
     return [
@@ -36,29 +39,29 @@ def history_providers() -> Choices:
     ]
 
 
-def strategy_name(name: str) -> StrOrPromise:
+def get_strategy_display(name: str) -> StrOrPromise:
     """Return the display name of a built-in strategy."""
     return STRATEGY_NAMES.get(name, name)
 
 
-def models() -> Choices:
+def list_model_choices() -> Choices:
     """Return the models that a policy can name, and "none"."""
     found = [(model.slug, f"{model} ({model.provider})") for model in ModelSpec.objects.all()]
     return [*found, NONE_OF_THEM]
 
 
-def providers() -> Choices:
+def list_provider_choices() -> Choices:
     """Return the providers with at least one model, and "none"."""
     slugs = ModelSpec.objects.order_by("provider").values_list("provider", flat=True).distinct()
     return [*((slug, slug) for slug in slugs), NONE_OF_THEM]
 
 
-def skills_offered() -> Choices:
+def list_skill_choices() -> Choices:
     """Return the skills that a policy can name, and "none"."""
     found = [(skill.slug, str(skill)) for skill in Skill.objects.all()]
     return [*found, NONE_OF_THEM]
 
 
-def summarisers() -> Choices:
+def list_summariser_choices() -> Choices:
     """Return the models and methods that can write summaries."""
-    return [UNSET, (BUILT_IN, gettext_lazy("No model: built-in extractor")), *models()]
+    return [UNSET, (BUILT_IN, gettext_lazy("No model: built-in extractor")), *list_model_choices()]

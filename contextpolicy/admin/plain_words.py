@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from django.utils.translation import gettext, ngettext, pgettext
 
 from contextpolicy.admin.words import APPROVALS, KIND_NAMES, REFERENCE_SCOPES, UNMANAGED
-from contextpolicy.engine.budget import compact_mark, low_mark, prepare_mark, prompt_limit
+from contextpolicy.engine.budget import (
+    compute_compact_mark,
+    compute_low_mark,
+    compute_prepare_mark,
+    compute_prompt_limit,
+)
 from contextpolicy.engine.policy import PolicyValues
 
 
@@ -31,14 +36,16 @@ Pieces = Sequence[str | Figure]
 _PLACES = re.compile(r"\{(\w+)\}|\[([^\[\]]+)\]")
 
 
-def plain_words(values: PolicyValues) -> str:
+def describe_policy(values: PolicyValues) -> str:
     """Describe these values in a few sentences with their numbers."""
-    return "".join(each.text if isinstance(each, Figure) else each for each in told(values))
+    return "".join(
+        each.text if isinstance(each, Figure) else each for each in build_description_parts(values)
+    )
 
 
-def told(values: PolicyValues) -> list[str | Figure]:
+def build_description_parts(values: PolicyValues) -> list[str | Figure]:
     """Describe these values as a list of texts and figures."""
-    limit = prompt_limit(values, model_window=None)
+    limit = compute_prompt_limit(values, model_window=None)
     describe = {
         "simple": _simple,
         "sliding_window": _sliding,
@@ -124,14 +131,14 @@ def _simple(values: PolicyValues, _limit: int) -> list[Pieces]:
 
 
 def _sliding(values: PolicyValues, limit: int) -> list[Pieces]:
-    high = _mark(values, "compact_at", compact_mark(values, prompt_limit=limit))
+    high = _mark(values, "compact_at", compute_compact_mark(values, prompt_limit=limit))
     if values.compact_every_turns is not None:
         words = gettext(
             "At {high} the oldest history is dropped, so that the next time comes in about {turns}."
         )
         every = _turns("compact_every_turns", values.compact_every_turns)
         return [_said(words, high=high, turns=every)]
-    low = _mark(values, "compact_to", low_mark(values, prompt_limit=limit))
+    low = _mark(values, "compact_to", compute_low_mark(values, prompt_limit=limit))
     words = gettext("At {high} the oldest history is dropped, down to {low}.")
     return [_said(words, high=high, low=low)]
 
@@ -160,7 +167,7 @@ def _summary(values: PolicyValues, limit: int) -> list[Pieces]:
 
 
 def _prepared(values: PolicyValues, limit: int, writer: Figure) -> Pieces:
-    prepare = _mark(values, "prepare_at", prepare_mark(values, prompt_limit=limit))
+    prepare = _mark(values, "prepare_at", compute_prepare_mark(values, prompt_limit=limit))
     longest = _tokens("summary_max_tokens", values.summary_max_tokens)
     if values.turn_threshold is None:
         return _said(
@@ -185,7 +192,7 @@ def _prepared(values: PolicyValues, limit: int, writer: Figure) -> Pieces:
 
 
 def _replaced(values: PolicyValues, limit: int) -> Pieces:
-    high = _mark(values, "compact_at", compact_mark(values, prompt_limit=limit))
+    high = _mark(values, "compact_at", compute_compact_mark(values, prompt_limit=limit))
     newest = _number("keep_last_messages", values.keep_last_messages)
     if values.compact_every_turns is not None:
         return _said(
@@ -209,7 +216,7 @@ def _replaced(values: PolicyValues, limit: int) -> Pieces:
             values.keep_last_messages,
         ),
         high=high,
-        low=_mark(values, "compact_to", low_mark(values, prompt_limit=limit)),
+        low=_mark(values, "compact_to", compute_low_mark(values, prompt_limit=limit)),
         n=newest,
     )
 

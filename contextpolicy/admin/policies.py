@@ -18,18 +18,18 @@ from django.views.decorators.http import require_POST
 
 from contextpolicy import controls, publish, recommended
 from contextpolicy.admin.bases import DomainAdmin
-from contextpolicy.admin.importing import import_page
-from contextpolicy.admin.plain_words import plain_words
-from contextpolicy.admin.policy_form import OF_THE_POLICY, PolicyForm, with_configs
-from contextpolicy.admin.policy_groups import groups
-from contextpolicy.admin.policy_page import editor_of
-from contextpolicy.admin.site import actor_of
-from contextpolicy.admin.stored_values import shown
-from contextpolicy.admin.told_values import differences, told_value
+from contextpolicy.admin.importing import import_strategy_view
+from contextpolicy.admin.plain_words import describe_policy
+from contextpolicy.admin.policy_form import OF_THE_POLICY, PolicyForm, add_config_fields
+from contextpolicy.admin.policy_groups import build_policy_fieldsets
+from contextpolicy.admin.policy_page import build_policy_editor
+from contextpolicy.admin.site import get_request_actor
+from contextpolicy.admin.stored_values import format_form_value
+from contextpolicy.admin.told_values import format_stored_value, list_version_changes
 from contextpolicy.admin.viewpoint import ViewpointForm
 from contextpolicy.blast import BlastRadiusNeeded
-from contextpolicy.imports import exported
-from contextpolicy.linter.judge import judge, read_whole
+from contextpolicy.imports import export_policy
+from contextpolicy.linter.judge import lint_policy, read_whole
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.presets import RETRIEVED
 from contextpolicy.two_persons import SecondPersonNeeded
@@ -85,7 +85,7 @@ class ContextPolicyAdmin(DomainAdmin):
         """Show the list; editors also see which recommended policies are missing."""
         context = dict(extra_context or {})
         if self.has_change_permission(request):
-            found = recommended.recommendations()
+            found = recommended.list_recommendations()
             context["recommended"] = [each for each in found if each.draft is None]
             context["in_draft"] = [each for each in found if each.draft is not None]
         return super().changelist_view(request, context)
@@ -94,7 +94,7 @@ class ContextPolicyAdmin(DomainAdmin):
         """Create drafts with the recommended values. Raises PermissionDenied."""
         if not self.has_change_permission(request):
             raise PermissionDenied
-        made = recommended.create_drafts(actor=actor_of(request), now=timezone.now())
+        made = recommended.create_drafts(actor=get_request_actor(request), now=timezone.now())
         count = len(made.drafts)
         sentence = ngettext(
             "{n} draft was created. Nothing changes until you publish them: open each policy.",
@@ -109,7 +109,7 @@ class ContextPolicyAdmin(DomainAdmin):
 
     def import_strategy(self, request: HttpRequest) -> HttpResponse:
         """Create a policy or a version from a file."""
-        return import_page(self, request, tell=self.tell_findings)
+        return import_strategy_view(self, request, tell=self.tell_findings)
 
     def changeform_view(
         self,
@@ -137,14 +137,14 @@ class ContextPolicyAdmin(DomainAdmin):
         return super().or_said(request, once_more)
 
     def restored(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Create a new version with an older one's values. Raises what `publish.restore` raises."""
+        """Create a version with an older one's values; errors as in `restore_policy_version`."""
         policy = self.get_object(request, object_id)
         if policy is None or not self.has_change_permission(request, policy):
             raise PermissionDenied
         wanted = request.POST[RESTORE]
         number = int(wanted[:9]) if wanted.isdecimal() else 0
-        version = publish.restore(
-            policy=policy, number=number, actor=actor_of(request), now=timezone.now()
+        version = publish.restore_policy_version(
+            policy=policy, number=number, actor=get_request_actor(request), now=timezone.now()
         )
         sentence = gettext(
             "Version {number} has the values and locks of version {restored}. The policy’s name, "
@@ -159,7 +159,7 @@ class ContextPolicyAdmin(DomainAdmin):
         policy = self.get_object(request, object_id)
         if policy is None or not self.has_view_permission(request, policy):
             raise PermissionDenied
-        response = JsonResponse(exported(policy), json_dumps_params={"indent": 2})
+        response = JsonResponse(export_policy(policy), json_dumps_params={"indent": 2})
         response["Content-Disposition"] = f'attachment; filename="{policy.slug}.policy.json"'
         return response
 
@@ -171,7 +171,7 @@ class ContextPolicyAdmin(DomainAdmin):
         **options: Any,
     ) -> Any:
         """Add the config fields of package strategies."""
-        return super().get_form(request, obj, change, form=with_configs(PolicyForm), **options)
+        return super().get_form(request, obj, change, form=add_config_fields(PolicyForm), **options)
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """Start a new policy with the recommended values, or as a copy of another policy.
@@ -182,7 +182,7 @@ class ContextPolicyAdmin(DomainAdmin):
         rows = ContextPolicy.objects.filter(slug=start, current__isnull=False)
         policy = rows.select_related("current").first() if start else None
         if policy is None:
-            return {name: shown(name, value) for name, value in RETRIEVED.items()}
+            return {name: format_form_value(name, value) for name, value in RETRIEVED.items()}
         return {"start": policy.current, "description": policy.description}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ContextPolicy]:
@@ -197,7 +197,11 @@ class ContextPolicyAdmin(DomainAdmin):
             return [(None, {"fields": [*told, "where_it_applies", "says", "versions"]})]
         name = ["name", "slug", "description", *(["retired"] if obj else [])]
         # The page arranges the fields; see `policy_page`.
-        return [(None, {"fields": name}), *groups(), (None, {"fields": ["note", "based_on"]})]
+        return [
+            (None, {"fields": name}),
+            *build_policy_fieldsets(),
+            (None, {"fields": ["note", "based_on"]}),
+        ]
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: ContextPolicy | None = None
@@ -231,7 +235,7 @@ class ContextPolicyAdmin(DomainAdmin):
     ) -> dict[str, Any]:
         """Return the template context of the editor."""
         seen = ViewpointForm(request.POST or request.GET)
-        editor = editor_of(
+        editor = build_policy_editor(
             form, viewpoint=seen.viewpoint(), search=request.POST.get("_find", "").strip()[:80]
         )
         found: dict[str, Any] = {"editor": editor, "seen": seen, "is_look": form.is_look}
@@ -244,25 +248,25 @@ class ContextPolicyAdmin(DomainAdmin):
             "policy": policy,
             "draft": draft,
             "waits_for_another": draft is not None and self.waits_for_another(request, draft),
-            "uncounted": uncounted(draft) if draft else "",
+            "uncounted": explain_missing_count(draft) if draft else "",
             "assigned": self.where_it_applies(policy),
             "history": self.history(policy, may_restore=True),
         }
 
     def waits_for_another(self, request: HttpRequest, draft: PolicyVersion) -> bool:
         """Return True if the user wrote this draft and may not publish it alone."""
-        change = controls.version_change(
+        change = controls.build_version_change(
             draft.policy,
             values=draft.values,
             locks=draft.locks,
             author=draft.created_by_id,
             by=request.user.pk,
         )
-        return controls.judge(change, now=timezone.now()).waits
+        return controls.check_change(change, now=timezone.now()).waits
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Save the policy's own fields, and create a version if a value or lock changed."""
-        common: dict[str, Any] = {"actor": actor_of(request), "now": timezone.now()}
+        common: dict[str, Any] = {"actor": get_request_actor(request), "now": timezone.now()}
         version: dict[str, Any] = {
             "values": form.policy_values,
             "locks": form.policy_locks,
@@ -280,13 +284,15 @@ class ContextPolicyAdmin(DomainAdmin):
             publish.change_policy(policy=obj, **self.own_changes(obj, form), **common)
             if is_new:
                 based_on = form.cleaned_data["based_on"]
-                made_now = publish.new_version(
+                made_now = publish.create_policy_version(
                     policy=obj, based_on=based_on, may_wait=True, **version, **common
                 )
                 self.tell_of_waiting(request, made_now, is_draft=version["is_draft"])
             elif newest is not None and not version["is_draft"]:
                 emergency = request.POST.get(EMERGENCY, "")[:LONGEST_REASON]
-                publish.activate(policy=obj, number=newest.number, emergency=emergency, **common)
+                publish.activate_version(
+                    policy=obj, number=newest.number, emergency=emergency, **common
+                )
         self.tell_findings(request, obj)
 
     def tell_of_waiting(
@@ -327,7 +333,7 @@ class ContextPolicyAdmin(DomainAdmin):
 
     def response_change(self, request: HttpRequest, obj: ContextPolicy) -> HttpResponse:
         """Report which version is active after the change."""
-        request.META[SAVED] = saved_sentence(obj)
+        request.META[SAVED] = describe_saved_version(obj)
         response: HttpResponse = super().response_change(request, obj)
         return response
 
@@ -335,7 +341,7 @@ class ContextPolicyAdmin(DomainAdmin):
         self, request: HttpRequest, obj: ContextPolicy, post_url_continue: str | None = None
     ) -> HttpResponse:
         """Report that a new policy has no assignments yet, with a link to add one."""
-        request.META[SAVED] = saved_sentence(obj)
+        request.META[SAVED] = describe_saved_version(obj)
         response = super().response_add(request, obj, post_url_continue)
         if "_continue" in request.POST or obj.current is None:
             # The next page reports it. A draft cannot be assigned.
@@ -356,7 +362,7 @@ class ContextPolicyAdmin(DomainAdmin):
     def tell_findings(self, request: HttpRequest, policy: ContextPolicy) -> None:
         """Show the linter's warnings as messages."""
         newest = policy.newest
-        for finding in judge(newest.values if newest else {}):
+        for finding in lint_policy(newest.values if newest else {}):
             self.message_user(request, finding.sentence, messages.WARNING)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -391,12 +397,12 @@ class ContextPolicyAdmin(DomainAdmin):
     def in_plain_words(self, policy: ContextPolicy) -> str:
         """Describe the policy in words, as if no other policy applied."""
         values = read_whole(policy.current.values if policy.current else {})
-        return plain_words(values) if values else ""
+        return describe_policy(values) if values else ""
 
     @admin.display(description=gettext_lazy("Warnings"))
     def to_know(self, policy: ContextPolicy) -> SafeString:
         """List the linter's warnings."""
-        found = judge(policy.current.values if policy.current else {})
+        found = lint_policy(policy.current.values if policy.current else {})
         return render_to_string(f"{TEMPLATES}/_findings.html", {"findings": found})
 
     @admin.display(description=gettext_lazy("Applies to"))
@@ -412,7 +418,7 @@ class ContextPolicyAdmin(DomainAdmin):
         version = policy.current
         values = version.values if version else {}
         locks = version.locks if version else []
-        rows = [(name, told_value(name, values[name]), name in locks) for name in values]
+        rows = [(name, format_stored_value(name, values[name]), name in locks) for name in values]
         return render_to_string(f"{TEMPLATES}/_values.html", {"rows": rows})
 
     @admin.display(description=gettext_lazy("Versions"))
@@ -432,7 +438,7 @@ class ContextPolicyAdmin(DomainAdmin):
                 "by": people.get(row.created_by_id)
                 if row.created_by_id
                 else gettext("the product"),
-                "changes": differences(older, row),
+                "changes": list_version_changes(older, row),
             }
             for row, older in zip(rows, [*rows[1:], None], strict=True)
         ]
@@ -440,7 +446,7 @@ class ContextPolicyAdmin(DomainAdmin):
         return render_to_string(f"{TEMPLATES}/_versions.html", context)
 
 
-def saved_sentence(policy: ContextPolicy) -> str:
+def describe_saved_version(policy: ContextPolicy) -> str:
     """Return a sentence with the saved version and the active one."""
     policy = ContextPolicy.objects.select_related("current").get(pk=policy.pk)
     newest, active = policy.newest, policy.current
@@ -459,9 +465,9 @@ def saved_sentence(policy: ContextPolicy) -> str:
     ).format(policy=policy, number=newest.number, active=active.number)
 
 
-def uncounted(draft: PolicyVersion) -> str:
+def explain_missing_count(draft: PolicyVersion) -> str:
     """Return why a draft cannot be published before its chats are counted; empty if it can."""
-    change = controls.version_change(
+    change = controls.build_version_change(
         draft.policy, values=draft.values, locks=draft.locks, author=None, by=None
     )
-    return str(controls.judge(change, now=timezone.now()).needs_count or "")
+    return str(controls.check_change(change, now=timezone.now()).needs_count or "")

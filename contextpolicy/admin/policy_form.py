@@ -11,24 +11,24 @@ from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
 from contextpolicy import publish
 from contextpolicy.admin.config_fields import (
-    config_fields,
-    field_for,
+    build_initial_config,
+    find_error_field,
+    list_config_fields,
     read_config,
-    shown_config,
 )
-from contextpolicy.admin.conflicts import Conflict, conflicts_of
+from contextpolicy.admin.conflicts import Conflict, find_edit_conflicts
 from contextpolicy.admin.inputs_around import AroundInputs
 from contextpolicy.admin.inputs_history import HistoryInputs
 from contextpolicy.admin.inputs_sending import SendingInputs
 from contextpolicy.admin.inputs_summaries import SummaryInputs
-from contextpolicy.admin.offered import strategies
-from contextpolicy.admin.stored_values import is_empty, meant, shown
+from contextpolicy.admin.offered import list_strategy_choices
+from contextpolicy.admin.stored_values import format_form_value, is_empty, parse_form_value
 from contextpolicy.admin.written import NONE
 from contextpolicy.engine.policy import PolicyValues, Problem
 from contextpolicy.imports import PolicyExists, ReservedName, check_slug_free
-from contextpolicy.linter.errors import check
+from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.linter.findings import UNSET, Finding
-from contextpolicy.linter.judge import judge
+from contextpolicy.linter.judge import lint_policy
 from contextpolicy.models import ContextPolicy, PolicyVersion
 
 # Form fields that request a redraw instead of a save.
@@ -39,7 +39,7 @@ THEIRS = "keep_theirs"
 OF_THE_POLICY = ("name", "description", "retired")
 
 
-def some_or_none(chosen: list[str], *, refusal: str) -> list[str]:
+def validate_none_choice(chosen: list[str], *, refusal: str) -> list[str]:
     """Return the chosen values; raises ValidationError for "none of them" with other choices."""
     if NONE in chosen and len(chosen) > 1:
         raise forms.ValidationError(refusal)
@@ -52,8 +52,8 @@ class PolicyForm(
     """A policy and the values of its next version.
 
     After `is_valid`, `policy_values` has the fields that are set and `policy_locks` the locks. A
-    redraw is never valid, so nothing is saved. `with_configs` adds the fields of the strategies'
-    configs.
+    redraw is never valid, so nothing is saved. `add_config_fields` adds the fields of the
+    strategies' configs.
     """
 
     note = forms.CharField(
@@ -127,8 +127,10 @@ class PolicyForm(
         if version is None:
             return {}
         values = version.values
-        found = {name: shown(name, values[name]) for name in values if name in self.fields}
-        found |= shown_config(values.get("strategy", ""), values.get("strategy_config", {}))
+        found = {
+            name: format_form_value(name, values[name]) for name in values if name in self.fields
+        }
+        found |= build_initial_config(values.get("strategy", ""), values.get("strategy_config", {}))
         return found | {f"lock_{name}": True for name in version.locks}
 
     def keep_choosable(self, strategy: str) -> None:
@@ -137,9 +139,9 @@ class PolicyForm(
         Saving then reports that it is missing instead of dropping it.
         """
         field = self.fields["strategy"]
-        if isinstance(field, forms.ChoiceField) and strategy not in dict(strategies()):
+        if isinstance(field, forms.ChoiceField) and strategy not in dict(list_strategy_choices()):
             words = gettext("{strategy} (not installed)").format(strategy=strategy)
-            field.choices = [*strategies(), (strategy, words)]
+            field.choices = [*list_strategy_choices(), (strategy, words)]
 
     def is_valid(self) -> bool:
         """Return True if the form can be saved; a redraw cannot."""
@@ -152,7 +154,9 @@ class PolicyForm(
         self.full_clean()
         for finding in self.judged:
             if f"{finding.code}:{finding.field}" == wanted and finding.mend:
-                self.put({name: shown_mend(name, value) for name, value in finding.mend.items()})
+                self.put(
+                    {name: format_fix_value(name, value) for name, value in finding.mend.items()}
+                )
                 self.mended = dict(finding.mend)
                 for stale in ("judged", "changed_data"):
                     self.__dict__.pop(stale, None)
@@ -176,7 +180,7 @@ class PolicyForm(
     @cached_property
     def judged(self) -> list[Finding]:
         """All errors and warnings about the fields."""
-        found = judge(self.policy_values, locks=self.policy_locks)
+        found = lint_policy(self.policy_values, locks=self.policy_locks)
         return [each for each in found if each.level != "error" or each.field not in self.unread]
 
     def clean(self) -> dict[str, Any]:
@@ -194,10 +198,10 @@ class PolicyForm(
         for name in touched & set(names):
             said.pop(name, None)
             if name not in self.unread and not is_empty(cleaned.get(name)):
-                said[name] = meant(name, cleaned[name])
+                said[name] = parse_form_value(name, cleaned[name])
         self.policy_values = {**said, **self.config(cleaned, touched, latest)}
         self.policy_locks = self.locks(names, cleaned, touched)
-        for problem in check(self.policy_values, locks=self.policy_locks):
+        for problem in find_policy_errors(self.policy_values, locks=self.policy_locks):
             if self.unread.isdisjoint(problem.fields):
                 self.say(problem)
         self.show_both_changes(touched)
@@ -247,22 +251,22 @@ class PolicyForm(
     def clean_pinned_kinds(self) -> list[str]:
         """Reject "none of them" with other choices; raises ValidationError."""
         refusal = gettext("Choose kinds or “None of them”, not both.")
-        return some_or_none(self.cleaned_data["pinned_kinds"], refusal=refusal)
+        return validate_none_choice(self.cleaned_data["pinned_kinds"], refusal=refusal)
 
     def clean_skills(self) -> list[str]:
         """Reject "none of them" with other choices; raises ValidationError."""
         refusal = gettext("Choose skills or “None of them”, not both.")
-        return some_or_none(self.cleaned_data["skills"], refusal=refusal)
+        return validate_none_choice(self.cleaned_data["skills"], refusal=refusal)
 
     def clean_allowed_models(self) -> list[str]:
         """Reject "none of them" with other choices; raises ValidationError."""
         refusal = gettext("Choose models or “None of them”, not both.")
-        return some_or_none(self.cleaned_data["allowed_models"], refusal=refusal)
+        return validate_none_choice(self.cleaned_data["allowed_models"], refusal=refusal)
 
     def clean_memory_providers(self) -> list[str]:
         """Reject "none of them" with other choices; raises ValidationError."""
         refusal = gettext("Choose providers or “None of them”, not both.")
-        return some_or_none(self.cleaned_data["memory_providers"], refusal=refusal)
+        return validate_none_choice(self.cleaned_data["memory_providers"], refusal=refusal)
 
     def config(
         self, cleaned: Mapping[str, Any], touched: set[str], latest: Mapping[str, Any]
@@ -285,7 +289,7 @@ class PolicyForm(
         named = [name for name in problem.fields if name in self.policy_values]
         for name in named or problem.fields[:1]:
             if name == "strategy_config":
-                name = field_for(str(self.policy_values.get("strategy")), problem.sentence)
+                name = find_error_field(str(self.policy_values.get("strategy")), problem.sentence)
             self.add_error(name if name in self.fields else None, problem.sentence)
 
     def pass_over_what_is_empty(self) -> None:
@@ -303,7 +307,7 @@ class PolicyForm(
         newest, edited = self.newest, self.edited
         if newest is None or edited is None or newest.number == edited.number:
             return
-        self.conflicts = conflicts_of(
+        self.conflicts = find_edit_conflicts(
             touched=touched,
             values=self.policy_values,
             locks=self.policy_locks,
@@ -335,12 +339,12 @@ class PolicyForm(
 OWN = ("name", "slug", "description", "retired", "based_on")
 
 
-def shown_mend(name: str, value: object) -> Any:
+def format_fix_value(name: str, value: object) -> Any:
     """Return a value of a suggested fix in the form of its field."""
-    return None if value == UNSET else shown(name, value)
+    return None if value == UNSET else format_form_value(name, value)
 
 
-def with_configs(form: type[PolicyForm]) -> type[PolicyForm]:
+def add_config_fields(form: type[PolicyForm]) -> type[PolicyForm]:
     """Add the config fields of the installed strategies to the form."""
-    made = {field.name: field.make() for field in config_fields()}
+    made = {field.name: field.make() for field in list_config_fields()}
     return type(form.__name__, (form,), made)

@@ -7,7 +7,7 @@ from django.utils.translation import gettext, gettext_lazy
 from django_stubs_ext import StrOrPromise
 
 from contextpolicy import plugins
-from contextpolicy.admin.config_fields import config_fields
+from contextpolicy.admin.config_fields import list_config_fields
 from contextpolicy.admin.words import STRATEGY_NAMES
 from contextpolicy.engine.strategies.contract import STRATEGIES
 
@@ -134,18 +134,18 @@ TOLD: Mapping[str, StrOrPromise] = {
 }
 
 
-def first_of(strategy: str) -> list[str]:
+def list_main_fields(strategy: str) -> list[str]:
     """Return the main settings of a strategy; for a package's strategy, its config comes first."""
     if strategy in FIRST:
         return list(FIRST[strategy])
-    own = [field.name for field in config_fields() if field.strategy == strategy]
+    own = [field.name for field in list_config_fields() if field.strategy == strategy]
     return [*own, "token_budget", "reserve_tokens"][:MOST_FIRST]
 
 
-def more_of(strategy: str) -> list[tuple[str, str, list[str]]]:
+def list_other_groups(strategy: str) -> list[tuple[str, str, list[str]]]:
     """Return all other groups: title, sentence, fields."""
     found = []
-    for title, options in groups():
+    for title, options in build_policy_fieldsets():
         names = [each if isinstance(each, str) else each[0] for each in options["fields"]]
         is_config = any(name.startswith("config__") for name in names)
         if strategy and is_config and f"for-{strategy}" not in options.get("classes", []):
@@ -154,9 +154,9 @@ def more_of(strategy: str) -> list[tuple[str, str, list[str]]]:
     return found
 
 
-def groups() -> list[tuple[str, dict[str, Any]]]:
+def build_policy_fieldsets() -> list[tuple[str, dict[str, Any]]]:
     """Return the fieldsets of all values that a policy can set, each field with its lock."""
-    with_marks = [name for name in plugins.strategy_names() if name not in WITHOUT_MARKS]
+    with_marks = [name for name in plugins.list_strategy_names() if name not in WITHOUT_MARKS]
     return [
         _group(gettext("Prompt contents"), WHAT_IS_SENT),
         *_configs(),
@@ -203,14 +203,14 @@ def _named(strategy: str) -> str:
 def _configs() -> list[tuple[str, dict[str, Any]]]:
     """Return a group for each package strategy with a config."""
     found = []
-    for strategy in dict.fromkeys(field.strategy for field in config_fields()):
-        plugin = plugins.installed().found[strategy]
+    for strategy in dict.fromkeys(field.strategy for field in list_config_fields()):
+        plugin = plugins.load_strategy_plugins().found[strategy]
         title = str(plugin.config_schema.get("title") or strategy)
         found.append(
             (
                 gettext("Config of {strategy}").format(strategy=strategy),
                 {
-                    "fields": [f.name for f in config_fields() if f.strategy == strategy],
+                    "fields": [f.name for f in list_config_fields() if f.strategy == strategy],
                     "classes": ["by-strategy", f"for-{strategy}"],
                     "description": gettext(
                         "{title}, of the package {package}. Applies only with this strategy, "

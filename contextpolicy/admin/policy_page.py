@@ -9,19 +9,19 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 
 from contextpolicy.admin.form_words import (
-    as_tuple,
-    in_words,
-    label_of,
-    linked,
-    sentence_of,
-    was_of,
+    convert_list_to_tuple,
+    describe_field_value,
+    describe_form_values,
+    describe_saved_value,
+    get_form_field_label,
+    link_field_names,
 )
-from contextpolicy.admin.offered import strategies
+from contextpolicy.admin.offered import list_strategy_choices
 from contextpolicy.admin.policy_form import PolicyForm
-from contextpolicy.admin.policy_groups import TOLD, first_of, more_of
-from contextpolicy.admin.viewpoint import Effective, Viewpoint, effective
+from contextpolicy.admin.policy_groups import TOLD, list_main_fields, list_other_groups
+from contextpolicy.admin.viewpoint import Effective, Viewpoint, merge_viewpoint_layers
 from contextpolicy.linter.findings import UNSET, Finding
-from contextpolicy.linter.judge import judge, read_whole
+from contextpolicy.linter.judge import lint_policy, read_whole
 from contextpolicy.resolution import Layer
 
 
@@ -105,20 +105,20 @@ class Editor:
         return [row for row in self.rows if row.bound.errors]
 
 
-def editor_of(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Editor:
+def build_policy_editor(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Editor:
     """Arrange a form: main settings first, then other fields that are set, then the groups."""
-    values = dict(form.policy_values if form.is_bound else form_values(form))
-    locks = form.policy_locks if form.is_bound else form_locks(form)
+    values = dict(form.policy_values if form.is_bound else load_initial_values(form))
+    locks = form.policy_locks if form.is_bound else load_initial_locks(form)
     strategy = str(values.get("strategy", ""))
-    findings = form.judged if form.is_bound else judge(values, locks=locks)
-    told = [told_of(form, finding) for finding in findings]
-    holds = held(form, values, locks, viewpoint)
-    wanted = first_of(strategy)
-    groups = more_of(strategy)
+    findings = form.judged if form.is_bound else lint_policy(values, locks=locks)
+    told = [build_warning_line(form, finding) for finding in findings]
+    holds = compute_effective_values(form, values, locks, viewpoint)
+    wanted = list_main_fields(strategy)
+    groups = list_other_groups(strategy)
     names = list(dict.fromkeys([*wanted, *(name for _, _, group in groups for name in group)]))
-    rows = {name: row_of(form, name, values, locks, told, holds) for name in names}
+    rows = {name: build_field_row(form, name, values, locks, told, holds) for name in names}
     rows.pop("strategy", None)
-    found = [name for name in rows if search and matches(rows[name], search)]
+    found = [name for name in rows if search and is_matching_row(rows[name], search)]
     first = [name for name in wanted if name in rows and name not in found]
     also = [name for name in rows if name not in {*found, *first} and rows[name].must_show]
     above = {*found, *first, *also}
@@ -138,33 +138,33 @@ def editor_of(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Ed
         wrong.bound.field.widget.attrs["autofocus"] = True
     return Editor(
         form=form,
-        cards=cards(form, strategy),
+        cards=build_strategy_cards(form, strategy),
         first=[rows[name] for name in first],
         also=[rows[name] for name in also],
         found=[rows[name] for name in found],
         search=search,
         more=[group for group in more if group.rows],
         told=told,
-        sentence=sentence_of(form, values),
-        strategy_was=was_of(form, "strategy", values, locks),
+        sentence=describe_form_values(form, values),
+        strategy_was=describe_saved_value(form, "strategy", values, locks),
         viewpoint=viewpoint,
-        mended=", ".join(label_of(form, name) for name in form.mended),
+        mended=", ".join(get_form_field_label(form, name) for name in form.mended),
     )
 
 
-def form_values(form: PolicyForm) -> dict[str, Any]:
+def load_initial_values(form: PolicyForm) -> dict[str, Any]:
     """Return the values of a form before it is submitted: the newest version, or a start."""
     return dict(form.start_values or form.stored)
 
 
-def form_locks(form: PolicyForm) -> list[str]:
+def load_initial_locks(form: PolicyForm) -> list[str]:
     """Return the locks of a form before it is submitted."""
     return list(form.newest.locks) if form.newest else list(form.start_locks)
 
 
-def cards(form: PolicyForm, strategy: str) -> list[dict[str, Any]]:
+def build_strategy_cards(form: PolicyForm, strategy: str) -> list[dict[str, Any]]:
     """Return the strategies as cards; the card without a strategy comes last."""
-    offered = [*strategies()]
+    offered = [*list_strategy_choices()]
     if strategy not in dict(offered):
         offered.append((strategy, gettext("{strategy} (not installed)").format(strategy=strategy)))
     told = [
@@ -179,7 +179,7 @@ def cards(form: PolicyForm, strategy: str) -> list[dict[str, Any]]:
     return [*(card for card in told if card["value"]), *(c for c in told if not c["value"])]
 
 
-def held(
+def compute_effective_values(
     form: PolicyForm, values: dict[str, Any], locks: Collection[str], viewpoint: Viewpoint
 ) -> Effective | None:
     """Return the effective values at a viewpoint; None while a value cannot be parsed."""
@@ -189,12 +189,12 @@ def held(
     number = newest.number if newest else 1
     slug = form.instance.slug or "(new)"
     name = form.instance.name or gettext("this policy")
-    return effective(
+    return merge_viewpoint_layers(
         Layer(viewpoint.level, slug, name, number, values, frozenset(locks)), viewpoint
     )
 
 
-def row_of(
+def build_field_row(
     form: PolicyForm,
     name: str,
     values: dict[str, Any],
@@ -209,21 +209,23 @@ def row_of(
         name=name,
         bound=form[name],
         lock=lock,
-        hint=hint_of(form, name, is_set=is_set, holds=holds),
-        was=was_of(form, name, values, locks),
+        hint=describe_effective_value(form, name, is_set=is_set, holds=holds),
+        was=describe_saved_value(form, name, values, locks),
         is_set=is_set,
         is_locked=name in locks,
-        errors=[linked(form, str(error)) for error in form.errors.get(name, ())],
+        errors=[link_field_names(form, str(error)) for error in form.errors.get(name, ())],
         # Errors are already shown at their field.
         told=[t for t in told if t.finding.field == name and t.finding.level != "error"],
     )
 
 
-def hint_of(form: PolicyForm, name: str, *, is_set: bool, holds: Effective | None) -> str:
+def describe_effective_value(
+    form: PolicyForm, name: str, *, is_set: bool, holds: Effective | None
+) -> str:
     """Describe the effective value and its source for an empty field, or for an overridden one."""
     if holds is None or name not in holds.sources:
         return ""
-    value = in_words(form, name, getattr(holds.values, name))
+    value = describe_field_value(form, name, getattr(holds.values, name))
     is_ours = holds.sources[name][1] == (form.instance.slug or "(new)")
     if not is_set:
         return f"{value} · {holds.source_of(name)}"
@@ -234,16 +236,16 @@ def hint_of(form: PolicyForm, name: str, *, is_set: bool, holds: Effective | Non
     )
 
 
-def matches(row: FieldRow, search: str) -> bool:
+def is_matching_row(row: FieldRow, search: str) -> bool:
     """Return True if every search word is in a field's name, label or help text."""
     text = f"{row.name} {row.bound.label} {row.bound.help_text}".lower()
     return all(word in text for word in search.lower().split())
 
 
-def told_of(form: PolicyForm, finding: Finding) -> FindingLine:
+def build_warning_line(form: PolicyForm, finding: Finding) -> FindingLine:
     """Return a warning with links to its fields and the label of its button."""
     changes = [
-        change_of(form, name, value)
+        describe_fix_change(form, name, value)
         for name, value in finding.mend.items()
         if value != UNSET or name in form.policy_values or not form.is_bound
     ]
@@ -252,15 +254,17 @@ def told_of(form: PolicyForm, finding: Finding) -> FindingLine:
         words = gettext("{changes} and {change}").format(changes=words, change=change)
     return FindingLine(
         finding=finding,
-        sentence=linked(form, finding.sentence),
+        sentence=link_field_names(form, finding.sentence),
         mend=f"{words[:1].upper()}{words[1:]}",
         key=f"{finding.code}:{finding.field}",
     )
 
 
-def change_of(form: PolicyForm, name: str, value: object) -> str:
+def describe_fix_change(form: PolicyForm, name: str, value: object) -> str:
     """Describe the effect of a suggested fix on a field."""
     if value == UNSET:
-        return gettext("empty “{field}”").format(field=label_of(form, name))
-    words = in_words(form, name, as_tuple(value))
-    return gettext("set “{field}” to {value}").format(field=label_of(form, name), value=words)
+        return gettext("empty “{field}”").format(field=get_form_field_label(form, name))
+    words = describe_field_value(form, name, convert_list_to_tuple(value))
+    return gettext("set “{field}” to {value}").format(
+        field=get_form_field_label(form, name), value=words
+    )

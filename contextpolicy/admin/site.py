@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django_stubs_ext import StrOrPromise
 
-from contextpolicy.ledger import record
+from contextpolicy.ledger import record_event
 
 # The titles of the groups, by a name that is the same in all languages.
 TITLES = {
@@ -83,7 +83,12 @@ class PalimpsestAdminSite(admin.AdminSite):
         with transaction.atomic():
             if request.method == "POST":
                 data = {"user": request.user.pk}
-                record("logout.succeeded", actor=actor_of(request), now=timezone.now(), data=data)
+                record_event(
+                    "logout.succeeded",
+                    actor=get_request_actor(request),
+                    now=timezone.now(),
+                    data=data,
+                )
             return super().logout(request, extra_context)
 
     def password_change(  # type: ignore[override]  # the same
@@ -119,7 +124,7 @@ class PalimpsestAdminSite(admin.AdminSite):
         ]
 
 
-def actor_of(request: HttpRequest) -> str:
+def get_request_actor(request: HttpRequest) -> str:
     """Return the signed-in user's actor name in the ledger."""
     return f"user:{request.user.pk}"
 

@@ -9,10 +9,10 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy
 
 from contextpolicy.admin.bases import DomainAdmin
-from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.site import get_request_actor
 from contextpolicy.models import Skill
 from contextpolicy.models.skills import LONGEST_SKILL
-from contextpolicy.skills import SkillNameTaken, SkillTooLong, check_free, save_skill
+from contextpolicy.skills import SkillNameTaken, SkillTooLong, check_skill_free, save_skill
 
 
 class SkillForm(forms.ModelForm[Skill]):
@@ -45,7 +45,7 @@ class SkillForm(forms.ModelForm[Skill]):
         """Return the value of a field if no other skill has it; raises ValidationError."""
         value: str = self.cleaned_data[field]
         try:
-            check_free(field, value, but=Skill.objects.filter(pk=self.instance.pk).first())
+            check_skill_free(field, value, but=Skill.objects.filter(pk=self.instance.pk).first())
         except SkillNameTaken as error:
             raise forms.ValidationError(str(error)) from error
         return value
@@ -72,4 +72,4 @@ class SkillAdmin(DomainAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Save the skill through its domain function."""
-        save_skill(skill=obj, actor=actor_of(request), now=timezone.now())
+        save_skill(skill=obj, actor=get_request_actor(request), now=timezone.now())

@@ -32,7 +32,7 @@ def is_empty(value: object) -> bool:
     return value is None or value in ("", [])
 
 
-def meant(name: str, value: Any) -> Any:
+def parse_form_value(name: str, value: Any) -> Any:
     """Convert a form value to the stored value."""
     if name in SHARES:
         return float(Decimal(value) / 100)
@@ -47,7 +47,7 @@ def meant(name: str, value: Any) -> Any:
     return value
 
 
-def shown(name: str, value: Any) -> Any:
+def format_form_value(name: str, value: Any) -> Any:
     """Convert a stored value to the form value."""
     if name in SHARES:
         return f"{(Decimal(str(value)) * 100).normalize():f}"
@@ -66,7 +66,7 @@ def shown(name: str, value: Any) -> Any:
     return value
 
 
-def default_words(field: forms.Field, value: Any) -> str:
+def describe_default_value(field: forms.Field, value: Any) -> str:
     """Describe the default value in the words of the field."""
     if isinstance(field, forms.MultipleChoiceField):
         return gettext("all") if value is None else gettext("none")

@@ -11,16 +11,16 @@ from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy.admin.words import STRATEGY_NAMES
 from contextpolicy.engine.budget import PolicyImpossible
-from contextpolicy.engine.policy import PolicyValues, quarter
+from contextpolicy.engine.policy import PolicyValues, compute_default_reserve
 from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import (
     FAR_TO_NEAR,
     Layer,
     Source,
-    layers_for,
-    layers_of_group,
-    made_to_work,
-    merge,
+    adjust_policy_values,
+    list_chat_layers,
+    list_group_layers,
+    merge_layers,
 )
 
 LEVELS = {
@@ -57,7 +57,7 @@ class Effective:
         if level == "setting":
             return gettext("server setting")
         if level == "default":
-            if name == "reserve_tokens" and self.values.reserve_tokens == quarter(
+            if name == "reserve_tokens" and self.values.reserve_tokens == compute_default_reserve(
                 self.values.token_budget
             ):
                 return gettext("a quarter of the token budget")
@@ -111,7 +111,7 @@ class ViewpointForm(forms.Form):
         window = model.window if model else None
         if person is not None:
             chat = given.get("chat")
-            layers = layers_for(user_id=person.pk, chat_id=chat)
+            layers = list_chat_layers(user_id=person.pk, chat_id=chat)
             if chat and model:
                 told = gettext("{person} in one chat with {model}")
             elif chat:
@@ -121,7 +121,7 @@ class ViewpointForm(forms.Form):
             level = "chat" if chat else "user"
             return Viewpoint(layers, level, window, told.format(person=person, model=model))
         if group is not None:
-            layers = layers_of_group(group.pk)
+            layers = list_group_layers(group.pk)
             told = gettext("group {group} with {model}") if model else gettext("group {group}")
             return Viewpoint(layers, "group", window, told.format(group=group, model=model))
         if model:
@@ -130,7 +130,7 @@ class ViewpointForm(forms.Form):
         return Viewpoint((), "instance", told=gettext("this policy alone"), is_alone=True)
 
 
-def server_settings() -> dict[str, object]:
+def load_server_defaults() -> dict[str, object]:
     """Return the values that apply under strategy `simple` if no policy sets them."""
     return {
         "window_size": settings.HISTORY_WINDOW,
@@ -138,7 +138,7 @@ def server_settings() -> dict[str, object]:
     }
 
 
-def effective(ours: Layer, viewpoint: Viewpoint) -> Effective:
+def merge_viewpoint_layers(ours: Layer, viewpoint: Viewpoint) -> Effective:
     """Merge a policy with the other policies of a viewpoint.
 
     If it is assigned there, it keeps its position; else it is inserted at the viewpoint's level.
@@ -152,9 +152,9 @@ def effective(ours: Layer, viewpoint: Viewpoint) -> Effective:
     ]
     layers += [] if is_there else [ours]
     layers.sort(key=lambda layer: FAR_TO_NEAR.index(layer.level))
-    values, sources = merge(layers, defaults=server_settings())
+    values, sources = merge_layers(layers, defaults=load_server_defaults())
     # For an impossible combination, the warnings explain it and the fields show the policies'
     # values.
     with suppress(PolicyImpossible):
-        values, _ = made_to_work(values, model_window=viewpoint.model_window)
+        values, _ = adjust_policy_values(values, model_window=viewpoint.model_window)
     return Effective(values, sources, {(each.level, each.slug): each.name for each in layers})

@@ -40,7 +40,7 @@ class LinesRefused(ValueError):
     code = "lines_refused"
 
 
-def rules_text(rules: Mapping[str, Mapping[str, int]]) -> str:
+def format_tool_rules(rules: Mapping[str, Mapping[str, int]]) -> str:
     """Write rules for tools as lines, one per tool."""
     lines = []
     for tool, rule in rules.items():
@@ -49,7 +49,7 @@ def rules_text(rules: Mapping[str, Mapping[str, int]]) -> str:
     return "\n".join(lines) or NONE
 
 
-def rules_from(text: str) -> dict[str, dict[str, int]]:
+def parse_tool_rules(text: str) -> dict[str, dict[str, int]]:
     """Parse rules from their lines. Raises LinesRefused."""
     found: dict[str, dict[str, int]] = {}
     lines: dict[str, int] = {}
@@ -72,17 +72,17 @@ def rules_from(text: str) -> dict[str, dict[str, int]]:
     return found
 
 
-def headings_text(headings: Sequence[str]) -> str:
+def format_headings(headings: Sequence[str]) -> str:
     """Write the headings of a summary as lines."""
     return "\n".join(headings)
 
 
-def headings_from(text: str) -> list[str]:
+def parse_headings(text: str) -> list[str]:
     """Parse headings from their lines; `BUILT_IN` alone means the built-in ones."""
     return [line for _, line in _lines(text)]
 
 
-def schema_text(schema: Mapping[str, Any]) -> str:
+def format_schema_lines(schema: Mapping[str, Any]) -> str:
     """Write a state's schema as lines, one per value; as JSON if lines cannot express it."""
     if not schema:
         return NONE
@@ -97,7 +97,7 @@ def schema_text(schema: Mapping[str, Any]) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False)
 
 
-def schema_from(text: str) -> dict[str, Any]:
+def parse_schema_lines(text: str) -> dict[str, Any]:
     """Parse a state's schema from its lines or from JSON. Raises LinesRefused."""
     if text.strip() == NONE:
         return {}

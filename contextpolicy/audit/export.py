@@ -82,7 +82,7 @@ class ExportUnderWay:
     def written(self, event: AuditEvent) -> str:
         """Write one row."""
         if self.form == "jsonl":
-            return ledger.line_of(event) + "\n"
+            return ledger.format_event_line(event) + "\n"
         at = event.at.astimezone(UTC).isoformat(timespec="microseconds")
         data = json.dumps(event.data, sort_keys=True, ensure_ascii=False)
         cells = (
@@ -96,12 +96,12 @@ class ExportUnderWay:
             data,
             event.hash,
         )
-        return row_of(cells)
+        return format_csv_row(cells)
 
     def head(self) -> bytes:
         """Return the text before the rows."""
         # Without a byte order mark Excel does not read the file as UTF-8.
-        return self.said("\ufeff" + row_of(COLUMNS)) if self.form == "csv" else b""
+        return self.said("\ufeff" + format_csv_row(COLUMNS)) if self.form == "csv" else b""
 
     def foot(self, *, checkpoint: str) -> bytes:
         """Return the text after the rows of JSON Lines: the counts and the last checkpoint."""
@@ -118,16 +118,18 @@ class ExportUnderWay:
         return (json.dumps(told, sort_keys=True) + "\n").encode()
 
 
-def begin(*, search: LedgerSearch, form: Form, actor: str, now: datetime) -> ExportUnderWay:
+def start_ledger_export(
+    *, search: LedgerSearch, form: Form, actor: str, now: datetime
+) -> ExportUnderWay:
     """Record the start of an export, and return it."""
-    export = ExportUnderWay(search, form, actor, walks=finds_much(search))
+    export = ExportUnderWay(search, form, actor, walks=has_many_matches(search))
     data = {"export": export.key, "form": form, "search": search.text}
     with transaction.atomic():
-        ledger.record("ledger.export_started", actor=actor, now=now, data=data)
+        ledger.record_event("ledger.export_started", actor=actor, now=now, data=data)
     return export
 
 
-def finds_much(search: LedgerSearch) -> bool:
+def has_many_matches(search: LedgerSearch) -> bool:
     """Return True if a search filters rows and still matches more than `MOST_SORTED`."""
     if not search.terms:
         return False
@@ -135,7 +137,7 @@ def finds_much(search: LedgerSearch) -> bool:
     return found.count() > MOST_SORTED
 
 
-def end(export: ExportUnderWay, *, now: datetime) -> None:
+def finish_ledger_export(export: ExportUnderWay, *, now: datetime) -> None:
     """Record the content of an export after its last row."""
     data = {
         "export": export.key,
@@ -145,10 +147,10 @@ def end(export: ExportUnderWay, *, now: datetime) -> None:
         "sha256": export.digest.hexdigest(),
     }
     with transaction.atomic():
-        ledger.record("ledger.exported", actor=export.actor, now=now, data=data)
+        ledger.record_event("ledger.exported", actor=export.actor, now=now, data=data)
 
 
-def pieces(export: ExportUnderWay, *, checkpoint: str) -> Iterator[bytes]:
+def stream_ledger_export(export: ExportUnderWay, *, checkpoint: str) -> Iterator[bytes]:
     """Yield an export in pieces; a piece may be empty."""
     if head := export.head():
         yield head
@@ -158,13 +160,15 @@ def pieces(export: ExportUnderWay, *, checkpoint: str) -> Iterator[bytes]:
         yield foot
 
 
-def row_of(cells: tuple[object, ...]) -> str:
+def format_csv_row(cells: tuple[object, ...]) -> str:
     """Write cells as a line of CSV without formulas."""
     held = io.StringIO()
-    csv.writer(held, quoting=csv.QUOTE_ALL).writerow([harmless(str(cell)) for cell in cells])
+    csv.writer(held, quoting=csv.QUOTE_ALL).writerow(
+        [escape_csv_formula(str(cell)) for cell in cells]
+    )
     return held.getvalue()
 
 
-def harmless(text: str) -> str:
+def escape_csv_formula(text: str) -> str:
     """Put an apostrophe before text that a spreadsheet would evaluate."""
     return f"'{text}" if text.startswith(FORMULAS) else text

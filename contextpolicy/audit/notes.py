@@ -30,45 +30,46 @@ class Checkpoint:
     @property
     def body(self) -> str:
         """Return the signed text."""
-        return body_of(self.origin, self.size, self.root)
+        return format_checkpoint_body(self.origin, self.size, self.root)
 
 
-def b64(data: bytes) -> str:
+def encode_base64(data: bytes) -> str:
     """Encode bytes in base64."""
     return base64.b64encode(data).decode()
 
 
-def body_of(origin: str, size: int, root: bytes) -> str:
+def format_checkpoint_body(origin: str, size: int, root: bytes) -> str:
     """Return the text of a checkpoint, which is signed."""
-    return f"{origin}\n{size}\n{b64(root)}\n"
+    return f"{origin}\n{size}\n{encode_base64(root)}\n"
 
 
-def key_id(name: str, public: bytes) -> bytes:
+def compute_key_id(name: str, public: bytes) -> bytes:
     """Compute the four bytes that identify an Ed25519 key in a signature line."""
     return hashlib.sha256(name.encode() + b"\n" + ED25519 + public).digest()[:4]
 
 
-def verifier_key(name: str, public: bytes) -> str:
+def format_verifier_key(name: str, public: bytes) -> str:
     """Return a public key in the format of other tools: name, id, key."""
-    return f"{name}+{key_id(name, public).hex()}+{b64(ED25519 + public)}"
+    return f"{name}+{compute_key_id(name, public).hex()}+{encode_base64(ED25519 + public)}"
 
 
-def pem(public: bytes) -> str:
+def format_pem_key(public: bytes) -> str:
     """Return a public key in PEM format, as OpenSSL expects it."""
     key = Ed25519PublicKey.from_public_bytes(public)
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
-def signed(body: str, *, name: str, keys: Sequence[Ed25519PrivateKey]) -> str:
+def sign_note(body: str, *, name: str, keys: Sequence[Ed25519PrivateKey]) -> str:
     """Return a note: the body, an empty line, and one signature line per key."""
     lines = []
     for key in keys:
         public = key.public_key().public_bytes_raw()
-        lines.append(f"{DASH}{name} {b64(key_id(name, public) + key.sign(body.encode()))}\n")
+        signature = compute_key_id(name, public) + key.sign(body.encode())
+        lines.append(f"{DASH}{name} {encode_base64(signature)}\n")
     return f"{body}\n{''.join(lines)}"
 
 
-def read(note: str) -> Checkpoint:
+def parse_note_checkpoint(note: str) -> Checkpoint:
     """Parse the checkpoint of a note. Raises ValueError for any other text."""
     body, gap, rest = note.rpartition("\n\n")
     origin, size, root, *more = body.split("\n")
@@ -83,8 +84,8 @@ def is_signed(note: str, *, name: str, public: bytes) -> bool | None:
     body, _, rest = note.rpartition("\n\n")
     for line in rest.split("\n"):
         signer, _, text = line.removeprefix(DASH).partition(" ")
-        blob = decoded(text) if line.startswith(DASH) else b""
-        if signer == name and blob[:4] == key_id(name, public):
+        blob = decode_base64_or_empty(text) if line.startswith(DASH) else b""
+        if signer == name and blob[:4] == compute_key_id(name, public):
             try:
                 Ed25519PublicKey.from_public_bytes(public).verify(blob[4:], f"{body}\n".encode())
             except InvalidSignature:
@@ -93,7 +94,7 @@ def is_signed(note: str, *, name: str, public: bytes) -> bool | None:
     return None
 
 
-def decoded(text: str) -> bytes:
+def decode_base64_or_empty(text: str) -> bytes:
     """Decode base64; invalid input gives no bytes."""
     try:
         return base64.b64decode(text, validate=True)
@@ -101,17 +102,17 @@ def decoded(text: str) -> bytes:
         return b""
 
 
-def proof(note: str, *, index: int, hashes: Sequence[bytes]) -> str:
+def format_inclusion_proof(note: str, *, index: int, hashes: Sequence[bytes]) -> str:
     """Return a proof that the entry at `index` is in the log of a checkpoint."""
-    listed = "".join(f"{b64(one)}\n" for one in hashes)
+    listed = "".join(f"{encode_base64(one)}\n" for one in hashes)
     return f"{PROOF}\nindex {index}\n{listed}\n{note}"
 
 
-def entry(scope: str, count: int, last_hash: str) -> bytes:
+def encode_chain_entry(scope: str, count: int, last_hash: str) -> bytes:
     """Return the entry that pins a chain: its name, row count and last hash, one per line."""
     return f"chain\n{scope}\n{count}\n{last_hash}\n".encode()
 
 
-def first_entry(before: str) -> bytes:
+def encode_first_entry(before: str) -> bytes:
     """Return the first entry of an origin that follows another: the hash of its last note."""
     return f"after\n{hashlib.sha256(before.encode()).hexdigest()}\n".encode()

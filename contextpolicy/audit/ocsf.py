@@ -69,19 +69,19 @@ CHANGES: Mapping[str, tuple[int, str]] = {
 FAILED = frozenset({"failed", "throttled", "rejected"})
 
 
-def own_line(event: AuditEvent) -> str:
+def format_native_line(event: AuditEvent) -> str:
     """Return an event as one native line: the hashed data, its id and both hashes."""
-    return as_line(own(event))
+    return format_ascii_json(build_native_event(event))
 
 
-def ocsf_line(event: AuditEvent) -> str:
+def format_ocsf_line(event: AuditEvent) -> str:
     """Return an event as one OCSF line."""
-    return as_line(ocsf(event))
+    return format_ascii_json(build_ocsf_event(event))
 
 
-def own(event: AuditEvent) -> dict[str, Any]:
+def build_native_event(event: AuditEvent) -> dict[str, Any]:
     """Return an event in its native envelope."""
-    hashed: dict[str, Any] = json.loads(ledger.line_of(event))
+    hashed: dict[str, Any] = json.loads(ledger.format_event_line(event))
     return {
         "schema": ENVELOPE,
         "id": f"{event.scope}#{event.seq}",
@@ -91,11 +91,11 @@ def own(event: AuditEvent) -> dict[str, Any]:
     }
 
 
-def ocsf(event: AuditEvent) -> dict[str, Any]:
+def build_ocsf_event(event: AuditEvent) -> dict[str, Any]:
     """Return an event as the closest OCSF class."""
     about, _, action = event.type.partition(".")
     uid = CLASSES.get(event.type) or CLASSES.get(about, API_ACTIVITY)
-    number, name = activity(uid, event.type, action)
+    number, name = map_ocsf_activity(uid, event.type, action)
     category, category_name = CATEGORIES[uid // 1000]
     has_failed = action in FAILED
     user = {"uid": event.actor, "name": event.actor}
@@ -118,7 +118,7 @@ def ocsf(event: AuditEvent) -> dict[str, Any]:
             "event_code": event.type,
         },
         "actor": {"user": user},
-        "unmapped": own(event),
+        "unmapped": build_native_event(event),
     }
     if uid in {AUTHENTICATION, ACCOUNT_CHANGE}:
         concerned = event.data.get("user")
@@ -132,7 +132,7 @@ def ocsf(event: AuditEvent) -> dict[str, Any]:
     return told
 
 
-def activity(uid: int, kind: str, action: str) -> tuple[int, str]:
+def map_ocsf_activity(uid: int, kind: str, action: str) -> tuple[int, str]:
     """Return the number and the name of the activity."""
     if kind == "logout.succeeded":
         return 2, "Logoff"
@@ -141,6 +141,6 @@ def activity(uid: int, kind: str, action: str) -> tuple[int, str]:
     return DEEDS.get(uid, CHANGES).get(action, OTHER)
 
 
-def as_line(told: Mapping[str, Any]) -> str:
+def format_ascii_json(told: Mapping[str, Any]) -> str:
     """Write an object as one line of ASCII JSON."""
     return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -11,7 +11,7 @@ from contextpolicy.models import AuditEvent
 AGAIN = timedelta(minutes=30)
 
 
-def note(*, actor: str, search: str, now: datetime) -> None:
+def record_ledger_read(*, actor: str, search: str, now: datetime) -> None:
     """Record that a person reads the audit log, with the normalised search line."""
     recent = AuditEvent.objects.filter(
         type="ledger.read", actor=actor, at__gt=now - AGAIN, data__search=search
@@ -19,10 +19,10 @@ def note(*, actor: str, search: str, now: datetime) -> None:
     if recent.exists():
         return
     with transaction.atomic():
-        ledger.record("ledger.read", actor=actor, now=now, data={"search": search})
+        ledger.record_event("ledger.read", actor=actor, now=now, data={"search": search})
 
 
-def note_file(name: str, *, actor: str, now: datetime) -> None:
+def record_file_download(name: str, *, actor: str, now: datetime) -> None:
     """Record that a person downloaded a file for verification."""
     with transaction.atomic():
-        ledger.record("ledger.read", actor=actor, now=now, data={"file": name})
+        ledger.record_event("ledger.read", actor=actor, now=now, data={"file": name})

@@ -74,7 +74,11 @@ class LedgerSearch:
     @property
     def range_words(self) -> str:
         """Describe the time range of the search."""
-        said = [either(term.values) for term in self.terms if term.key == "at" and not term.negated]
+        said = [
+            join_alternatives(term.values)
+            for term in self.terms
+            if term.key == "at" and not term.negated
+        ]
         if not said:
             return gettext("All time")
         words = said[0]
@@ -83,7 +87,7 @@ class LedgerSearch:
         return words
 
 
-def either(values: Sequence[str]) -> str:
+def join_alternatives(values: Sequence[str]) -> str:
     """Join alternatives."""
     words = values[0]
     for more in values[1:]:
@@ -91,7 +95,7 @@ def either(values: Sequence[str]) -> str:
     return words
 
 
-def understood(text: str, *, names: bool = True) -> LedgerSearch:
+def parse_search_line(text: str, *, names: bool = True) -> LedgerSearch:
     """Parse a search line. Raises `SearchNotUnderstood`.
 
     `names`: whether the user may learn which user names exist.
@@ -105,18 +109,18 @@ def understood(text: str, *, names: bool = True) -> LedgerSearch:
         )
     terms, condition = [], Q()
     for word in words:
-        term, found = term_of(word, names=names)
+        term, found = parse_search_term(word, names=names)
         terms.append(term)
         condition &= ~found if term.negated else found
     return LedgerSearch(tuple(terms), condition)
 
 
-def term_of(word: str, *, names: bool) -> tuple[Term, Q]:
+def parse_search_term(word: str, *, names: bool) -> tuple[Term, Q]:
     """Parse one part of a search line to a term and its condition. Raises `SearchNotUnderstood`."""
     negated = word.startswith("-")
     key, colon, rest = word.removeprefix("-").partition(":")
     if not colon:
-        key, rest = bare(key)
+        key, rest = infer_search_key(key)
     look = KEYS.get(key.lower())
     if look is None:
         known = ", ".join(f"{name}:" for name in KEYS)
@@ -127,9 +131,13 @@ def term_of(word: str, *, names: bool) -> tuple[Term, Q]:
         raise SearchNotUnderstood(gettext("“{key}:” has no value. Add one.").format(key=key))
     found, spelled = Q(), list[str]()
     for value in values:
-        if look in (by_actor, by_person) and not names and not NO_NAME.fullmatch(value):
+        if (
+            look in (filter_by_actor, filter_by_person)
+            and not names
+            and not NO_NAME.fullmatch(value)
+        ):
             sentence = gettext("Write user:<id> after “{key}:”.")
-            if look is by_actor:
+            if look is filter_by_actor:
                 sentence = gettext("Write user:<id>, people, worker or system after “{key}:”.")
             raise SearchNotUnderstood(sentence.format(key=key))
         condition, spelling = look(value)
@@ -138,14 +146,14 @@ def term_of(word: str, *, names: bool) -> tuple[Term, Q]:
     return Term(key.lower(), tuple(spelled), negated), found
 
 
-def bare(word: str) -> tuple[str, str]:
+def infer_search_key(word: str) -> tuple[str, str]:
     """Return key and value of a word without a key: an event type or an id is recognised.
 
     Raises `SearchNotUnderstood`.
     """
     if word in EVENT_TYPES:
         return "event", word
-    if as_uuid(word):
+    if parse_uuid(word):
         return "id", word
     raise SearchNotUnderstood(
         gettext(
@@ -155,7 +163,7 @@ def bare(word: str) -> tuple[str, str]:
     )
 
 
-def by_event(value: str) -> tuple[Q, str]:
+def filter_by_event(value: str) -> tuple[Q, str]:
     """Filter by event type, or by family as in `policy.*`. Raises `SearchNotUnderstood`."""
     value = value.lower()
     stem = value.removesuffix("*")
@@ -171,11 +179,13 @@ def by_event(value: str) -> tuple[Q, str]:
         sentence = gettext("“{value}” is not an event. An example is event:policy.*")
         if near:
             sentence = gettext("“{value}” is not an event. Did you mean {near}?")
-        raise SearchNotUnderstood(sentence.format(value=value, near=either(near or [""])))
+        raise SearchNotUnderstood(
+            sentence.format(value=value, near=join_alternatives(near or [""]))
+        )
     return Q(type__in=sorted(kinds)), value
 
 
-def by_actor(value: str) -> tuple[Q, str]:
+def filter_by_actor(value: str) -> tuple[Q, str]:
     """Filter by actor: a person or a component of the product. Raises `SearchNotUnderstood`."""
     if value in {"worker", "system"}:
         return Q(actor=value), value
@@ -183,17 +193,17 @@ def by_actor(value: str) -> tuple[Q, str]:
         return Q(actor__startswith="user:"), value
     if NO_NAME.fullmatch(value):
         return Q(actor=value), value
-    actor = named(value, is_actor=True)
+    actor = find_actor_id(value, is_actor=True)
     return Q(actor=actor), actor
 
 
-def by_person(value: str) -> tuple[Q, str]:
+def filter_by_person(value: str) -> tuple[Q, str]:
     """Filter by the person affected: account, roles, keys, policies, holds, and their chats.
 
     The ledger itself records the owner of a chat, so erased chats are found too. Raises
     `SearchNotUnderstood`.
     """
-    person = value if PERSON.fullmatch(value) else named(value)
+    person = value if PERSON.fullmatch(value) else find_actor_id(value)
     number = int(person.removeprefix("user:"))
     chats = AuditEvent.objects.filter(type="chat.created", actor=person).values("chat_id")
     by_others = Q(actor__startswith="user:") | Q(type__in=ON_SCHEDULE)
@@ -201,7 +211,7 @@ def by_person(value: str) -> tuple[Q, str]:
     return affected & ~Q(actor=person), person
 
 
-def named(name: str, *, is_actor: bool = False) -> str:
+def find_actor_id(name: str, *, is_actor: bool = False) -> str:
     """Return the actor id of a user name. Raises `SearchNotUnderstood`.
 
     `is_actor`: an actor may also be a component of the product.
@@ -222,7 +232,7 @@ def named(name: str, *, is_actor: bool = False) -> str:
     return f"user:{found.pk}"
 
 
-def by_object(value: str) -> tuple[Q, str]:
+def filter_by_object(value: str) -> tuple[Q, str]:
     """Filter by the id or short name of an object.
 
     Raises `SearchNotUnderstood`.
@@ -234,7 +244,7 @@ def by_object(value: str) -> tuple[Q, str]:
                 "webhook, team, message or summary by the id or short name on its page."
             ).format(value=value)
         )
-    found = as_uuid(value)
+    found = parse_uuid(value)
     spelled = str(found) if found else value
     written = json.dumps(spelled)
     # Matches the values of the data, never its keys.
@@ -246,33 +256,33 @@ def by_object(value: str) -> tuple[Q, str]:
     return condition, spelled
 
 
-def by_chat(value: str) -> tuple[Q, str]:
+def filter_by_chat(value: str) -> tuple[Q, str]:
     """Filter by chat; `any` matches all chats and `none` events without a chat."""
     if value in {"any", "none"}:
         outside = Q(scope=INSTANCE)
         return (outside if value == "none" else ~outside), value
-    found = an_id("chat", value)
+    found = parse_search_id("chat", value)
     return Q(chat_id=found), str(found)
 
 
-def by_turn(value: str) -> tuple[Q, str]:
+def filter_by_turn(value: str) -> tuple[Q, str]:
     """Filter by turn. Raises `SearchNotUnderstood`."""
-    found = an_id("turn", value)
+    found = parse_search_id("turn", value)
     return Q(turn_id=found), str(found)
 
 
-def by_id(value: str) -> tuple[Q, str]:
+def filter_by_id(value: str) -> tuple[Q, str]:
     """Filter by the id of a chat or a turn. Raises `SearchNotUnderstood`."""
-    found = an_id("id", value)
+    found = parse_search_id("id", value)
     return Q(chat_id=found) | Q(turn_id=found), str(found)
 
 
-def by_policy(value: str) -> tuple[Q, str]:
+def filter_by_policy(value: str) -> tuple[Q, str]:
     """Filter by the short name of a policy."""
     return Q(type__startswith="policy.", data__policy=value), value
 
 
-def by_field(value: str) -> tuple[Q, str]:
+def filter_by_field(value: str) -> tuple[Q, str]:
     """Filter changes by the field of a policy. Raises `SearchNotUnderstood`."""
     names = [*PolicyValues.__dataclass_fields__, "name", "description", "retired"]
     if value not in names:
@@ -280,18 +290,20 @@ def by_field(value: str) -> tuple[Q, str]:
         sentence = gettext("A policy has no field “{value}”. An example is field:window_size.")
         if near:
             sentence = gettext("A policy has no field “{value}”. Did you mean {near}?")
-        raise SearchNotUnderstood(sentence.format(value=value, near=either(near or [""])))
+        raise SearchNotUnderstood(
+            sentence.format(value=value, near=join_alternatives(near or [""]))
+        )
     return Q(type__in=WITH_FIELDS, data__changes__has_key=value), value
 
 
-def by_time(value: str) -> tuple[Q, str]:
+def filter_by_time(value: str) -> tuple[Q, str]:
     """Filter by a day or a range, both ends included, in UTC. Raises `SearchNotUnderstood`."""
     first, dots, last = value.partition("..")
     condition = Q()
     if first:
-        condition &= Q(at__gte=moment(first)[0])
+        condition &= Q(at__gte=parse_search_time(first)[0])
     if last or not dots:
-        condition &= Q(at__lt=moment(last or first)[1])
+        condition &= Q(at__lt=parse_search_time(last or first)[1])
     if not first and not last:
         raise SearchNotUnderstood(
             gettext("“at:” needs a day or a range, as in at:2026-11-01..2026-11-20.")
@@ -299,7 +311,7 @@ def by_time(value: str) -> tuple[Q, str]:
     return condition, value
 
 
-def moment(text: str) -> tuple[datetime, datetime]:
+def parse_search_time(text: str) -> tuple[datetime, datetime]:
     """Return the start and the end of a day or a minute. Raises `SearchNotUnderstood`."""
     for form, length in (("%Y-%m-%d", timedelta(days=1)), ("%Y-%m-%dT%H:%M", timedelta(minutes=1))):
         try:
@@ -314,9 +326,9 @@ def moment(text: str) -> tuple[datetime, datetime]:
     )
 
 
-def an_id(key: str, value: str) -> UUID:
+def parse_search_id(key: str, value: str) -> UUID:
     """Parse an id. Raises `SearchNotUnderstood`."""
-    found = as_uuid(value)
+    found = parse_uuid(value)
     if found is None:
         raise SearchNotUnderstood(
             gettext(
@@ -327,7 +339,7 @@ def an_id(key: str, value: str) -> UUID:
     return found
 
 
-def as_uuid(text: str) -> UUID | None:
+def parse_uuid(text: str) -> UUID | None:
     """Parse a text as an id; None if it is not one."""
     try:
         return UUID(text)
@@ -336,19 +348,19 @@ def as_uuid(text: str) -> UUID | None:
 
 
 KEYS: Mapping[str, Callable[[str], tuple[Q, str]]] = {
-    "event": by_event,
-    "actor": by_actor,
-    "person": by_person,
-    "object": by_object,
-    "chat": by_chat,
-    "turn": by_turn,
-    "id": by_id,
-    "policy": by_policy,
-    "field": by_field,
-    "at": by_time,
+    "event": filter_by_event,
+    "actor": filter_by_actor,
+    "person": filter_by_person,
+    "object": filter_by_object,
+    "chat": filter_by_chat,
+    "turn": filter_by_turn,
+    "id": filter_by_id,
+    "policy": filter_by_policy,
+    "field": filter_by_field,
+    "at": filter_by_time,
 }
 
 
-def joined(terms: Iterable[tuple[str, object]]) -> str:
+def format_search_line(terms: Iterable[tuple[str, object]]) -> str:
     """Write a search line of keys and values; keys without a value are omitted."""
     return " ".join(f"{key}:{value}" for key, value in terms if value)

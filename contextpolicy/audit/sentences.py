@@ -73,7 +73,7 @@ class Names:
         return gettext("“{name}”").format(name=self.policies.get(str(slug), str(slug)))
 
 
-def names_in(events: Sequence[AuditEvent]) -> Names:
+def load_event_names(events: Sequence[AuditEvent]) -> Names:
     """Return the names that these rows need, in three queries."""
     people, groups, policies = set[int](), set[int](), set[str]()
     for event in events:
@@ -90,16 +90,16 @@ def names_in(events: Sequence[AuditEvent]) -> Names:
     )
 
 
-def sentence(event: AuditEvent, *, names: Names) -> str:
+def describe_event(event: AuditEvent, *, names: Names) -> str:
     """Describe the event in one sentence."""
     data = dict(event.data)
     opening = str(PHRASES.get(event.type, event.type))
     if event.type.startswith("policy."):
-        opening = policy_words(event.type, data, names=names)
+        opening = describe_policy_event(event.type, data, names=names)
     elif event.type.startswith(("radius.", "evaluation.")):
-        opening = tried_words(event.type, opening, data, names=names)
+        opening = describe_evaluation_event(event.type, opening, data, names=names)
     said = opening
-    if details := "; ".join(told(data, names=names)):
+    if details := "; ".join(describe_event_details(data, names=names)):
         # No sentence has two colons.
         has_colon = ": " in opening or "：" in opening
         both = gettext("{event}; {details}") if has_colon else gettext("{event}: {details}")
@@ -107,11 +107,11 @@ def sentence(event: AuditEvent, *, names: Names) -> str:
     return said if len(said) <= LONGEST else f"{said[: LONGEST - 1]}…"
 
 
-def policy_words(kind: str, data: dict[str, Any], *, names: Names) -> str:
+def describe_policy_event(kind: str, data: dict[str, Any], *, names: Names) -> str:
     """Describe policy, version and target; remove the used keys from `data`."""
     name = names.policy(data.pop("policy", "?"))
     if kind == "policy.version_created":
-        return version_words(name, data)
+        return describe_version_event(name, data)
     if kind == "policy.version_activated":
         words = gettext("Policy {policy} v{number} published")
         reason = data.pop("emergency", "")
@@ -120,18 +120,22 @@ def policy_words(kind: str, data: dict[str, Any], *, names: Names) -> str:
                 "Policy {policy} v{number} published by its author alone, as an emergency "
                 "(“{reason}”)"
             )
-        return words.format(policy=name, number=data.pop("version", 0), reason=short(reason))
+        return words.format(
+            policy=name, number=data.pop("version", 0), reason=format_short_value(reason)
+        )
     if kind in {"policy.assigned", "policy.unassigned"}:
         previous = data.pop("previous", None)
-        words = assigned_words(is_assigned=kind == "policy.assigned", replaces=bool(previous))
-        target = target_words(data, names=names)
+        words = describe_assignment_event(
+            is_assigned=kind == "policy.assigned", replaces=bool(previous)
+        )
+        target = describe_policy_target(data, names=names)
         return words.format(policy=name, target=target, previous=names.policy(previous))
     if kind == "policy.created":
         return gettext("Policy {policy} created").format(policy=name)
     return gettext("Policy {policy} changed").format(policy=name)
 
 
-def version_words(name: str, data: dict[str, Any]) -> str:
+def describe_version_event(name: str, data: dict[str, Any]) -> str:
     """Describe a new version of a policy; remove the used keys from `data`."""
     number = data.pop("version", 0)
     if data.pop("waits", False):
@@ -150,7 +154,7 @@ def version_words(name: str, data: dict[str, Any]) -> str:
     return words.format(policy=name, number=number)
 
 
-def assigned_words(*, is_assigned: bool, replaces: bool) -> str:
+def describe_assignment_event(*, is_assigned: bool, replaces: bool) -> str:
     """Return the sentence about an assignment that was added or removed."""
     if is_assigned and replaces:
         return gettext("Policy {policy} assigned to {target}, instead of {previous}")
@@ -161,7 +165,9 @@ def assigned_words(*, is_assigned: bool, replaces: bool) -> str:
     return gettext("Policy {policy} no longer assigned to {target}")
 
 
-def tried_words(kind: str, opening: str, data: dict[str, Any], *, names: Names) -> str:
+def describe_evaluation_event(
+    kind: str, opening: str, data: dict[str, Any], *, names: Names
+) -> str:
     """Describe which policy was evaluated and on how many turns; remove the used keys from `data`.
 
     `opening` is the phrase without a name.
@@ -182,7 +188,7 @@ def tried_words(kind: str, opening: str, data: dict[str, Any], *, names: Names) 
     return opening
 
 
-def target_words(data: dict[str, Any], *, names: Names) -> str:
+def describe_policy_target(data: dict[str, Any], *, names: Names) -> str:
     """Describe the target of a policy."""
     level = data.pop("level", "")
     if level == "group":
@@ -193,20 +199,20 @@ def target_words(data: dict[str, Any], *, names: Names) -> str:
     return places.get(level, str(level))
 
 
-def told(data: Mapping[str, Any], *, names: Names) -> Iterator[str]:
+def describe_event_details(data: Mapping[str, Any], *, names: Names) -> Iterator[str]:
     """Yield each detail in words: a change as old → new. Empty values are omitted."""
     if data.keys() >= {"from", "to"}:
-        yield f"{short(data['from'])} → {short(data['to'])}"
+        yield f"{format_short_value(data['from'])} → {format_short_value(data['to'])}"
     for name, value in data.items():
         if name in {"from", "to", *UNSAID} or value in (None, "", [], {}):
             continue
         if name == "changes" and isinstance(value, dict):
-            yield from told(value, names=names)
-        elif said := value_words(name, value, names=names):
+            yield from describe_event_details(value, names=names)
+        elif said := format_event_detail(name, value, names=names):
             yield f"{FIELDS.get(name, name.replace('_', ' '))} {said}"
 
 
-def value_words(name: str, value: object, *, names: Names) -> str:
+def format_event_detail(name: str, value: object, *, names: Names) -> str:
     """Write the value of one detail; empty if there is nothing to show."""
     if name in {"user", "owner"}:
         return names.person(value)
@@ -215,12 +221,12 @@ def value_words(name: str, value: object, *, names: Names) -> str:
     if name == "policy":
         return names.policy(value)
     if isinstance(value, dict) and value.keys() <= {"from", "to"}:
-        old, new = short(value.get("from")), short(value.get("to"))
+        old, new = format_short_value(value.get("from")), format_short_value(value.get("to"))
         return f"{old} → {new}" if old != new else ""
-    return short(value)
+    return format_short_value(value)
 
 
-def short(value: object) -> str:
+def format_short_value(value: object) -> str:
     """Write a value; ids and hashes are shown only on the row's page."""
     if value in (None, "", [], {}):
         return gettext("not set")
@@ -245,4 +251,4 @@ def _pairs(pairs: Iterable[tuple[str, object]]) -> str:
 def _plain(value: object) -> str:
     if isinstance(value, (list, dict)):
         return json.dumps(value, ensure_ascii=False)
-    return short(value)
+    return format_short_value(value)

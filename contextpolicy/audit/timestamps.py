@@ -11,29 +11,31 @@ YES = b"\x01\x01\xff"
 GRANTED = (0, 1)
 
 
-def request(digest: bytes, *, nonce: int) -> bytes:
+def build_timestamp_request(digest: bytes, *, nonce: int) -> bytes:
     """Build the request for a timestamp of a SHA-256, including the authority's certificate."""
-    imprint = der(SEQUENCE, SHA256, der(OCTETS, digest))
-    return der(SEQUENCE, integer(1), imprint, integer(nonce), YES)
+    imprint = encode_der_value(SEQUENCE, SHA256, encode_der_value(OCTETS, digest))
+    return encode_der_value(
+        SEQUENCE, encode_der_integer(1), imprint, encode_der_integer(nonce), YES
+    )
 
 
-def fault_of(response: bytes, *, digest: bytes, nonce: int) -> str:
+def find_response_fault(response: bytes, *, digest: bytes, nonce: int) -> str:
     """Return why a response does not answer the request; empty if it seems valid."""
     try:
-        tag, whole, rest = read(response)
-        status_tag, status, token = read(whole)
-        number_tag, number, _ = read(status)
+        tag, whole, rest = parse_der_value(response)
+        status_tag, status, token = parse_der_value(whole)
+        number_tag, number, _ = parse_der_value(status)
     except ValueError:
         return "unreadable"
     if rest or (tag, status_tag, number_tag) != (SEQUENCE, SEQUENCE, INTEGER):
         return "unreadable"
     if int.from_bytes(number, "big") not in GRANTED:
         return "refused"
-    asked_for = der(OCTETS, digest) in token and integer(nonce) in token
+    asked_for = encode_der_value(OCTETS, digest) in token and encode_der_integer(nonce) in token
     return "" if asked_for else "of_something_else"
 
 
-def der(tag: int, *parts: bytes) -> bytes:
+def encode_der_value(tag: int, *parts: bytes) -> bytes:
     """Encode a value with a tag in DER."""
     body = b"".join(parts)
     size = len(body)
@@ -43,12 +45,12 @@ def der(tag: int, *parts: bytes) -> bytes:
     return bytes([tag, 0x80 | len(length)]) + length + body
 
 
-def integer(number: int) -> bytes:
+def encode_der_integer(number: int) -> bytes:
     """Encode a non-negative number in DER."""
-    return der(INTEGER, number.to_bytes(number.bit_length() // 8 + 1, "big"))
+    return encode_der_value(INTEGER, number.to_bytes(number.bit_length() // 8 + 1, "big"))
 
 
-def read(data: bytes) -> tuple[int, bytes, bytes]:
+def parse_der_value(data: bytes) -> tuple[int, bytes, bytes]:
     """Return tag, body and remainder of the first value. Raises ValueError."""
     if len(data) < 2:
         raise ValueError("no value")

@@ -7,12 +7,12 @@ Hash = bytes
 EMPTY = hashlib.sha256(b"").digest()
 
 
-def leaf_hash(entry: bytes) -> Hash:
+def hash_leaf(entry: bytes) -> Hash:
     """Hash an entry of the log."""
     return hashlib.sha256(b"\x00" + entry).digest()
 
 
-def node_hash(left: Hash, right: Hash) -> Hash:
+def hash_node(left: Hash, right: Hash) -> Hash:
     """Hash two subtrees."""
     return hashlib.sha256(b"\x01" + left + right).digest()
 
@@ -30,7 +30,7 @@ class Frontier:
         size = self.size
         while size % 2:
             right = self.roots.pop()
-            self.roots.append(node_hash(self.roots.pop(), right))
+            self.roots.append(hash_node(self.roots.pop(), right))
             size //= 2
         self.size += 1
 
@@ -40,11 +40,11 @@ class Frontier:
             return EMPTY
         *others, found = self.roots
         for left in reversed(others):
-            found = node_hash(left, found)
+            found = hash_node(left, found)
         return found
 
 
-def root_of(leaves: Iterable[Hash]) -> Hash:
+def compute_tree_root(leaves: Iterable[Hash]) -> Hash:
     """Compute the root of a tree from the hashes of its entries."""
     frontier = Frontier()
     for leaf in leaves:
@@ -52,11 +52,11 @@ def root_of(leaves: Iterable[Hash]) -> Hash:
     return frontier.root()
 
 
-def inclusion(leaves: Sequence[Hash], index: int) -> list[Hash]:
+def compute_inclusion_path(leaves: Sequence[Hash], index: int) -> list[Hash]:
     """Return the hashes that prove the entry at `index`, from the leaf up."""
     if len(leaves) == 1:
         return []
     half = 1 << (len(leaves) - 1).bit_length() - 1
     if index < half:
-        return [*inclusion(leaves[:half], index), root_of(leaves[half:])]
-    return [*inclusion(leaves[half:], index - half), root_of(leaves[:half])]
+        return [*compute_inclusion_path(leaves[:half], index), compute_tree_root(leaves[half:])]
+    return [*compute_inclusion_path(leaves[half:], index - half), compute_tree_root(leaves[:half])]

@@ -4,13 +4,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from contextpolicy.engine.claims import without_labels
-from contextpolicy.engine.facts import facts_in, retention
+from contextpolicy.engine.claims import strip_summary_labels
+from contextpolicy.engine.facts import compare_summary_facts, extract_facts
 from contextpolicy.engine.factscan import KINDS
 from contextpolicy.engine.language import is_other_language
-from contextpolicy.engine.messages import Message, Summary, parts_to_json, text_of
+from contextpolicy.engine.messages import Message, Summary, extract_message_text, serialize_parts
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import SECTIONS, TEMPLATE_MARK, heading_of, headings_of, neutral
+from contextpolicy.engine.prompts import (
+    SECTIONS,
+    TEMPLATE_MARK,
+    neutralise_template_marks,
+    select_summary_headings,
+    strip_heading_signs,
+)
 from contextpolicy.engine.tokens import TokenCounter
 
 SHORTEST_SUMMARY = 20
@@ -28,7 +34,7 @@ class Verdict:
     lost: tuple[str, ...] = ()
 
 
-def verdict(
+def check_generated_summary(
     summary_text: str,
     *,
     sources: Sequence[Message],
@@ -51,8 +57,8 @@ def verdict(
     address that no source contains), `lost_facts` (of the policy's `pinned_kinds`).
     """
     text = summary_text.strip()
-    told = [text_of(message) for message in sources]
-    read = "\n".join([without_labels(previous.text), *told] if previous else told)
+    told = [extract_message_text(message) for message in sources]
+    read = "\n".join([strip_summary_labels(previous.text), *told] if previous else told)
     lost = _lost(read, text, values)
     tokens = counter.count(text)
     source = sum(message.tokens for message in sources) + (previous.tokens if previous else 0)
@@ -68,7 +74,7 @@ def verdict(
         "no_content": bool(text) and not _HEADING.sub("", text).strip(),
         "missing_sections": by_model
         and bool(text)
-        and bool(missing_sections(text, headings_of(values))),
+        and bool(find_missing_sections(text, select_summary_headings(values))),
         "role_headers": bool(_ROLE_HEADER.search(text) or TEMPLATE_MARK.search(text)),
         "not_smaller": bool(text) and tokens >= source,
         "too_long": tokens > values.summary_max_tokens,
@@ -80,7 +86,7 @@ def verdict(
     return Verdict(not reasons, reasons, lost)
 
 
-def with_carried(
+def append_lost_facts(
     summary_text: str, lost: Sequence[str], *, max_tokens: int, counter: TokenCounter
 ) -> str:
     """Add facts that a summary lost, as bullets under its first section, while they fit.
@@ -104,7 +110,7 @@ def has_unknown_url(
 
     Tool calls and tool results are sources too. A truncated address is matched by its beginning.
     """
-    found = facts_in(summary_text)["url"]
+    found = extract_facts(summary_text)["url"]
     if not found:
         return False
     told = [_everything(message) for message in sources]
@@ -114,7 +120,7 @@ def has_unknown_url(
 
 def _everything(message: Message) -> str:
     """Return the texts, calls and results of a message in the form that the summariser reads."""
-    written = (value for part in parts_to_json(message.parts) for value in part.values())
+    written = (value for part in serialize_parts(message.parts) for value in part.values())
     return "\n".join(written)
 
 
@@ -122,7 +128,9 @@ def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
     if not values.pinned_kinds:
         return ()
     # A summary may quote a template mark only in escaped form, so both sides are compared escaped.
-    lost = retention(neutral(read), neutral(text)).lost
+    lost = compare_summary_facts(
+        neutralise_template_marks(read), neutralise_template_marks(text)
+    ).lost
     return tuple(fact for kind in KINDS if kind in values.pinned_kinds for fact in lost[kind])
 
 
@@ -138,7 +146,7 @@ def keep_sections(text: str, sections: Sequence[str]) -> str:
     for line in text.split("\n"):
         heading = _HEADING.match(line)
         depth = line.strip().partition(" ")[0].count("#") if heading else 0
-        if heading and heading_of(heading.group(1)).casefold() in known:
+        if heading and strip_heading_signs(heading.group(1)).casefold() in known:
             level = depth
         elif heading and depth <= level:
             level = 0
@@ -147,9 +155,9 @@ def keep_sections(text: str, sections: Sequence[str]) -> str:
     return "\n".join(kept) if kept else text
 
 
-def missing_sections(text: str, sections: Sequence[str] = SECTIONS) -> tuple[str, ...]:
+def find_missing_sections(text: str, sections: Sequence[str] = SECTIONS) -> tuple[str, ...]:
     """Return the required headings that do not have a line to themselves in the text."""
-    found = {heading_of(match.group(1)).casefold() for match in _HEADING.finditer(text)}
+    found = {strip_heading_signs(match.group(1)).casefold() for match in _HEADING.finditer(text)}
     return tuple(name for name in sections if name.casefold() not in found)
 
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 
 from contextpolicy.engine.agentformats import FORMS, PLAIN_TEXT, PromptForm
 from contextpolicy.engine.entries import Entry
-from contextpolicy.engine.layouts import Maker, moved
-from contextpolicy.engine.messages import Message, Summary, text_of
+from contextpolicy.engine.layouts import Maker, shift_images
+from contextpolicy.engine.messages import Message, Summary, extract_message_text
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.segments import Block, Parts, Scale, Segment
-from contextpolicy.engine.team import addressed
+from contextpolicy.engine.team import format_recipients
 from contextpolicy.engine.text_layouts import JOINT_TOKENS, TextMaker
 from contextpolicy.engine.tokens import MESSAGE_OVERHEAD, TokenCounter
 from contextpolicy.engine.toolrules import Stubbed
@@ -28,7 +28,7 @@ SECTIONS = ("instructions", "task", "summary", "pinned", "conversation", "backgr
 _SECTION_OF = {"agent": "instructions", "task": "task"}
 
 
-def makes_text(form: str) -> bool:
+def is_text_form(form: str) -> bool:
     """Return True if an agent's prompt form is one text."""
     return form in PROMPT_FORMS
 
@@ -79,7 +79,9 @@ class AgentMaker(TextMaker):
     def pin(self, message: Message) -> Block:
         """Make the piece of a pinned message."""
         segment = Segment("pin", message.id, message.seq, "user", 0)
-        return self._piece(segment, self._entry_of(message, text_of(message)), note=False)
+        return self._piece(
+            segment, self._entry_of(message, extract_message_text(message)), note=False
+        )
 
     def question(self, message: Message) -> Block:
         """Make the piece of the uncut question, without the speaker's name."""
@@ -113,7 +115,7 @@ class AgentMaker(TextMaker):
         asked = SECTION_JOINT.join(wire.content for wire in wires)
         # An agent's prompt always has a question or an instruction instead of one.
         text = self._settled(
-            segments, f"{head}{asked}{after}", moved(wires[0].images, by=len(head))
+            segments, f"{head}{asked}{after}", shift_images(wires[0].images, by=len(head))
         )
         return (*parts.system, *parts.tools, text, *parts.steps)
 
@@ -125,7 +127,9 @@ class AgentMaker(TextMaker):
         return self.form.guard(text, sections=SECTIONS)
 
     def _entry_of(self, message: Message, text: str) -> str:
-        return self.form.entry(message.speaker, addressed(message.addressees), self._guard(text))
+        return self.form.entry(
+            message.speaker, format_recipients(message.addressees), self._guard(text)
+        )
 
     def _line(self, made: Entry) -> Entry:
         texts = [wire.shown() for wire in made.wires if wire.role != "tool" and wire.shown()]

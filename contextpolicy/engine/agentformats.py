@@ -12,8 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from contextpolicy.engine.team import AgentContext, ContextMessage, byte_count
-from contextpolicy.engine.transcript import SECTION_JOINT, imitations, set_in
+from contextpolicy.engine.team import AgentContext, ContextMessage, count_utf8_bytes
+from contextpolicy.engine.transcript import (
+    SECTION_JOINT,
+    compile_imitation_pattern,
+    indent_matching_lines,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +83,7 @@ class PromptForm:
         titles = tuple(self.titles[name] for name in sections if name in self.titles)
         if self.is_tagged:
             return _tags((*titles, "message")).sub("&lt;", text)
-        return set_in(text, _title_lines(titles))
+        return indent_matching_lines(text, _title_lines(titles))
 
 
 def assemble_prompt(agent_type: str, context: AgentContext) -> AgentPrompt:
@@ -88,7 +92,7 @@ def assemble_prompt(agent_type: str, context: AgentContext) -> AgentPrompt:
     Over `max_bytes` (prompt and system text together) the oldest context is removed first. The
     newest message is never cut. Raises AgentPromptTooLarge.
     """
-    normalized = normalized_agent_type(agent_type)
+    normalized = normalise_agent_type(agent_type)
     form = FORMS.get(normalized)
     if form is None:
         logger.warning(
@@ -100,7 +104,7 @@ def assemble_prompt(agent_type: str, context: AgentContext) -> AgentPrompt:
     return _fitting(form, context)
 
 
-def normalized_agent_type(agent_type: str) -> str:
+def normalise_agent_type(agent_type: str) -> str:
     """Return the full name of a known agent type, ignoring case; unknown types are unchanged."""
     return _FULL_NAMES.get(agent_type.lower(), agent_type)
 
@@ -211,7 +215,7 @@ def _fitting(form: PromptForm, context: AgentContext) -> AgentPrompt:
 
 
 def _size(made: AgentPrompt) -> int:
-    return byte_count(made.prompt) + byte_count(made.system_flag or "")
+    return count_utf8_bytes(made.prompt) + count_utf8_bytes(made.system_flag or "")
 
 
 @cache
@@ -222,7 +226,7 @@ def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
 
 @cache
 def _title_lines(titles: tuple[str, ...]) -> re.Pattern[str]:
-    return imitations(titles)
+    return compile_imitation_pattern(titles)
 
 
 def _attribute(name: str) -> str:

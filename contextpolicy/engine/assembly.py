@@ -1,8 +1,8 @@
 """Composes one prompt from policy, summary, history, question and steps.
 
-`compose` is pure, and its cost is linear in its input. It returns the assembled context or
-`WindowNeeded`: then the caller stores a `window` row and composes again. Afterwards `need` reports
-whether a summary should be prepared or swapped in.
+`compose_context` is pure, and its cost is linear in its input. It returns the assembled context or
+`WindowNeeded`: then the caller stores a `window` row and composes again. Afterwards
+`assess_compaction_need` reports whether a summary should be prepared or swapped in.
 """
 
 from collections import Counter
@@ -14,38 +14,38 @@ from typing import Literal
 from contextpolicy.engine.budget import (
     Budget,
     PolicyImpossible,
-    compact_mark,
-    in_our_count,
-    marks_of,
-    prepare_mark,
-    prompt_limit,
+    compute_compact_mark,
+    compute_prepare_mark,
+    compute_prompt_limit,
+    compute_prompt_marks,
+    convert_provider_tokens,
 )
-from contextpolicy.engine.cachemarks import NEW, cache_marks
+from contextpolicy.engine.cachemarks import NEW, place_cache_breakpoints
 from contextpolicy.engine.entries import Entries
-from contextpolicy.engine.fitting import newest_pins
-from contextpolicy.engine.groups import legal_cuts
+from contextpolicy.engine.fitting import select_newest_pins
+from contextpolicy.engine.groups import find_turn_starts
 from contextpolicy.engine.messages import Message, ToolSpec, WireMessage
 from contextpolicy.engine.partition import (
     Account,
     LeftOut,
-    account,
+    account_for_messages,
     check_order,
     check_partition,
-    covers,
-    sort_out,
+    classify_loaded_messages,
+    is_covered_by_summary,
 )
 from contextpolicy.engine.pieces import Pieces, PromptFacts
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_checks import number_clashes
+from contextpolicy.engine.policy_checks import find_number_clashes
 from contextpolicy.engine.segments import (
     Block,
     Segment,
-    cost_of,
-    prompt_json,
-    text_ref,
-    tokens_of,
+    compute_text_ref,
+    count_block_tokens,
+    format_prompt_json,
+    sum_block_costs,
 )
-from contextpolicy.engine.strategies.contract import STRATEGIES, Strategy, decide
+from contextpolicy.engine.strategies.contract import STRATEGIES, Strategy, choose_history_window
 from contextpolicy.engine.window import (
     NO_CEILING,
     HistoryView,
@@ -71,7 +71,7 @@ FALLBACKS = ("missing", "failed", "changed_tools", "unsound")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComposeInput(PromptFacts):
-    """The input of `compose`. Fields other than history are described in `PromptFacts`.
+    """The input of `compose_context`. Fields other than history are described in `PromptFacts`.
 
     `window_to`: the seq up to which an active `window` row omits messages; 0 without one.
     `history`: messages of finished turns, ascending by seq, after the window and the summary. It
@@ -122,7 +122,7 @@ class AssembledContext:
     @property
     def prompt_sha256(self) -> str:
         """SHA-256, in hex, of the canonical JSON of messages and tools."""
-        return text_ref(prompt_json(self.messages, self.tools))
+        return compute_text_ref(format_prompt_json(self.messages, self.tools))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,50 +156,54 @@ class CompactionNeed:
     turns: int
 
 
-def compose(given: ComposeInput) -> AssembledContext | WindowNeeded:
+def compose_context(given: ComposeInput) -> AssembledContext | WindowNeeded:
     """Compose a prompt within the prompt limit, with every message of the branch accounted for.
 
     Raises PolicyImpossible, QuestionTooLarge or TurnTooLarge if the required parts do not fit, and
     PartitionError if the input does not account for every message of the branch. Policy numbers out
     of range, which a saved policy cannot have, also raise PolicyImpossible.
     """
-    for _, _, sentence in number_clashes(given.values):
+    for _, _, sentence in find_number_clashes(given.values):
         raise PolicyImpossible(sentence)
     prompt = _Prompt(given)
     choice, fallback = prompt.choose()
     if isinstance(choice, WindowMove) and prompt.excerpts:
         # Steps of the turn now need the room: excerpts are removed before history is.
-        prompt = _Prompt(without_excerpts(given))
+        prompt = _Prompt(drop_retrieved_context(given))
         choice, fallback = prompt.choose()
     if isinstance(choice, WindowMove):
         return prompt.window_needed(choice)
     return prompt.assemble(choice, fallback)
 
 
-def without_excerpts(given: ComposeInput) -> ComposeInput:
+def drop_retrieved_context(given: ComposeInput) -> ComposeInput:
     """Return the facts of a prompt without retrieved context."""
     return replace(given, background=replace(given.background, references=()))
 
 
-def was_compressed(context: AssembledContext) -> bool:
+def is_compressed(context: AssembledContext) -> bool:
     """Return True if something was omitted or cut, which sends the event `context.compressed`."""
     return context.compressed_count < context.original_count or context.truncated_count > 0
 
 
-def need(given: ComposeInput, context: AssembledContext) -> CompactionNeed:
+def assess_compaction_need(given: ComposeInput, context: AssembledContext) -> CompactionNeed:
     """Return whether a summary should be prepared or swapped in, after composing `context`."""
     values = given.values
-    limit = prompt_limit(values, model_window=given.model_window)
+    limit = compute_prompt_limit(values, model_window=given.model_window)
     taken = context.prompt_tokens
     if values.reference_share:
         # Excerpts use only free room, so they never trigger a compaction.
         taken -= _excerpt_tokens(context.segments)
     tokens = int(taken * given.calibration)
-    unfolded = [message for message in given.history if not covers(given.summary, message.seq)]
-    turns = len(legal_cuts(unfolded))
+    unfolded = [
+        message
+        for message in given.history
+        if not is_covered_by_summary(given.summary, message.seq)
+    ]
+    turns = len(find_turn_starts(unfolded))
     frontier = given.summary.to_seq if given.summary else 0
-    high = compact_mark(values, prompt_limit=limit)
-    prepare = prepare_mark(values, prompt_limit=limit)
+    high = compute_compact_mark(values, prompt_limit=limit)
+    prepare = compute_prepare_mark(values, prompt_limit=limit)
     if values.strategy != "dynamic_summary":
         return CompactionNeed("none", "strategy", tokens, 0, turns)
     if given.window_to > frontier:
@@ -218,10 +222,10 @@ class _Prompt:
 
     def __init__(self, given: ComposeInput) -> None:
         self.given = given
-        self.marks = marks_of(
+        self.marks = compute_prompt_marks(
             given.values, model_window=given.model_window, calibration=given.calibration
         )
-        found = sort_out(
+        found = classify_loaded_messages(
             history=given.history,
             pins=given.pins,
             summary=given.summary,
@@ -251,7 +255,7 @@ class _Prompt:
                 min(self.marks.low - taken + self.excerpts, max(limit, self.marks.low - taken)),
                 NO_CEILING
                 if ceiling is None
-                else in_our_count(ceiling, calibration=given.calibration),
+                else convert_provider_tokens(ceiling, calibration=given.calibration),
             ),
             entries=self.entries,
             pin_tokens=lambda message: self.maker.pin(message).cost,
@@ -260,7 +264,7 @@ class _Prompt:
             tools=given.tools,
             retrieved="\n".join(item.text for item in given.background.references),
         )
-        return decide(given.strategy or STRATEGIES.get(given.values.strategy), view)
+        return choose_history_window(given.strategy or STRATEGIES.get(given.values.strategy), view)
 
     def window_needed(self, move: WindowMove) -> WindowNeeded:
         """Express a move in seqs of the branch."""
@@ -274,12 +278,12 @@ class _Prompt:
         kept = [*(self.entries[place] for place in choice.kept), *self.pieces.continued]
         pins, left = self._pins_beside(choice)
         blocks, notes = self.pieces.laid_out(pins, kept)
-        tokens = tokens_of(blocks)
+        tokens = count_block_tokens(blocks)
         while tokens > self.marks.limit and len(kept) > len(self.pieces.continued):
             # The text may count more tokens than its pieces: then drop the oldest entry.
             left.append((kept.pop(0).message.seq, "budget"))
             blocks, notes = self.pieces.laid_out(pins, kept)
-            tokens = tokens_of(blocks)
+            tokens = count_block_tokens(blocks)
         segments = tuple(segment for block in blocks for segment in block.segments)
         told = self._account(segments, left)
         sent = len(kept) + self._uncovered(pins)
@@ -299,7 +303,9 @@ class _Prompt:
             notes=(*([f"strategy:{fallback}"] if fallback else []), *found, *notes),
             texts={s.text_ref: self.maker.texts[s.text_ref] for s in segments if s.text_ref},
             lead=_lead(blocks),
-            cache_marks=cache_marks([(b.segments, len(b.wires)) for b in blocks], messages),
+            cache_marks=place_cache_breakpoints(
+                [(b.segments, len(b.wires)) for b in blocks], messages
+            ),
         )
 
     def _pins_beside(self, choice: WindowChoice) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:
@@ -312,20 +318,22 @@ class _Prompt:
         if not pins:
             return pins, left
         history = sum(self.entries[place].cost for place in choice.kept)
-        others = self.fixed.cost - cost_of(self.fixed.pins) + history
+        others = self.fixed.cost - sum_block_costs(self.fixed.pins) + history
         room = min(self.marks.limit - others, self.pieces.pins_room)
-        pins, dropped = newest_pins(pins, room=room)
+        pins, dropped = select_newest_pins(pins, room=room)
         return pins, [*left, *dropped]
 
     def _uncovered(self, pins: tuple[Block, ...]) -> int:
-        return sum(1 for pin in pins if not covers(self.given.summary, pin.segments[0].seq))
+        return sum(
+            1 for pin in pins if not is_covered_by_summary(self.given.summary, pin.segments[0].seq)
+        )
 
     def _account(self, segments: tuple[Segment, ...], left: list[tuple[int, str]]) -> Account:
         """Account for each message of the branch; raises PartitionError."""
         given = self.given
         check_order(segment.seq for segment in segments if segment.origin == "history")
         sent = sorted(segment.seq for segment in segments if segment.seq)
-        told = account(
+        told = account_for_messages(
             sent=sent,
             left=left,
             summary=given.summary,
@@ -344,7 +352,7 @@ class _Prompt:
             prompt_limit=self.marks.prompt_limit,
             calibration=self.given.calibration,
             limit=self.marks.limit,
-            **tokens_by_part(segments),
+            **count_tokens_by_part(segments),
         )
 
 
@@ -354,7 +362,7 @@ def _lead(blocks: Sequence[Block]) -> tuple[int, int]:
     return sum(len(b.wires) for b in before), sum(len(b.segments) for b in before)
 
 
-def lead_of(context: AssembledContext) -> AssembledContext | None:
+def extract_shared_prefix(context: AssembledContext) -> AssembledContext | None:
     """Return the prefix that the next prompt shares, as a separate prompt with its own accounting.
 
     None if it contains no message of the chat.
@@ -363,7 +371,7 @@ def lead_of(context: AssembledContext) -> AssembledContext | None:
     segments = context.segments[:count]
     if not any(s.seq or s.origin == "summary" for s in segments):
         return None
-    taken = dict.fromkeys(_ALL_PARTS, 0) | tokens_by_part(segments)
+    taken = dict.fromkeys(_ALL_PARTS, 0) | count_tokens_by_part(segments)
     return replace(
         context,
         messages=context.messages[:messages],
@@ -386,7 +394,7 @@ _PARTS = {
 }
 
 
-def tokens_by_part(segments: Iterable[Segment]) -> dict[str, int]:
+def count_tokens_by_part(segments: Iterable[Segment]) -> dict[str, int]:
     """Count the tokens of each budget part, by part name, in our count."""
     taken: Counter[str] = Counter()
     for segment in segments:
@@ -398,11 +406,13 @@ def _excerpt_tokens(segments: Iterable[Segment]) -> int:
     return sum(s.tokens for s in segments if s.origin == "tail" and s.message_id == "references")
 
 
-def fold_from(needed: CompactionNeed, *, values: PolicyValues, limit: int) -> int | None:
+def compute_compaction_threshold(
+    needed: CompactionNeed, *, values: PolicyValues, limit: int
+) -> int | None:
     """Return the reply length in tokens from which a compaction is due; None: it never is."""
     if needed.reason == "strategy":
         return None
     threshold = values.turn_threshold
     if needed.action != "none" or (threshold is not None and needed.turns + 1 > threshold):
         return 0
-    return max(prepare_mark(values, prompt_limit=limit) - needed.tokens, 0)
+    return max(compute_prepare_mark(values, prompt_limit=limit) - needed.tokens, 0)

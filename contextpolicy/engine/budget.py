@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_fields import mark
+from contextpolicy.engine.policy_fields import compute_mark_tokens
 
 
 class BudgetRefusal(Exception):
@@ -34,8 +34,9 @@ class TurnTooLarge(BudgetRefusal):
 class Budget:
     """The tokens that a prompt may use and those that it uses.
 
-    `token_budget`, `reserve` and `prompt_limit` are in the provider's tokens. `limit` is the prompt
-    limit in our count (`prompt_limit` / `calibration`); the parts below it are in our count too.
+    `token_budget`, `reserve` and `prompt_limit` are in the provider's tokens. `limit` is
+    the prompt limit in our count (`prompt_limit` / `calibration`); the parts below it are
+    in our count too.
     """
 
     token_budget: int
@@ -67,7 +68,7 @@ class Budget:
         )
 
 
-def prompt_limit(values: PolicyValues, *, model_window: int | None) -> int:
+def compute_prompt_limit(values: PolicyValues, *, model_window: int | None) -> int:
     """Return the maximum number of tokens of a prompt.
 
     That is the budget or the model's window, whichever is smaller, minus the reserve. It may be
@@ -79,37 +80,45 @@ def prompt_limit(values: PolicyValues, *, model_window: int | None) -> int:
     return ceiling - values.reserve_tokens
 
 
-def request_limit(values: PolicyValues, *, model_window: int | None) -> int:
+def compute_request_limit(values: PolicyValues, *, model_window: int | None) -> int:
     """Return the maximum number of tokens of a summary request.
 
     That is the prompt limit plus room for the summary itself.
     """
-    limit = prompt_limit(values, model_window=model_window)
+    limit = compute_prompt_limit(values, model_window=model_window)
     return limit - max(0, values.summary_max_tokens - values.reserve_tokens)
 
 
-def readable_tokens(values: PolicyValues, *, model_window: int | None, calibration: float) -> int:
+def compute_readable_tokens(
+    values: PolicyValues, *, model_window: int | None, calibration: float
+) -> int:
     """Return the maximum tokens of a whole summary request, in our count; at least 1."""
-    limit = request_limit(values, model_window=model_window)
-    return in_our_count(max(limit, 1), calibration=calibration)
+    limit = compute_request_limit(values, model_window=model_window)
+    return convert_provider_tokens(max(limit, 1), calibration=calibration)
 
 
-def prepare_mark(values: PolicyValues, *, prompt_limit: int) -> int:
+def compute_prepare_mark(values: PolicyValues, *, prompt_limit: int) -> int:
     """Return the number of tokens from which a summary is prepared in the background."""
-    return mark(values.prepare_at, values.prepare_at_tokens, prompt_limit=prompt_limit)
+    return compute_mark_tokens(
+        values.prepare_at, values.prepare_at_tokens, prompt_limit=prompt_limit
+    )
 
 
-def compact_mark(values: PolicyValues, *, prompt_limit: int) -> int:
+def compute_compact_mark(values: PolicyValues, *, prompt_limit: int) -> int:
     """Return the number of tokens from which history is compacted: the high mark."""
-    return mark(values.compact_at, values.compact_at_tokens, prompt_limit=prompt_limit)
+    return compute_mark_tokens(
+        values.compact_at, values.compact_at_tokens, prompt_limit=prompt_limit
+    )
 
 
-def low_mark(values: PolicyValues, *, prompt_limit: int) -> int:
+def compute_low_mark(values: PolicyValues, *, prompt_limit: int) -> int:
     """Return the number of tokens that a compaction reduces the prompt to."""
-    return mark(values.compact_to, values.compact_to_tokens, prompt_limit=prompt_limit)
+    return compute_mark_tokens(
+        values.compact_to, values.compact_to_tokens, prompt_limit=prompt_limit
+    )
 
 
-def in_our_count(tokens: int, *, calibration: float) -> int:
+def convert_provider_tokens(tokens: int, *, calibration: float) -> int:
     """Convert the provider's tokens to our count.
 
     `calibration` is the provider's tokens divided by ours, measured per model. Raises ValueError if
@@ -130,9 +139,13 @@ class Marks:
     low: int
 
 
-def marks_of(values: PolicyValues, *, model_window: int | None, calibration: float) -> Marks:
+def compute_prompt_marks(
+    values: PolicyValues, *, model_window: int | None, calibration: float
+) -> Marks:
     """Return the limit and the marks of a prompt to one model."""
-    limit = prompt_limit(values, model_window=model_window)
-    high = compact_mark(values, prompt_limit=limit)
-    low = low_mark(values, prompt_limit=limit)
-    return Marks(limit, *(in_our_count(n, calibration=calibration) for n in (limit, high, low)))
+    limit = compute_prompt_limit(values, model_window=model_window)
+    high = compute_compact_mark(values, prompt_limit=limit)
+    low = compute_low_mark(values, prompt_limit=limit)
+    return Marks(
+        limit, *(convert_provider_tokens(n, calibration=calibration) for n in (limit, high, low))
+    )

@@ -23,7 +23,9 @@ NEW: frozenset[Origin] = frozenset({"tail", "question", "continue", "step"})
 Piece = tuple[Sequence[Segment], int]
 
 
-def cache_marks(pieces: Sequence[Piece], messages: Sequence[WireMessage]) -> tuple[int, ...]:
+def place_cache_breakpoints(
+    pieces: Sequence[Piece], messages: Sequence[WireMessage]
+) -> tuple[int, ...]:
     """Return the message counts after which a breakpoint is placed, ascending and distinct.
 
     `pieces`: the segments of a prompt with their number of messages, in prompt order.

@@ -7,7 +7,7 @@ provider's numbers slowly and within bounds, so that one unusual reply changes l
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from contextpolicy.engine.scripts import present, sole
+from contextpolicy.engine.scripts import find_dominant_script, select_present_scripts
 
 # An exponential moving average with a maximum step and bounds, after gemini-cli.
 RATE = 0.2
@@ -39,7 +39,7 @@ class BilledUsage:
         return self.uncached + self.cache_read + self.cache_write
 
 
-def why_not_counted(usage: BilledUsage, *, model: str) -> str:
+def explain_calibration_skip(usage: BilledUsage, *, model: str) -> str:
     """Return the reason why a call cannot calibrate `model`; "" if it can.
 
     `other_model`, `not_completed` (stopped or failed calls may bill any number), `no_numbers`.
@@ -51,7 +51,7 @@ def why_not_counted(usage: BilledUsage, *, model: str) -> str:
     return "" if usage.estimate > 0 and usage.input_tokens > 0 else "no_numbers"
 
 
-def calibrate(
+def compute_calibration_factor(
     previous: float,
     *,
     estimate: int,
@@ -94,7 +94,7 @@ class Factors:
         """
         if not self.by_script:
             return self.overall
-        known = [self.by_script.get(name, self.unknown) for name in present(shares)]
+        known = [self.by_script.get(name, self.unknown) for name in select_present_scripts(shares)]
         return max(known, default=self.unknown)
 
     @property
@@ -109,13 +109,15 @@ class Factors:
 
     def taught(self, shares: Mapping[str, float], *, estimate: int, actual: int) -> "Factors":
         """Return the factors updated by one call; a prompt in mixed scripts updates no script."""
-        overall = calibrate(self.overall, estimate=estimate, actual=actual, samples=self.samples)
+        overall = compute_calibration_factor(
+            self.overall, estimate=estimate, actual=actual, samples=self.samples
+        )
         samples = self.samples + 1
-        script = sole(shares)
+        script = find_dominant_script(shares)
         if not script:
             return Factors(overall, self.by_script, samples, self.samples_by_script)
         known = self.samples_by_script.get(script, self.samples if script in self.by_script else 0)
-        learned = calibrate(
+        learned = compute_calibration_factor(
             self.by_script.get(script, self.unknown),
             estimate=estimate,
             actual=actual,

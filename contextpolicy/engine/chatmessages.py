@@ -44,7 +44,7 @@ class MalformedChatMessage(ValueError):
     code = "malformed_chat_message"
 
 
-def from_chat_messages(data: object) -> ReadMessages:
+def parse_chat_messages(data: object) -> ReadMessages:
     """Parse chat messages. Raises MalformedChatMessage for an unknown form.
 
     Losses: `system_moved:N` (a system text after the first message), `stray_result:ID` (a result
@@ -59,7 +59,7 @@ def from_chat_messages(data: object) -> ReadMessages:
     return ReadMessages(JOINT.join(reader.system), messages, tuple(reader.losses))
 
 
-def to_chat_messages(wires: Sequence[WireMessage]) -> list[dict[str, object]]:
+def format_chat_messages(wires: Sequence[WireMessage]) -> list[dict[str, object]]:
     """Convert wire messages to chat messages, JSON-ready."""
     return [_written(wire) for wire in wires]
 

@@ -6,7 +6,7 @@ Every source is in exactly one chunk, so the merged summary covers only messages
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from contextpolicy.engine.groups import legal_cuts
+from contextpolicy.engine.groups import find_turn_starts
 from contextpolicy.engine.messages import Message
 
 # A message too large for one call is cut in the transcript. In texts that long, a token has at
@@ -76,7 +76,7 @@ def map_reduce(
 
 
 def _chunks(sources: Sequence[Message], costs: Sequence[int], source_limit: int) -> list[Chunk]:
-    cuts = {*legal_cuts(sources)}
+    cuts = {*find_turn_starts(sources)}
     chunks: list[Chunk] = []
     start = 0
     while start < len(sources):

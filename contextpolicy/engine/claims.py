@@ -61,7 +61,7 @@ def read_label(label: str) -> Label:
     return Label(author, found["day"] or found["only_day"] or "")
 
 
-def claims_in(bullet: str) -> list[Claim]:
+def split_bullet_claims(bullet: str) -> list[Claim]:
     """Split the text of a bullet into its claims.
 
     A mark inside a sentence ends no claim: "Ann [#1] and Bob [#2] agreed." is one.
@@ -110,15 +110,17 @@ def _parts(bullet: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield bullet[start:], tuple(sources)
 
 
-def seqs_in(text: str) -> list[int]:
+def parse_source_seqs(text: str) -> list[int]:
     """Return the seqs in the source marks of a text, ascending and distinct."""
     marks = " ".join(SOURCE_MARK.findall(text))
     return sorted(set(map(int, _SEQ.findall(marks))))
 
 
-def unlabelled_seqs(summary: str) -> frozenset[int]:
+def find_unlabelled_seqs(summary: str) -> frozenset[int]:
     """Return the seqs in the source marks of bullets without a label."""
-    claims = (claim for bullet in _BULLET.finditer(summary) for claim in claims_in(bullet[2]))
+    claims = (
+        claim for bullet in _BULLET.finditer(summary) for claim in split_bullet_claims(bullet[2])
+    )
     return frozenset(
         seq for claim in claims if not any(read_label(claim.label)) for seq in claim.sources
     )
@@ -130,17 +132,17 @@ def has_days(summary: str) -> bool:
     return any(read_label(label[0]).day for label in labels if label)
 
 
-def without_marks(text: str) -> str:
+def strip_source_marks(text: str) -> str:
     """Remove the source marks of a text, [#12] or [#12, #15]: they are not facts of the chat."""
     return SOURCE_MARK.sub(" ", text)
 
 
-def without_labels(text: str) -> str:
+def strip_summary_labels(text: str) -> str:
     """Remove the labels of all bullets of a summary: their days are not facts of the chat."""
     return _BULLET.sub(_without_label, text)
 
 
-def without_label(bullet: str) -> str:
+def strip_bullet_label(bullet: str) -> str:
     """Remove the label of one bullet, given without its bullet sign."""
     return _LABEL.sub("", bullet, count=1) if _LABEL.match(bullet) else bullet
 
@@ -149,7 +151,8 @@ def _without_label(bullet: re.Match[str]) -> str:
     if not _LABEL.match(bullet[2]):
         return bullet[0]
     return bullet[1] + " ".join(
-        f"{claim.text} {write_mark(claim.sources)}".strip() for claim in claims_in(bullet[2])
+        f"{claim.text} {write_mark(claim.sources)}".strip()
+        for claim in split_bullet_claims(bullet[2])
     )
 
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from contextpolicy.engine.budget import compact_mark, low_mark, prepare_mark
+from contextpolicy.engine.budget import compute_compact_mark, compute_low_mark, compute_prepare_mark
 from contextpolicy.engine.ceilings import History, is_low_enough, is_near_ceiling
-from contextpolicy.engine.entries import entry
-from contextpolicy.engine.groups import has_content, legal_cuts, settled_turns
+from contextpolicy.engine.entries import build_prompt_entry
+from contextpolicy.engine.groups import find_turn_starts, has_content, split_open_turn
 from contextpolicy.engine.messages import Message, Summary
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
-from contextpolicy.engine.window import adaptive_low
+from contextpolicy.engine.window import compute_adaptive_low
 
 Trigger = Literal["prepare", "turns", "manual", "overflow"]
 Refusal = Literal[
@@ -92,7 +92,7 @@ class NotNeeded:
     mark: int = 0
 
 
-def plan(
+def plan_compaction(
     messages: Sequence[Message],
     *,
     previous: Summary | None,
@@ -117,7 +117,7 @@ def plan(
     if values.strategy != "dynamic_summary":
         return NotNeeded("strategy")
     # A turn that waits for a tool is not finished: it counts, and it stays.
-    settled, waiting = settled_turns(messages)
+    settled, waiting = split_open_turn(messages)
     fixed_tokens += sum(message.tokens for message in waiting)
     if not settled:
         return NotNeeded("nothing_to_fold", fixed_tokens + (previous.tokens if previous else 0))
@@ -129,13 +129,17 @@ def plan(
     if due == "prepare" and sums.frees_too_little(end):
         return NotNeeded("no_gain", sums.before)
     if due == "prepare" and sums.is_too_early(end, came_late=came_late):
-        return NotNeeded("too_early", sums.before, compact_mark(values, prompt_limit=prompt_limit))
+        return NotNeeded(
+            "too_early", sums.before, compute_compact_mark(values, prompt_limit=prompt_limit)
+        )
     if end and source_limit is not None:
         end, adjusted = sums.within(source_limit, end, adjusted)
     return sums.planned(due, end, adjusted)
 
 
-def plan_again(messages: Sequence[Message], *, tokens_before: int) -> CompactionPlan | NotNeeded:
+def plan_recompaction(
+    messages: Sequence[Message], *, tokens_before: int
+) -> CompactionPlan | NotNeeded:
     """Plan a new summary from the original messages of an existing one.
 
     `messages`: its whole range, ascending without a gap; messages that are now excluded or pinned
@@ -177,7 +181,7 @@ class _Sums:
         self.limit = prompt_limit
         self.foldable = [_is_foldable(message) for message in messages]
         self.tokens = [_tokens(message, values, counter) for message in messages]
-        self.cuts = legal_cuts(messages)
+        self.cuts = find_turn_starts(messages)
         # Before each index: the tokens and the number of messages that could be summarised.
         pairs = list(zip(self.tokens, self.foldable, strict=True))
         self.folding = [0, *accumulate(n if can else 0 for n, can in pairs)]
@@ -193,7 +197,7 @@ class _Sums:
         threshold = self.values.turn_threshold
         if trigger != "prepare" and threshold is not None and len(self.cuts) > threshold:
             return "turns"
-        mark = prepare_mark(self.values, prompt_limit=self.limit)
+        mark = compute_prepare_mark(self.values, prompt_limit=self.limit)
         if trigger != "turns" and (self.before >= mark or self._is_crowded()):
             return "prepare"
         return NotNeeded("below_threshold", self.before, mark)
@@ -205,7 +209,9 @@ class _Sums:
         if due == "manual":
             return self._asked_for()
         kept = self._before_kept()
-        if due == "overflow" and self.before <= low_mark(self.values, prompt_limit=self.limit):
+        if due == "overflow" and self.before <= compute_low_mark(
+            self.values, prompt_limit=self.limit
+        ):
             # The provider counts more tokens than we do, so our marks do not show how much must go.
             return kept or self.cuts[-1], () if kept else ("keep_last_messages",)
         low = self._low() - (self._growth() if due == "prepare" else 0)
@@ -226,7 +232,7 @@ class _Sums:
         A summary that misses the low mark soon triggers another, and each one invalidates the
         provider's cache. If summaries came late, the turn that exceeds the high mark is not added.
         """
-        high = compact_mark(self.values, prompt_limit=self.limit)
+        high = compute_compact_mark(self.values, prompt_limit=self.limit)
         if self._is_crowded() or self.before >= high:
             return False
         growth = high - self.before if came_late else self._growth()
@@ -284,13 +290,13 @@ class _Sums:
         return History(self._staying(end), turns, self.every[-1] - self.every[end])
 
     def _low(self) -> int:
-        low = low_mark(self.values, prompt_limit=self.limit)
+        low = compute_low_mark(self.values, prompt_limit=self.limit)
         every = self.values.compact_every_turns
         if every is None:
             return low
         beside = self.before - self.every[-1]
-        high = max(0, compact_mark(self.values, prompt_limit=self.limit) - beside)
-        return beside + adaptive_low(high, self.tokens, turns=len(self.cuts), every=every)
+        high = max(0, compute_compact_mark(self.values, prompt_limit=self.limit) - beside)
+        return beside + compute_adaptive_low(high, self.tokens, turns=len(self.cuts), every=every)
 
     def _growth(self) -> int:
         """Estimate how much the prompt grows until a summary that is prepared now is swapped in.
@@ -300,9 +306,9 @@ class _Sums:
         prepare mark, a ceiling in messages or turns triggered the summary; then tokens do not
         apply.
         """
-        if self.before < prepare_mark(self.values, prompt_limit=self.limit):
+        if self.before < compute_prepare_mark(self.values, prompt_limit=self.limit):
             return 0
-        growth = max(0, compact_mark(self.values, prompt_limit=self.limit) - self.before)
+        growth = max(0, compute_compact_mark(self.values, prompt_limit=self.limit) - self.before)
         if self.values.compact_every_turns is not None or len(self.cuts) < 2:
             return growth
         return growth + self.every[-1] // len(self.cuts)
@@ -370,7 +376,7 @@ def _tokens(message: Message, values: PolicyValues, counter: TokenCounter | None
         return 0
     if counter is None:
         return message.tokens
-    return entry(message, values=values, counter=counter).tokens
+    return build_prompt_entry(message, values=values, counter=counter).tokens
 
 
 def _check_coverage(folded: Sequence[Message], frontier: int) -> None:

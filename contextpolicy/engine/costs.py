@@ -89,7 +89,7 @@ def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
 
 
-def used_of(reported: Mapping[str, int]) -> UsedTokens | None:
+def parse_reported_usage(reported: Mapping[str, int]) -> UsedTokens | None:
     """Return the usage that a provider reported; None if it reported none or impossible numbers.
 
     Cached and written tokens together cannot exceed the input.
@@ -103,31 +103,33 @@ def used_of(reported: Mapping[str, int]) -> UsedTokens | None:
     return UsedTokens(input=sent, output=said, cached=cached, written=written)
 
 
-def cost_of(used: UsedTokens, prices: Prices) -> Decimal | None:
+def compute_call_cost(used: UsedTokens, prices: Prices) -> Decimal | None:
     """Return the cost of a call; None if it used a token type without a price."""
     plain = used.read_anew - used.written
-    return total(
-        priced(plain, prices.input),
-        priced(used.cached, prices.cached),
-        priced(used.written, prices.written),
-        priced(used.output, prices.output),
+    return sum_known_costs(
+        compute_token_cost(plain, prices.input),
+        compute_token_cost(used.cached, prices.cached),
+        compute_token_cost(used.written, prices.written),
+        compute_token_cost(used.output, prices.output),
     )
 
 
-def priced(tokens: int, price: Decimal | None) -> Decimal | None:
+def compute_token_cost(tokens: int, price: Decimal | None) -> Decimal | None:
     """Return the cost of tokens: 0 for no tokens, None if they have no price."""
     if not tokens:
         return NOTHING
     return None if price is None else tokens * price / MILLION
 
 
-def total(*worths: Decimal | None) -> Decimal | None:
+def sum_known_costs(*worths: Decimal | None) -> Decimal | None:
     """Add up the amounts; None if any of them is unknown."""
     known = [worth for worth in worths if worth is not None]
     return sum(known, NOTHING) if len(known) == len(worths) else None
 
 
-def saved(call: PricedCall, *, freed: int, before: PricedCall | None = None) -> Effect:
+def compute_compaction_savings(
+    call: PricedCall, *, freed: int, before: PricedCall | None = None
+) -> Effect:
     """Return the tokens that an active compaction saved in one call, and their cost.
 
     `freed`: the saved tokens in our count; the call's prompt gives the ratio to the provider's
@@ -140,10 +142,10 @@ def saved(call: PricedCall, *, freed: int, before: PricedCall | None = None) -> 
         tokens = round(freed * call.used.input / call.estimate)
     warm = before if before is not None and before.model == call.model else call
     price = call.prices.cached if warm.used.cached else call.prices.input
-    return Effect(tokens, priced(tokens, price))
+    return Effect(tokens, compute_token_cost(tokens, price))
 
 
-def broken(first: PricedCall, *, before: PricedCall | None) -> Effect:
+def compute_cache_loss(first: PricedCall, *, before: PricedCall | None) -> Effect:
     """Return the cache loss of a compaction that changed the prefix.
 
     That is the input that the first call after it read uncached, beyond that of the previous call,
@@ -157,7 +159,10 @@ def broken(first: PricedCall, *, before: PricedCall | None) -> Effect:
         return Effect()
     # Uncached input has one price, or in part the price of cache writes.
     anew = UsedTokens(input=first.used.read_anew, written=first.used.written)
-    paid, found = cost_of(anew, first.prices), priced(tokens, first.prices.cached)
+    paid, found = (
+        compute_call_cost(anew, first.prices),
+        compute_token_cost(tokens, first.prices.cached),
+    )
     if paid is None or found is None:
         return Effect(tokens, None)
     return Effect(tokens, paid * tokens / first.used.read_anew - found)

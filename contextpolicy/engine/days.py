@@ -13,12 +13,12 @@ from contextpolicy.engine.messages import Message
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
-def day_line(day: str) -> str:
+def format_day_line(day: str) -> str:
     """Return the line for an ISO day: "[Mon 2023-05-08]"."""
     return f"[{WEEKDAYS[date.fromisoformat(day).weekday()]} {day}]"
 
 
-def begin_days(messages: Iterable[Message]) -> frozenset[int]:
+def find_day_starts(messages: Iterable[Message]) -> frozenset[int]:
     """Return the seqs of the messages that get a day line before them, from an ascending list.
 
     The messages of one turn share the day of its first message.

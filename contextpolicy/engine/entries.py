@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from contextpolicy.engine.groups import to_wire
+from contextpolicy.engine.groups import convert_message_to_wires
 from contextpolicy.engine.messages import (
     Message,
     TextPart,
@@ -13,8 +13,8 @@ from contextpolicy.engine.messages import (
     WireMessage,
 )
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import TokenCounter, images_tokens, wire_tokens
-from contextpolicy.engine.toolrules import Stubbed, result_limit, ruled
+from contextpolicy.engine.tokens import TokenCounter, count_image_tokens, count_wire_tokens
+from contextpolicy.engine.toolrules import Stubbed, apply_tool_rules, get_result_limit
 from contextpolicy.engine.truncation import cut_texts
 
 _NONE_STUBBED: Stubbed = MappingProxyType({})
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
         return self.extra + (self.tokens if self.weight is None else self.weight)
 
 
-def entry(
+def build_prompt_entry(
     message: Message,
     *,
     values: PolicyValues,
@@ -57,19 +57,19 @@ def entry(
     always cut to the policy's rules, or to `result_limit` if that is smaller. The stored count is
     used unless something was cut or repaired, so an unchanged message has a constant cost.
     """
-    wires, repairs = to_wire(message)
+    wires, repairs = convert_message_to_wires(message)
     texts = None if whole else values.max_chars_per_message
     if len(wires) == 1 and not repairs and (texts is None or len(wires[0].content) <= texts):
         # The common case: one text, sent unchanged.
         return Entry(message, tuple(wires), message.tokens)
     gone = stubbed.get(message.seq, frozenset())
-    results = ruled(wires, values=values, most=result_limit, stubbed=gone)
+    results = apply_tool_rules(wires, values=values, most=result_limit, stubbed=gone)
     sent = cut_texts(results, max_chars=texts, style=values.cut_style)
     result_cut = any(a is not b for a, b in zip(wires, results, strict=True))
     text_cut = any(a is not b for a, b in zip(results, sent, strict=True))
     tokens = message.tokens
     if text_cut or result_cut or repairs:
-        tokens = sum(wire_tokens(wire, counter=counter) for wire in sent)
+        tokens = sum(count_wire_tokens(wire, counter=counter) for wire in sent)
     limit = values.tool_output_limit
     notes = (*repairs, "results_left_out") if gone else repairs
     return Entry(
@@ -110,7 +110,7 @@ class Entries(Sequence[Entry]):
         return self.messages[place].tokens if made is None else made.cost
 
 
-def sendable_tokens(message: Message, *, values: PolicyValues) -> int:
+def estimate_sendable_tokens(message: Message, *, values: PolicyValues) -> int:
     """Estimate the maximum tokens of the message after the policy's cuts.
 
     Never more than its stored count.
@@ -123,9 +123,9 @@ def sendable_tokens(message: Message, *, values: PolicyValues) -> int:
         elif not shows_tools:
             continue
         elif isinstance(part, ToolResultPart):
-            characters += min(len(part.content), result_limit(values, part.name))
+            characters += min(len(part.content), get_result_limit(values, part.name))
         elif isinstance(part, ToolCallPart):
             characters += len(part.name) + len(part.arguments)
     # A token is at least a third of a character, and each part has its own overhead.
-    most = 3 * characters + 16 * len(message.parts) + images_tokens(message.parts)
+    most = 3 * characters + 16 * len(message.parts) + count_image_tokens(message.parts)
     return min(message.tokens, most)

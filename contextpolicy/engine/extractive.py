@@ -20,30 +20,35 @@ from contextpolicy.engine.claims import (
     ASSISTANT,
     USER,
     Claim,
-    claims_in,
     read_label,
-    without_labels,
+    split_bullet_claims,
+    strip_summary_labels,
     write_label,
     write_mark,
     write_next_day,
 )
-from contextpolicy.engine.messages import Message, Summary, ToolCallPart, text_of
-from contextpolicy.engine.prompts import SECTIONS, author_of, heading_of, neutral
+from contextpolicy.engine.messages import Message, Summary, ToolCallPart, extract_message_text
+from contextpolicy.engine.prompts import (
+    SECTIONS,
+    get_author_label,
+    neutralise_template_marks,
+    strip_heading_signs,
+)
 from contextpolicy.engine.sayings import (
     Saying,
-    is_question,
+    extract_code_lines,
+    extract_code_terms,
+    is_question_sentence,
     is_sentence,
     is_small_talk,
     is_to_do,
-    lines_of_code,
-    saying,
-    sayings_in,
-    sentences,
-    things_in_code,
-    wording,
+    normalise_sentence,
+    score_sentence,
+    score_sentences,
+    split_sentences,
 )
 from contextpolicy.engine.tokens import TokenCounter
-from contextpolicy.engine.truncation import border_before
+from contextpolicy.engine.truncation import find_border_before
 
 EXTRACTIVE_V7 = "extractive-v7"
 # In characters; the shorter limits are tried if no sentence fits.
@@ -108,7 +113,7 @@ class _Line:
         return len(self.said.text.encode()) / PER_TOKEN
 
 
-def extractive_summary(
+def build_extractive_summary(
     messages: Sequence[Message],
     previous: Summary | None,
     *,
@@ -148,7 +153,7 @@ def extractive_summary(
         if not chosen:
             continue
         text = _written(chosen, headings)
-        labels = counter.count(text) - counter.count(without_labels(text))
+        labels = counter.count(text) - counter.count(strip_summary_labels(text))
         if not headings and labels > LABELS_SHARE * limit:
             undated = [replace(line, day="") for line in short]
             text = _written(_chosen(undated, limit, counter, headings), headings)
@@ -170,7 +175,7 @@ def _cut(line: _Line, longest: int) -> _Line:
     """Cut a long sentence after a word and mark the cut with an ellipsis."""
     if len(line.said.text) <= longest:
         return line
-    head = line.said.text[: border_before(line.said.text, longest - 2)]
+    head = line.said.text[: find_border_before(line.said.text, longest - 2)]
     words = head.rpartition(" ")[0] if " " in head[longest // 2 :] else head
     text = f"{words.rstrip(' ,;:')} …"
     told = {thing: weight for thing, weight in line.told.items() if thing in text.casefold()}
@@ -309,7 +314,7 @@ def _bullets(lines: Iterable[_Line]) -> Iterator[str]:
         for several in _in_lengths(group):
             label = write_label(several[0].author, several[0].day)
             said = _side_by_side(_marked(several))
-            yield f"- {label}{neutral(' '.join(said.split()))}"
+            yield f"- {label}{neutralise_template_marks(' '.join(said.split()))}"
 
 
 def _bullet_of(line: _Line) -> tuple[str, bool, tuple[int, int]]:
@@ -368,7 +373,7 @@ def _distinct(lines: Iterable[_Line]) -> list[_Line]:
     """Keep the newest line of each wording."""
     by_wording: dict[str, _Line] = {}
     for line in lines:
-        said = wording(line.said.text)
+        said = normalise_sentence(line.said.text)
         share = max(line.share, by_wording[said].share if said in by_wording else 0.0)
         by_wording[said] = replace(line, share=share)
     return list(by_wording.values())
@@ -384,7 +389,7 @@ def _weighed(lines: Sequence[_Line], messages: Sequence[Message]) -> list[_Line]
     theirs = {thing for said in people for thing in _things_of(said, names)}
     for message in messages:
         if message.role == "user":
-            theirs.update(things_in_code(text_of(message)))
+            theirs.update(extract_code_terms(extract_message_text(message)))
     return [replace(line, told=_told(line, names, words, theirs)) for line in lines]
 
 
@@ -429,9 +434,11 @@ def _refrains(messages: Sequence[Message]) -> dict[str, set[str]]:
     """Return, by role, the sentences that more than half of its messages repeat."""
     refrains: dict[str, set[str]] = {}
     for role in ("user", "assistant"):
-        texts = [text_of(message) for message in messages if message.role == role]
+        texts = [extract_message_text(message) for message in messages if message.role == role]
         said = Counter(
-            one for text in texts for one in {wording(found) for found in sentences(text)}
+            one
+            for text in texts
+            for one in {normalise_sentence(found) for found in split_sentences(text)}
         )
         fewest = max(FEWEST_REFRAINS, len(texts) // 2 + 1)
         refrains[role] = {one for one, times in said.items() if times >= fewest}
@@ -461,20 +468,24 @@ def _carried_over(
     for line in previous.text.splitlines():
         heading = _HEADING.match(line)
         if heading:
-            section = _named(heading_of(heading.group(1)), sections)
+            section = _named(strip_heading_signs(heading.group(1)), sections)
             continue
-        for claim in claims_in(neutral(" ".join(_MARK.sub("", line).split()))):
+        for claim in split_bullet_claims(
+            neutralise_template_marks(" ".join(_MARK.sub("", line).split()))
+        ):
             sources = [by_seq[seq] for seq in claim.sources if seq in by_seq]
             order = max(claim.sources, default=previous.from_seq)
-            for place, sentence in enumerate(sentences(claim.text)):
+            for place, sentence in enumerate(split_sentences(claim.text)):
                 author, day, share, is_quote = _author_of(sentence, claim, sources)
                 by_person = share > BY_MODEL
                 is_answered = is_quote and has_reply
-                said = saying(sentence, by_person=by_person, is_answered=is_answered)
-                if not (is_answered and is_question(sentence) and not is_to_do(sentence)):
+                said = score_sentence(sentence, by_person=by_person, is_answered=is_answered)
+                if not (is_answered and is_question_sentence(sentence) and not is_to_do(sentence)):
                     said = replace(said, section=section or _named(said.section, sections))
                 said = replace(said, section=_named(said.section, sections))
-                if not said.facts and any(wording(sentence) in one for one in refrains.values()):
+                if not said.facts and any(
+                    normalise_sentence(sentence) in one for one in refrains.values()
+                ):
                     said = replace(said, weight=REFRAIN)
                 mark = write_mark(claim.sources)
                 yield _Line(said, author, day, mark, order, place, share)
@@ -488,11 +499,13 @@ def _author_of(
     A sentence found in one of its sources has that source's author and day. Any other is a claim
     that a user or a model wrote about its sources. It counts like a user's and has their day.
     """
-    quoted = next((m for m in sources if _letters(sentence) in _letters(text_of(m))), None)
+    quoted = next(
+        (m for m in sources if _letters(sentence) in _letters(extract_message_text(m))), None
+    )
     if quoted is not None:
         share = CARRIED * (1.0 if quoted.role == "user" else BY_MODEL)
         is_code = sentence[:1] == sentence[-1:] == "`"
-        return author_of(quoted), quoted.day, share * (IN_CODE if is_code else 1), True
+        return get_author_label(quoted), quoted.day, share * (IN_CODE if is_code else 1), True
     author, day = read_label(claim.label)
     days = {message.day for message in sources}
     day = day or (days.pop() if len(days) == 1 else "")
@@ -502,20 +515,20 @@ def _author_of(
 
 def _letters(text: str) -> str:
     """Return a text without the characters that quoting changes: spaces, Markdown, an ellipsis."""
-    return re.sub(r"[\s*`…]+", "", neutral(text))
+    return re.sub(r"[\s*`…]+", "", neutralise_template_marks(text))
 
 
 def _said_in(
     messages: Sequence[Message], refrains: Mapping[str, Collection[str]]
 ) -> Iterator[_Line]:
     """Yield the sentences of messages and of their tool calls."""
-    last = [author_of(message) for message in messages]
+    last = [get_author_label(message) for message in messages]
     # Messages after the last change of author have no reply yet.
     waiting = len(last) - next(
         (n for n, one in enumerate(last[::-1]) if one != last[-1]), len(last)
     )
     for number, message in enumerate(messages):
-        author, source = author_of(message), write_mark([message.seq])
+        author, source = get_author_label(message), write_mark([message.seq])
         shares = _shares(message, refrains[message.role], is_answered=number < waiting)
         for place, (said, share) in enumerate(shares, start=1):
             yield _Line(said, author, message.day, source, message.seq, place, share)
@@ -526,15 +539,17 @@ def _shares(
 ) -> Iterator[tuple[Saying, float]]:
     """Yield the sentences of a message, each with the weight of its facts."""
     by_person = message.role == "user"
-    for said in sayings_in(text_of(message), by_person=by_person, is_answered=is_answered):
-        if not said.facts and wording(said.text) in refrains:
+    for said in score_sentences(
+        extract_message_text(message), by_person=by_person, is_answered=is_answered
+    ):
+        if not said.facts and normalise_sentence(said.text) in refrains:
             said = replace(said, weight=REFRAIN)
         elif is_small_talk(said):
             said = replace(said, weight=SMALL_TALK, clauses=frozenset())
         yield said, 1.0 if by_person else BY_MODEL
     if by_person:
-        yield from ((line, IN_CODE) for line in lines_of_code(text_of(message)))
+        yield from ((line, IN_CODE) for line in extract_code_lines(extract_message_text(message)))
     for part in message.parts:
         if isinstance(part, ToolCallPart):
-            called = saying(f"{part.name}({part.arguments})", by_person=False)
+            called = score_sentence(f"{part.name}({part.arguments})", by_person=False)
             yield replace(called, section="Done items"), BY_MODEL

@@ -75,12 +75,12 @@ def read_extras(text: str) -> CallExtras:
     )
 
 
-def unknown_of_message(message: Mapping[str, Any]) -> dict[str, Any]:
+def select_unknown_message_fields(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a message that are not stored elsewhere."""
     return {name: value for name, value in message.items() if name not in OF_A_MESSAGE and value}
 
 
-def unknown_of_call(call: Mapping[str, Any]) -> dict[str, Any]:
+def select_unknown_call_fields(call: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a tool call, and of its function, that are not stored elsewhere."""
     found = {name: value for name, value in call.items() if name not in OF_A_CALL and value}
     function = _object(call.get("function"))

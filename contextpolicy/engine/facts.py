@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import dropwhile
 
-from contextpolicy.engine.claims import without_marks
-from contextpolicy.engine.factscan import KINDS, Kind, scan, standing_in
+from contextpolicy.engine.claims import strip_source_marks
+from contextpolicy.engine.factscan import KINDS, Kind, find_standing_facts, scan_facts
 
 # Words that are capitalised at the start of sentences without being names.
 _NO_NAMES = frozenset(
@@ -38,12 +38,12 @@ class KeptFacts:
         return kept / (kept + lost) if kept + lost else 1.0
 
 
-def facts_in(text: str) -> dict[Kind, tuple[str, ...]]:
+def extract_facts(text: str) -> dict[Kind, tuple[str, ...]]:
     """Return the facts of a text by kind, each once, in order of appearance."""
     return _Reading(text).facts()
 
 
-def names_in(text: str) -> tuple[str, ...]:
+def extract_names(text: str) -> tuple[str, ...]:
     """Return the names of a text, each once, in order of appearance.
 
     The capital at the start of a sentence is ignored: the first word belongs to a name only if it
@@ -52,17 +52,22 @@ def names_in(text: str) -> tuple[str, ...]:
     return _Reading(text).names()
 
 
-def retention(sources_text: str, summary_text: str) -> KeptFacts:
+def compare_summary_facts(sources_text: str, summary_text: str) -> KeptFacts:
     """Compare the facts of the sources with the summary's text.
 
     A fact is kept if the summary contains it verbatim, apart from case and thousands separators.
-    Names are those of `names_in`, which sees the whole text.
+    Names are those of `extract_names`, which sees the whole text.
     """
     reading = _Reading(sources_text)
     found: dict[Kind, tuple[str, ...]] = {**reading.facts(), "name": reading.names()}
     plain = {fact: _plain(fact) for facts in found.values() for fact in facts}
     # A fact reduced to punctuation counts as kept: there is nothing to search for.
-    there = {"", *standing_in(filter(None, plain.values()), _plain(without_marks(summary_text)))}
+    there = {
+        "",
+        *find_standing_facts(
+            filter(None, plain.values()), _plain(strip_source_marks(summary_text))
+        ),
+    }
     kept: dict[Kind, tuple[str, ...]] = {}
     lost: dict[Kind, tuple[str, ...]] = {}
     for kind, facts in found.items():
@@ -89,10 +94,10 @@ class _Reading:
     prose: str = field(init=False)
 
     def __post_init__(self) -> None:
-        text = self.text = without_marks(self.text)
+        text = self.text = strip_source_marks(self.text)
         self.found = {kind: {} for kind in KINDS}
         prose, place = [], 0
-        for kind, start, end in scan(text):
+        for kind, start, end in scan_facts(text):
             fact = text[start:end]
             prose += [text[place:start], fact if kind == "name" else " "]
             place = end

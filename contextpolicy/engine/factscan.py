@@ -60,7 +60,7 @@ class _Span(NamedTuple):
     end: int
 
 
-def scan(text: str) -> Iterator[FoundFact]:
+def scan_facts(text: str) -> Iterator[FoundFact]:
     """Yield the facts of a text, in order and without overlap."""
     runs = (deque(_mail_addresses(text)), deque(_paths(text)))
     place = 0
@@ -108,7 +108,7 @@ def _paths(text: str) -> Iterator[_Span]:
             yield _Span(path.start(), text.rindex("/", path.start(), path.end()), path.end())
 
 
-def standing_in(facts: Iterable[str], text: str) -> set[str]:
+def find_standing_facts(facts: Iterable[str], text: str) -> set[str]:
     """Return the facts that a text contains as whole words: 12 not in 2012, nor ann in hannah.
 
     Facts and text are casefolded. One scan looks for all facts, word by word (Aho-Corasick).

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from contextpolicy.engine.budget import PolicyImpossible, QuestionTooLarge, TurnTooLarge
 from contextpolicy.engine.entries import Entry
 from contextpolicy.engine.messages import ToolResultPart
-from contextpolicy.engine.segments import Block, cost_of
+from contextpolicy.engine.segments import Block, sum_block_costs
 
 # Minimum length of a tool result that is cut to make the newest step fit.
 SMALLEST_RESULT = 400
@@ -35,11 +35,11 @@ class Fixed:
     @property
     def cost(self) -> int:
         """The part of the prompt limit that they use in total."""
-        optional = cost_of((*self.summary, *self.pins, *self.tail))
+        optional = sum_block_costs((*self.summary, *self.pins, *self.tail))
         return self.required + optional + sum(step.cost for step in self.steps)
 
 
-def require(*, limit: int, system: int, tools: int, question: int) -> int:
+def require_prompt_room(*, limit: int, system: int, tools: int, question: int) -> int:
     """Return the tokens of the required parts.
 
     Raises PolicyImpossible if system text and tools leave no room for any question, and
@@ -60,10 +60,10 @@ def require(*, limit: int, system: int, tools: int, question: int) -> int:
     return system + tools + question
 
 
-def require_bytes(*, max_bytes: int | None, system: int, question: int) -> None:
+def require_prompt_bytes(*, max_bytes: int | None, system: int, question: int) -> None:
     """Check the required parts against a limit in bytes; `system` includes the tools.
 
-    Raises PolicyImpossible or QuestionTooLarge as `require` does.
+    Raises PolicyImpossible or QuestionTooLarge as `require_prompt_room` does.
     """
     if max_bytes is None:
         return
@@ -79,7 +79,9 @@ def require_bytes(*, max_bytes: int | None, system: int, question: int) -> None:
         )
 
 
-def fit(fixed: Fixed, *, limit: int, low: int, shorter: Callable[[Entry, int], Entry]) -> Fixed:
+def fit_fixed_parts(
+    fixed: Fixed, *, limit: int, low: int, shorter: Callable[[Entry, int], Entry]
+) -> Fixed:
     """Make the fixed parts fit `limit`, in the order of this module; unchanged if they fit.
 
     Older steps are omitted in batches down to `low`. A part omitted from one call of the turn stays
@@ -106,12 +108,12 @@ def fit(fixed: Fixed, *, limit: int, low: int, shorter: Callable[[Entry, int], E
     return _with_longest_results(fixed, least, limit, shorter)
 
 
-def newest_pins(
+def select_newest_pins(
     pins: Sequence[Block], *, room: int
 ) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:
     """Return the newest pins that fit `room`, ascending, and (seq, reason) of the others."""
     ordered = sorted(pins, key=lambda block: block.segments[0].seq)
-    used, first = cost_of(ordered), 0
+    used, first = sum_block_costs(ordered), 0
     while first < len(ordered) and used > room:
         used -= ordered[first].cost
         first += 1
@@ -164,7 +166,9 @@ def _without_data(data: Fixed, *, over: int) -> Fixed:
     target = data.cost - over
     if data.cost > target:
         data = replace(data, summary=())
-    pins, dropped = newest_pins(data.pins, room=target - data.cost + cost_of(data.pins))
+    pins, dropped = select_newest_pins(
+        data.pins, room=target - data.cost + sum_block_costs(data.pins)
+    )
     data = replace(data, pins=pins, left=(*data.left, *dropped))
     return replace(data, tail=()) if data.cost > target else data
 

@@ -13,14 +13,14 @@ from contextpolicy.engine.messages import (
     ToolCallPart,
     ToolResultPart,
     WireMessage,
-    wires_of,
+    convert_parts_to_wires,
 )
 
 NO_RESULT = "[no result was recorded]"
 _TOOL_PARTS = (ToolCallPart, ToolResultPart)
 
 
-def legal_cuts(messages: Sequence[Message]) -> tuple[int, ...]:
+def find_turn_starts(messages: Sequence[Message]) -> tuple[int, ...]:
     """Return the indexes at which a turn begins, ascending. Cutting there does not split a turn.
 
     A turn is a question and all messages that it caused. In messages ascending by seq, it begins at
@@ -42,11 +42,11 @@ def _starts_turn(message: Message, before: Message) -> bool:
     return before.role == "assistant" and not _is_step(before)
 
 
-def settled_turns(
+def split_open_turn(
     messages: Sequence[Message],
 ) -> tuple[Sequence[Message], Sequence[Message]]:
     """Split off the last turn if one of its calls still waits for a result."""
-    cuts = legal_cuts(messages)
+    cuts = find_turn_starts(messages)
     last = messages[cuts[-1] :] if cuts else ()
     newest = next((message for message in reversed(last) if message.role == "assistant"), None)
     if newest is None or not _has_open_call(newest):
@@ -66,7 +66,7 @@ def _is_step(message: Message) -> bool:
     return bool(message.parts) and isinstance(message.parts[-1], _TOOL_PARTS)
 
 
-def to_wire(message: Message) -> tuple[list[WireMessage], tuple[str, ...]]:
+def convert_message_to_wires(message: Message) -> tuple[list[WireMessage], tuple[str, ...]]:
     """Return the wire messages of a stored message, and notes on the repairs made for the wire.
 
     Nothing is cut here (see `truncation.cut_wires`), and stored data is unchanged.
@@ -74,8 +74,8 @@ def to_wire(message: Message) -> tuple[list[WireMessage], tuple[str, ...]]:
     if len(message.parts) == 1 and isinstance(message.parts[0], TextPart):
         text = message.parts[0].text
         return ([WireMessage(message.role, text)] if text else []), ()
-    parts, notes = repair(message.parts, role=message.role)
-    return wires_of(message.role, parts), notes
+    parts, notes = repair_tool_parts(message.parts, role=message.role)
+    return convert_parts_to_wires(message.role, parts), notes
 
 
 def has_content(message: Message) -> bool:
@@ -87,7 +87,7 @@ def has_content(message: Message) -> bool:
     return False
 
 
-def repair(
+def repair_tool_parts(
     parts: Sequence[Part], *, role: Role = "assistant"
 ) -> tuple[tuple[Part, ...], tuple[str, ...]]:
     """Pair each call with exactly one result directly after it; valid parts are unchanged.

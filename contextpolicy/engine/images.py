@@ -32,7 +32,7 @@ class Image:
         return f"image:tokens={self.tokens}&detail={self.detail}&{place}"
 
 
-def image_in(reference: str) -> Image | None:
+def parse_image_reference(reference: str) -> Image | None:
     """Parse the image that a file part refers to; None for any other file."""
     if found := _STORED.fullmatch(reference):
         return Image(int(found[1]), found[2], sha256=found[3], size=int(found[4]))

@@ -38,7 +38,7 @@ class Attempt:
     at: datetime | None = None
 
 
-def next_rung(attempts: Sequence[Attempt]) -> Rung | None:
+def select_next_rung(attempts: Sequence[Attempt]) -> Rung | None:
     """Return the next rung after the attempts of one compaction; None if done or none is left.
 
     A fault that a model can fix gets one more try with the fault named. Too much input gets one try
@@ -60,7 +60,7 @@ def next_rung(attempts: Sequence[Attempt]) -> Rung | None:
     return next((rung for rung in left if RUNGS.index(rung) >= RUNGS.index(wanted)), None)
 
 
-def judged(tokens_before: int, tokens_after: int, *, low: int) -> AttemptOutcome:
+def classify_attempt(tokens_before: int, tokens_after: int, *, low: int) -> AttemptOutcome:
     """Return whether a compaction that reduced the prompt to `tokens_after` was enough.
 
     `insufficient`: it did not reach the low mark, so the next rung continues from there.
@@ -82,7 +82,7 @@ class Breaker:
     retry_at: datetime | None = None
 
 
-def breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
+def compute_scope_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
     """Return the state of a scope's breaker after its attempts, oldest first.
 
     After three consecutive failures attempts pause. Each further failure doubles the pause, up to
@@ -96,7 +96,7 @@ def breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
     return _breaker(failures, attempts, now=now)
 
 
-def model_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
+def compute_model_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
     """Return the state of a summarising model's breaker after its attempts, oldest first.
 
     A ladder in which the model failed counts as three failures, because it includes a second try. A

@@ -44,7 +44,7 @@ _NO_WORDS = re.compile(r"```[\s\S]*?(?:```|\Z)|`[^`\n]*`|https?://\S+|^#[^\n]*$"
 _WORD = re.compile(r"[^\W\d_]+")
 
 
-def language_of(text: str) -> str:
+def detect_text_language(text: str) -> str:
     """Return a code for the language of a text, "" if it is unclear.
 
     Code, addresses and headings do not count.
@@ -66,7 +66,7 @@ def language_of(text: str) -> str:
 
 def is_other_language(text: str, other: str) -> bool:
     """Return True if two texts are clearly in different languages."""
-    one, two = language_of(text), language_of(other)
+    one, two = detect_text_language(text), detect_text_language(other)
     return bool(one and two) and one != two
 
 

@@ -1,4 +1,4 @@
-"""Turns the chosen parts of a prompt into wire messages: the layout `multi_turn`.
+"""Turns the chosen parts of a prompt into wire messages: the layout `order_multi_turn_blocks`.
 
 The order keeps the prefix stable from call to call: parts that rarely change come first, the tail
 and the question last. The steps of the running turn follow the question.
@@ -6,8 +6,8 @@ and the question last. The steps of the running turn follow the question.
 
 from collections.abc import Iterator, Sequence
 
-from contextpolicy.engine.days import day_line
-from contextpolicy.engine.entries import Entry, entry
+from contextpolicy.engine.days import format_day_line
+from contextpolicy.engine.entries import Entry, build_prompt_entry
 from contextpolicy.engine.messages import (
     FilePart,
     Message,
@@ -17,24 +17,24 @@ from contextpolicy.engine.messages import (
     WireRole,
 )
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import pin_wire, summary_wire
+from contextpolicy.engine.prompts import build_pin_wire, build_summary_wire
 from contextpolicy.engine.segments import (
     Block,
     Origin,
     Parts,
     Scale,
     Segment,
-    settled,
-    text_ref,
-    tools_bytes,
-    tools_text,
-    wire_bytes,
+    build_message_block,
+    compute_text_ref,
+    count_tool_bytes,
+    count_wire_bytes,
+    format_tools_text,
 )
 from contextpolicy.engine.tokens import (
     MESSAGE_OVERHEAD,
     TokenCounter,
-    tools_tokens,
-    wire_tokens,
+    count_tool_tokens,
+    count_wire_tokens,
 )
 from contextpolicy.engine.toolrules import Stubbed
 from contextpolicy.engine.transcript import SECTION_JOINT, Background, TranscriptWriter
@@ -82,13 +82,15 @@ class Maker:
         """Make the block of the tool definitions: not a message, but part of the prompt."""
         if not tools:
             return Block(())
-        tokens = tools_tokens(tools, self.counter)
-        segment = Segment("tools", "", 0, "system", tokens, text_ref=self.noted(tools_text(tools)))
-        return Block((segment,), weight=self.scale.weight(tokens, tools_bytes(tools)))
+        tokens = count_tool_tokens(tools, self.counter)
+        segment = Segment(
+            "tools", "", 0, "system", tokens, text_ref=self.noted(format_tools_text(tools))
+        )
+        return Block((segment,), weight=self.scale.weight(tokens, count_tool_bytes(tools)))
 
     def summary(self, summary: Summary) -> Block:
         """Make the block of the active summary, as labelled data."""
-        return self.data("summary", summary_wire(summary), label=summary.id)
+        return self.data("summary", build_summary_wire(summary), label=summary.id)
 
     def tail(self, background: Background, text: str) -> tuple[Block, ...]:
         """Make one user message of the background; no block if there is none."""
@@ -99,13 +101,13 @@ class Maker:
     def data(self, origin: Origin, wire: WireMessage, *, label: str = "") -> Block:
         """Make one message whose text is not a stored message: summary, instruction."""
         ref = self.noted(wire.content)
-        tokens = wire_tokens(wire, self.counter)
+        tokens = count_wire_tokens(wire, self.counter)
         return self.weighed((Segment(origin, label, 0, wire.role, tokens, text_ref=ref),), (wire,))
 
     def pin(self, message: Message) -> Block:
         """Make the block of a pinned message outside the window, as labelled data."""
-        wire = pin_wire(message, values=self.values)
-        tokens = wire_tokens(wire, self.counter)
+        wire = build_pin_wire(message, values=self.values)
+        tokens = count_wire_tokens(wire, self.counter)
         return self.weighed((Segment("pin", message.id, message.seq, "user", tokens),), (wire,))
 
     def question(self, message: Message) -> Block:
@@ -113,11 +115,13 @@ class Maker:
         made = self.whole(message)
         if not made.wires:
             made = made._replace(wires=(WireMessage("user", ""),), tokens=MESSAGE_OVERHEAD)
-        return entry_block("question", made)
+        return build_entry_block("question", made)
 
     def history(self, message: Message) -> Entry:
         """Make the entry of a history message, cut by the policy."""
-        made = entry(message, values=self.values, counter=self.counter, stubbed=self.stubbed)
+        made = build_prompt_entry(
+            message, values=self.values, counter=self.counter, stubbed=self.stubbed
+        )
         return self._weighed_entry(made)
 
     def continued(self, message: Message) -> Entry:
@@ -126,7 +130,7 @@ class Maker:
 
     def whole(self, message: Message, result_limit: int | None = None) -> Entry:
         """Make the entry of a message of the running turn: texts uncut, tool results cut."""
-        made = entry(
+        made = build_prompt_entry(
             message,
             values=self.values,
             counter=self.counter,
@@ -139,21 +143,21 @@ class Maker:
         """Return the maximum cost of a message's day line; 0 without one."""
         if not (self.has_days and message.day):
             return 0
-        line = f"{day_line(message.day)}\n"
+        line = f"{format_day_line(message.day)}\n"
         return self.scale.weight(self.counter.count(line) + MESSAGE_OVERHEAD, len(line))
 
     def dated(self, block: Block, message: Message) -> Block:
         """Return the block of a message, with a separate segment for the day line before it."""
-        line = day_line(message.day)
+        line = format_day_line(message.day)
         first, *others = block.wires
         if first.role == "user":
-            images = moved(first.images, by=len(line) + 1)
+            images = shift_images(first.images, by=len(line) + 1)
             begun = first._replace(content=f"{line}\n{first.content}", images=images)
-            tokens = wire_tokens(begun, self.counter) - wire_tokens(first, self.counter)
+            tokens = count_wire_tokens(begun, self.counter) - count_wire_tokens(first, self.counter)
             wires = (begun, *others)
         else:
             begun = WireMessage("user", line)
-            tokens = wire_tokens(begun, self.counter)
+            tokens = count_wire_tokens(begun, self.counter)
             wires = (begun, *block.wires)
         day = Segment("day", message.day, 0, "user", tokens, text_ref=self.noted(line))
         return self.weighed((day, *block.segments), wires)
@@ -164,7 +168,7 @@ class Maker:
 
     def arranged(self, parts: Parts) -> tuple[Block, ...]:
         """Return the blocks in wire order."""
-        return tuple(multi_turn(parts))
+        return tuple(order_multi_turn_blocks(parts))
 
     def message(self, origin: Origin, role: WireRole, parts: Sequence[tuple[str, str]]) -> Block:
         """Make one message of (label, text) parts; each part gets a segment."""
@@ -177,28 +181,30 @@ class Maker:
             Segment(origin, label, 0, role, tokens, text_ref=self.noted(text))
             for (label, text), tokens in zip(parts, counts, strict=True)
         ]
-        block = settled(segments, wire, self.counter)
+        block = build_message_block(segments, wire, self.counter)
         return self.weighed(block.segments, (wire,))
 
     def weighed(self, segments: tuple[Segment, ...], wires: tuple[WireMessage, ...]) -> Block:
         """Make a block with its weight."""
         tokens = sum(segment.tokens for segment in segments)
-        return Block(segments, wires, self.scale.weight(tokens, wire_bytes(wires) + JOINT_BYTES))
+        return Block(
+            segments, wires, self.scale.weight(tokens, count_wire_bytes(wires) + JOINT_BYTES)
+        )
 
     def noted(self, text: str) -> str:
         """Record a text that is not a stored message under its hash."""
-        ref = text_ref(text)
+        ref = compute_text_ref(text)
         self.texts[ref] = text
         return ref
 
     def _weighed_entry(self, made: Entry) -> Entry:
         if self.scale.max_bytes is None:
             return made
-        size = wire_bytes(made.wires) + JOINT_BYTES
+        size = count_wire_bytes(made.wires) + JOINT_BYTES
         return made._replace(weight=self.scale.weight(made.tokens, size))
 
 
-def multi_turn(parts: Parts) -> Iterator[Block]:
+def order_multi_turn_blocks(parts: Parts) -> Iterator[Block]:
     """Yield the blocks in wire order, each message in its own role."""
     yield from parts.system
     yield from parts.tools
@@ -210,7 +216,7 @@ def multi_turn(parts: Parts) -> Iterator[Block]:
     yield from parts.steps
 
 
-def entry_block(origin: Origin, made: Entry) -> Block:
+def build_entry_block(origin: Origin, made: Entry) -> Block:
     """Make the block of a stored message in its own role."""
     message = made.message
     segment = Segment(
@@ -226,7 +232,7 @@ def entry_block(origin: Origin, made: Entry) -> Block:
     return Block((segment,), made.wires, made.weight)
 
 
-def in_strict_roles(
+def enforce_strict_roles(
     blocks: Sequence[Block], *, maker: Maker
 ) -> tuple[tuple[Block, ...], tuple[str, ...]]:
     """Return blocks with alternating roles, user first, for providers that need it; and notes.
@@ -250,7 +256,7 @@ def in_strict_roles(
     return tuple(made), tuple(dict.fromkeys(notes))
 
 
-def moved(images: Images, *, by: int) -> Images:
+def shift_images(images: Images, *, by: int) -> Images:
     """Return images shifted by the length of a text that was inserted before them."""
     return tuple((place + by, part) for place, part in images)
 
@@ -262,9 +268,13 @@ def _joins(first: WireMessage, second: WireMessage) -> bool:
 def _joined(first: Block, second: Block, counter: TokenCounter) -> Block:
     a, b = first.wires[-1], second.wires[0]
     content = SECTION_JOINT.join(filter(None, (a.content, b.content)))
-    images = (*a.images, *moved(b.images, by=len(content) - len(b.content)))
+    images = (*a.images, *shift_images(b.images, by=len(content) - len(b.content)))
     wire = b._replace(content=content, images=images)
-    saved = wire_tokens(a, counter) + wire_tokens(b, counter) - wire_tokens(wire, counter)
+    saved = (
+        count_wire_tokens(a, counter)
+        + count_wire_tokens(b, counter)
+        - count_wire_tokens(wire, counter)
+    )
     head, *others = second.segments
     segments = (*first.segments, head._replace(tokens=head.tokens - saved), *others)
     return Block(segments, (*first.wires[:-1], wire, *second.wires[1:]))

@@ -7,7 +7,7 @@ them.
 
 import re
 
-from contextpolicy.engine.truncation import fence_after
+from contextpolicy.engine.truncation import advance_code_fence
 
 # Names are ASCII words. Only ASCII letters fold, so the K or S of another alphabet never matches.
 _FROM = re.compile(r"\[FROM:[^\]]+\]", re.IGNORECASE | re.ASCII)
@@ -32,14 +32,14 @@ def strip_markers(text: str) -> str:
     return _tidied(_without(_NEXT, untasked))
 
 
-def unmarked(text: str) -> str:
+def strip_display_markers(text: str) -> str:
     """Remove author and next-speaker markers from a text that is shown; its spaces are unchanged.
 
     Markers in code are kept.
     """
     lines, fence = [], ""
     for line in text.split("\n"):
-        following = fence_after(fence, line)
+        following = advance_code_fence(fence, line)
         lines.append(line if fence or following else _outside_code(line))
         fence = following
     return "\n".join(lines).strip("\n")
@@ -60,7 +60,7 @@ def _plain(text: str) -> str:
     return _without(_NEXT, _without(_FROM, text))
 
 
-def next_names(text: str) -> tuple[str, ...]:
+def parse_next_names(text: str) -> tuple[str, ...]:
     """Return the names in a message's `[NEXT:…]` markers, in order; a comma separates several."""
     closed = text[: text.rfind("]") + 1]
     found = (name.strip() for match in _NEXT_NAME.findall(closed) for name in match.split(","))
@@ -78,7 +78,7 @@ def _tidied(text: str) -> str:
     lines: list[str] = []
     fence = ""
     for line in text.split("\n"):
-        following = fence_after(fence, line)
+        following = advance_code_fence(fence, line)
         if fence or following:
             lines.append(line)
         elif plain := _EDGES.sub("", _RUN.sub(" ", line)):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from contextpolicy.engine.images import Image, image_in
+from contextpolicy.engine.images import Image, parse_image_reference
 
 Role = Literal["user", "assistant"]
 WireRole = Literal["system", "user", "assistant", "tool"]
@@ -66,7 +66,7 @@ class FilePart:
     @property
     def image(self) -> Image | None:
         """The image that is sent; None for a file of which only the name is sent."""
-        return image_in(self.reference)
+        return parse_image_reference(self.reference)
 
 
 Part = TextPart | ReasoningPart | ToolCallPart | ToolResultPart | FilePart
@@ -81,7 +81,7 @@ class Message:
     """One stored message of a branch.
 
     `id` is an opaque label of the store. `seq` counts from 1 without gaps. `tokens` is the stored
-    count of the whole message as sent (`tokens.message_tokens`). `excluded` and `incomplete`
+    count of the whole message as sent (`tokens.count_uncut_tokens`). `excluded` and `incomplete`
     messages are omitted from prompts; `left` is any other reason to omit one. `speaker` and
     `role_id` are those of a team member, `addressees` the names of the recipients. `day` is the ISO
     day of the message ("2023-05-08", in the chat's time zone); empty if prompts of the chat have no
@@ -123,7 +123,7 @@ class WireMessage(NamedTuple):
         """Return the text with one line for each image; `by_hash`: the line includes the hash."""
         if not self.images:
             return self.content
-        write = image_text if by_hash else file_text
+        write = format_image_text if by_hash else format_file_text
         return JOINT.join(p if isinstance(p, str) else write(p) for p in self.pieces())
 
     def pieces(self) -> list[str | FilePart]:
@@ -184,7 +184,7 @@ _OPTIONAL = "extra"
 _NAMES: dict[type[Part], str] = {kind: name for name, (kind, _) in _TYPES.items()}
 
 
-def parts_from_json(data: object) -> tuple[Part, ...]:
+def parse_parts(data: object) -> tuple[Part, ...]:
     """Parse parts from their JSON form, a list of objects with a `type`.
 
     Raises MalformedParts for an unknown type and for a missing, extra or non-text field.
@@ -194,8 +194,8 @@ def parts_from_json(data: object) -> tuple[Part, ...]:
     return tuple(_part_from_json(item, place) for place, item in enumerate(data, start=1))
 
 
-def parts_to_json(parts: Sequence[Part]) -> list[dict[str, str]]:
-    """Convert parts to the JSON form that `parts_from_json` parses."""
+def serialize_parts(parts: Sequence[Part]) -> list[dict[str, str]]:
+    """Convert parts to the JSON form that `parse_parts` parses."""
     written = []
     for part in parts:
         name = _NAMES[type(part)]
@@ -206,12 +206,12 @@ def parts_to_json(parts: Sequence[Part]) -> list[dict[str, str]]:
     return written
 
 
-def text_of(message: Message) -> str:
+def extract_message_text(message: Message) -> str:
     """Return the visible text of a message: its text parts, separated by blank lines."""
     return JOINT.join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
-def file_text(part: FilePart) -> str:
+def format_file_text(part: FilePart) -> str:
     """Write the text of a file for the model: a short line of similar cost for every file."""
     if (image := part.image) is not None:
         told = f"{image.size:,} bytes" if image.sha256 else "at an address"
@@ -220,11 +220,11 @@ def file_text(part: FilePart) -> str:
     return f"[Attached file: {named[:LONGEST_FILE_NAME]}]"
 
 
-def image_text(part: FilePart) -> str:
+def format_image_text(part: FilePart) -> str:
     """Write an image's line in a receipt: its type, then size and hash or address."""
     image = part.image
     if image is None:
-        return file_text(part)
+        return format_file_text(part)
     place = f"{image.size:,} bytes, SHA-256 {image.sha256}" if image.sha256 else image.url
     return f"[Image: {part.media_type}, {place}]"
 
@@ -246,8 +246,8 @@ def _part_from_json(item: object, place: int) -> Part:
     return kind(*(item[name] for name in fields))
 
 
-def wires_of(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
-    """Convert valid parts (see `groups.repair`) to wire messages.
+def convert_parts_to_wires(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
+    """Convert valid parts (see `groups.repair_tool_parts`) to wire messages.
 
     Of the reasoning, only the part that a server requires back with its calls is kept. An
     assistant's texts and calls up to the first result form one message, and each result one of role
@@ -274,7 +274,7 @@ def wires_of(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
             if isinstance(part, ToolCallPart):
                 calls.append(part)
             else:
-                texts.append(part.text if isinstance(part, TextPart) else file_text(part))
+                texts.append(part.text if isinstance(part, TextPart) else format_file_text(part))
     step = _step(role, texts, calls, results, thoughts)
     if not images:
         return wires + step

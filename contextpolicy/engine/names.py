@@ -20,33 +20,33 @@ UNSEEN = frozenset({"Cc", "Cf", "Cs", "Mn", "Me", "Zl", "Zp", "Zs"})
 BLANK = "\u115f\u1160\u3164\uffa0\u2800"
 
 
-def is_sound(name: str) -> bool:
+def is_allowed_name(name: str) -> bool:
     """Return True if a text is a valid name."""
-    return UNSOUND.search(name) is None and any(map(is_visible, name))
+    return UNSOUND.search(name) is None and any(map(is_visible_character, name))
 
 
-def is_visible(char: str) -> bool:
+def is_visible_character(char: str) -> bool:
     """Return True if a character is visible on its own."""
     return unicodedata.category(char) not in UNSEEN and char not in BLANK
 
 
-def normal(name: str) -> str:
+def normalise_name(name: str) -> str:
     """Return a name in normal form (NFC), without leading and trailing spaces."""
     return unicodedata.normalize("NFC", name).strip()
 
 
-def folded(name: str) -> str:
+def casefold_name(name: str) -> str:
     """Return a key that is equal for names that people consider the same: case is ignored."""
-    return unicodedata.normalize("NFKC", normal(name)).casefold()
+    return unicodedata.normalize("NFKC", normalise_name(name)).casefold()
 
 
-def made_sound(text: str) -> str:
+def replace_forbidden_characters(text: str) -> str:
     """Replace each character that is not allowed in a name by a space."""
     return UNSOUND.sub(" ", text)
 
 
 @cache
-def marks() -> str:
+def build_combining_marks() -> str:
     """Return the combining marks that belong to the letter before them, as a regex character set.
 
     Variation selectors are not included, because they do not make a different character.

@@ -72,7 +72,7 @@ class SortedOut:
     left: tuple[tuple[int, str], ...]
 
 
-def sort_out(
+def classify_loaded_messages(
     *,
     history: Sequence[Message],
     pins: Sequence[Message],
@@ -84,14 +84,16 @@ def sort_out(
 
     A pinned message among them becomes a pin. With `goes_on`, the newest reply is separate.
     """
-    left = {message.seq: reason for message in pins if (reason := unsendable(message))}
+    left = {
+        message.seq: reason for message in pins if (reason := explain_unsendable_message(message))
+    }
     apart = {message.seq: message for message in pins if message.seq not in left}
     live: list[Message] = []
     for message in history:
-        hidden = message.seq <= window_to or covers(summary, message.seq)
+        hidden = message.seq <= window_to or is_covered_by_summary(summary, message.seq)
         if message.seq in apart or (hidden and not message.pinned):
             continue
-        if reason := unsendable(message):
+        if reason := explain_unsendable_message(message):
             left[message.seq] = reason
         elif hidden:
             apart[message.seq] = message
@@ -103,7 +105,7 @@ def sort_out(
     return SortedOut(tuple(live), continued, in_order, tuple(sorted(left.items())))
 
 
-def only_shown(found: SortedOut, *, shows: Callable[[Message], bool]) -> SortedOut:
+def exclude_hidden_messages(found: SortedOut, *, shows: Callable[[Message], bool]) -> SortedOut:
     """Leave out messages that a layout cannot show, as `tool_parts`."""
     hidden = [message for message in (*found.live, *found.pins) if not shows(message)]
     if not hidden:
@@ -116,7 +118,7 @@ def only_shown(found: SortedOut, *, shows: Callable[[Message], bool]) -> SortedO
     )
 
 
-def covers(summary: Summary | None, seq: int) -> bool:
+def is_covered_by_summary(summary: Summary | None, seq: int) -> bool:
     """Return True if the summary covers the message."""
     return (
         summary is not None
@@ -125,7 +127,7 @@ def covers(summary: Summary | None, seq: int) -> bool:
     )
 
 
-def unsendable(message: Message) -> str:
+def explain_unsendable_message(message: Message) -> str:
     """Return the reason why a message cannot be sent; empty if it can."""
     if message.left:
         return message.left
@@ -150,7 +152,7 @@ _NO_LIMIT = frozenset(
 )
 
 
-def account(
+def account_for_messages(
     *,
     sent: Sequence[int],
     left: Iterable[tuple[int, str]],
@@ -173,23 +175,25 @@ def account(
     if summary is not None:
         span, holes = (summary.from_seq, summary.to_seq), sorted({*known, *summary.exceptions})
         reason = "covered" if summary_is_sent else "budget"
-        found += [LeftOut(*part, reason) for part in without(span, holes)]
+        found += [LeftOut(*part, reason) for part in split_range_around(span, holes)]
         frontier = summary.to_seq
     behind = [*_exceptions_behind(summary, window_to, known)]
-    behind += without((frontier + 1, window_to), known)
+    behind += split_range_around((frontier + 1, window_to), known)
     if unloaded is not None:
         start = max(unloaded[0], window_to + 1, frontier + 1)
-        behind += without((start, unloaded[1]), known)
+        behind += split_range_around((start, unloaded[1]), known)
     found += [LeftOut(*part, "window") for part in behind]
     border = max(window_to, frontier)
     beyond = ((max(start, border + 1), end) for start, end in skipped)
-    passed = [part for span in beyond for part in without(span, known)]
+    passed = [part for span in beyond for part in split_range_around(span, known)]
     found += [LeftOut(*part, "history_provider") for part in passed]
     for reason, seqs in groupby(sorted(single), key=single.__getitem__):
-        found += [LeftOut(*part, reason) for part in ranges_of(seqs)]
+        found += [LeftOut(*part, reason) for part in group_seq_ranges(seqs)]
     limited = sum(last - first + 1 for first, last in (*behind, *passed))
     limited += sum(
-        1 for seq, reason in single.items() if reason not in _NO_LIMIT and not covers(summary, seq)
+        1
+        for seq, reason in single.items()
+        if reason not in _NO_LIMIT and not is_covered_by_summary(summary, seq)
     )
     return Account(tuple(sorted(found, key=lambda item: item.from_seq)), limited)
 
@@ -199,10 +203,10 @@ def _exceptions_behind(
 ) -> Iterator[Range]:
     """Yield the summary's exceptions that the window omits although they were not loaded."""
     exceptions = set(summary.exceptions if summary else ()) - set(known)
-    return ranges_of(seq for seq in sorted(exceptions) if seq <= window_to)
+    return group_seq_ranges(seq for seq in sorted(exceptions) if seq <= window_to)
 
 
-def ranges_of(seqs: Iterable[int]) -> Iterator[Range]:
+def group_seq_ranges(seqs: Iterable[int]) -> Iterator[Range]:
     """Join ascending seqs into ranges."""
     first = last = None
     for seq in seqs:
@@ -217,7 +221,7 @@ def ranges_of(seqs: Iterable[int]) -> Iterator[Range]:
         yield first, last
 
 
-def without(span: Range, holes: Iterable[int]) -> Iterator[Range]:
+def split_range_around(span: Range, holes: Iterable[int]) -> Iterator[Range]:
     """Yield the parts of a range without some seqs (ascending; seqs outside are ignored)."""
     start, end = span
     for hole in holes:
@@ -241,7 +245,7 @@ def check_partition(*, last_seq: int, sent: Iterable[int], left_out: Iterable[Le
 
     `sent` is ascending. Raises PartitionError, which names the first message that breaks it.
     """
-    spans = sorted([*ranges_of(sent), *((item.from_seq, item.to_seq) for item in left_out)])
+    spans = sorted([*group_seq_ranges(sent), *((item.from_seq, item.to_seq) for item in left_out)])
     following = 1
     for start, end in spans:
         if start > following:

@@ -4,26 +4,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from contextpolicy.engine.agent_layouts import AgentMaker
-from contextpolicy.engine.days import begin_days
+from contextpolicy.engine.days import find_day_starts
 from contextpolicy.engine.entries import Entry
-from contextpolicy.engine.fitting import Fixed, fit, newest_pins, require, require_bytes
+from contextpolicy.engine.fitting import (
+    Fixed,
+    fit_fixed_parts,
+    require_prompt_bytes,
+    require_prompt_room,
+    select_newest_pins,
+)
 from contextpolicy.engine.groups import has_content
-from contextpolicy.engine.layouts import JOINT_BYTES, OPENING, Maker, entry_block, in_strict_roles
+from contextpolicy.engine.layouts import (
+    JOINT_BYTES,
+    OPENING,
+    Maker,
+    build_entry_block,
+    enforce_strict_roles,
+)
 from contextpolicy.engine.messages import Message, Summary, ToolSpec, WireMessage
-from contextpolicy.engine.partition import SortedOut, only_shown
+from contextpolicy.engine.partition import SortedOut, exclude_hidden_messages
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.segments import (
     Block,
     Parts,
     Scale,
-    tokens_of,
-    tools_bytes,
-    wire_bytes,
+    count_block_tokens,
+    count_tool_bytes,
+    count_wire_bytes,
 )
-from contextpolicy.engine.systemtext import governed
+from contextpolicy.engine.systemtext import filter_system_parts
 from contextpolicy.engine.text_layouts import TextMaker
-from contextpolicy.engine.tokens import TokenCounter, wire_tokens
-from contextpolicy.engine.toolrules import Stubbed, stubbed_results
+from contextpolicy.engine.tokens import TokenCounter, count_wire_tokens
+from contextpolicy.engine.toolrules import Stubbed, find_stubbed_results
 from contextpolicy.engine.transcript import Background
 
 
@@ -57,7 +69,7 @@ class PromptFacts:
     form: str = ""
 
 
-def maker_for(
+def build_prompt_maker(
     *, values: PolicyValues, form: str, counter: TokenCounter, scale: Scale, stubbed: Stubbed
 ) -> Maker:
     """Return the maker of a prompt: for an agent's text form if given, else for the layout."""
@@ -79,19 +91,19 @@ class Pieces:
         self.low = low
         values = facts.values
         self.pins_room = limit if values.pins_tokens is None else values.pins_tokens
-        self.maker = maker_for(
+        self.maker = build_prompt_maker(
             values=values,
             form=facts.form,
             counter=facts.counter,
             scale=Scale(limit, values.max_bytes),
-            stubbed=stubbed_results(found.live, values=values),
+            stubbed=find_stubbed_results(found.live, values=values),
         )
-        self.sorted = only_shown(found, shows=self.maker.shows)
-        self.system = self.maker.system(governed(facts.system, values=values))
+        self.sorted = exclude_hidden_messages(found, shows=self.maker.shows)
+        self.system = self.maker.system(filter_system_parts(facts.system, values=values))
         self.tools = self.maker.tools(facts.tools)
         self.question = self._question()
         self.continued = [self.maker.continued(m) for m in (found.continued,) if m]
-        self.days = begin_days((*self.sorted.live, *facts.question))
+        self.days = find_day_starts((*self.sorted.live, *facts.question))
         self.fixed = self._fixed()
 
     def history(self, message: Message) -> Entry:
@@ -105,11 +117,11 @@ class Pieces:
         self, pins: tuple[Block, ...], kept: Sequence[Entry]
     ) -> tuple[tuple[Block, ...], tuple[str, ...]]:
         """Return the blocks in wire order, and notes on changes for the provider's roles."""
-        question, history = self.question, [entry_block("history", item) for item in kept]
+        question, history = self.question, [build_entry_block("history", item) for item in kept]
         if self.maker.has_days:
             # Which messages are sent is known only now. The first of them begins with its day.
             asked = self.facts.question
-            days = begin_days((*(item.message for item in kept), *asked))
+            days = find_day_starts((*(item.message for item in kept), *asked))
             history = [
                 self.maker.dated(block, item.message) if item.message.seq in days else block
                 for block, item in zip(history, kept, strict=True)
@@ -127,12 +139,12 @@ class Pieces:
             history=tuple(history),
             tail=self.fixed.tail,
             question=question,
-            steps=tuple(entry_block("step", item) for item in self.fixed.steps),
+            steps=tuple(build_entry_block("step", item) for item in self.fixed.steps),
         )
         blocks = self.maker.arranged(parts)
         if not self.facts.strict_roles:
             return blocks, ()
-        return in_strict_roles(blocks, maker=self.maker)
+        return enforce_strict_roles(blocks, maker=self.maker)
 
     def _question(self) -> tuple[Block, ...]:
         asked = tuple(self.maker.question(message) for message in self.facts.question)
@@ -143,7 +155,7 @@ class Pieces:
     def _fixed(self) -> Fixed:
         """Make the fixed parts fit the limit; raises the exceptions of `compose`."""
         facts, make = self.facts, self.maker
-        pins, dropped = newest_pins(
+        pins, dropped = select_newest_pins(
             tuple(make.pin(message) for message in self.sorted.pins),
             room=self.pins_room,
         )
@@ -158,7 +170,7 @@ class Pieces:
                 *dropped,
             ),
         )
-        return fit(
+        return fit_fixed_parts(
             fixed,
             limit=self.limit,
             low=self.low,
@@ -169,23 +181,25 @@ class Pieces:
         """Return the weight of system, tools and question, with the frame of the layout."""
         facts, scale, continued = self.facts, self.maker.scale, self.continued
         opening = [WireMessage("user", OPENING)] if facts.strict_roles else []
-        frame = self.maker.frame + sum(wire_tokens(wire, facts.counter) for wire in opening)
+        frame = self.maker.frame + sum(count_wire_tokens(wire, facts.counter) for wire in opening)
         # The first message of the history and the question may each begin with their day.
         frame += 2 * max((self.maker.day_cost(m) for m in facts.question), default=0)
         asked = [wire for block in self.question for wire in block.wires]
         asked += [wire for item in continued for wire in item.wires]
-        system_bytes = wire_bytes((*self.system.wires, *opening)) + tools_bytes(facts.tools)
-        system_bytes += self.maker.frame_bytes + JOINT_BYTES * len(asked)
-        require_bytes(
-            max_bytes=facts.values.max_bytes, system=system_bytes, question=wire_bytes(asked)
+        system_bytes = count_wire_bytes((*self.system.wires, *opening)) + count_tool_bytes(
+            facts.tools
         )
-        tokens = require(
+        system_bytes += self.maker.frame_bytes + JOINT_BYTES * len(asked)
+        require_prompt_bytes(
+            max_bytes=facts.values.max_bytes, system=system_bytes, question=count_wire_bytes(asked)
+        )
+        tokens = require_prompt_room(
             limit=self.limit,
             system=self.system.tokens + frame,
             tools=self.tools.tokens,
-            question=tokens_of(self.question) + sum(item.tokens for item in continued),
+            question=count_block_tokens(self.question) + sum(item.tokens for item in continued),
         )
-        return scale.weight(tokens, system_bytes + wire_bytes(asked))
+        return scale.weight(tokens, system_bytes + count_wire_bytes(asked))
 
 
 def _is_sent(step: Message) -> bool:

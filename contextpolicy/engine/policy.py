@@ -9,10 +9,10 @@ from typing import Literal
 
 from contextpolicy.engine.factscan import KINDS
 from contextpolicy.engine.policy_checks import (
-    clashes,
-    estimated_tokens,
-    number_clashes,
-    room_clashes,
+    estimate_tokens,
+    find_limit_clashes,
+    find_number_clashes,
+    find_reserve_clashes,
 )
 from contextpolicy.engine.policy_fields import PolicyFields
 
@@ -85,14 +85,16 @@ PRESETS: Mapping[str, PolicyValues] = {
 }
 
 
-def defaults_for(strategy: str) -> PolicyValues:
+def get_strategy_defaults(strategy: str) -> PolicyValues:
     """Return the defaults of a strategy; an unknown one gets the general defaults and its name."""
     if strategy in INSTANCE_DEFAULTS:
         return INSTANCE_DEFAULTS[strategy]
     return PolicyValues(strategy=strategy)
 
 
-def from_json(data: Mapping[str, object], *, base: PolicyValues | None = None) -> PolicyValues:
+def parse_policy_values(
+    data: Mapping[str, object], *, base: PolicyValues | None = None
+) -> PolicyValues:
     """Parse values from JSON; an absent field keeps its value in `base`, or its default.
 
     Raises MalformedPolicy for an unknown field and for a value of the wrong type.
@@ -109,18 +111,18 @@ def from_json(data: Mapping[str, object], *, base: PolicyValues | None = None) -
     return PolicyValues(**values)  # type: ignore[arg-type]  # each value was checked against its field
 
 
-def filled(data: Mapping[str, object], *, base: PolicyValues) -> PolicyValues:
+def apply_policy_fields(data: Mapping[str, object], *, base: PolicyValues) -> PolicyValues:
     """Apply the fields that policies set to `base`; the default reserve is a quarter of the budget.
 
     Raises MalformedPolicy.
     """
-    values = from_json(data, base=base)
+    values = parse_policy_values(data, base=base)
     if "reserve_tokens" in data:
         return values
-    return replace(values, reserve_tokens=quarter(values.token_budget))
+    return replace(values, reserve_tokens=compute_default_reserve(values.token_budget))
 
 
-def quarter(token_budget: int) -> int:
+def compute_default_reserve(token_budget: int) -> int:
     """Return the reserve of a budget if no policy sets one."""
     return max(1, token_budget // 4)
 
@@ -214,25 +216,25 @@ class Problem:
     sentence: str
 
 
-def problems(
+def find_value_problems(
     values: PolicyValues,
     *,
     model_window: int | None,
-    count: Callable[[str], int] = estimated_tokens,
+    count: Callable[[str], int] = estimate_tokens,
 ) -> list[Problem]:
     """List the problems of the values with a model of `model_window` tokens (None: unknown).
 
     `count` counts the tokens of the system text. An empty list means that the values can be saved.
     """
-    found = number_clashes(values) or room_clashes(values, model_window=model_window)
+    found = find_number_clashes(values) or find_reserve_clashes(values, model_window=model_window)
     if not found:
         window = values.token_budget if model_window is None else model_window
         limit = min(values.token_budget, window) - values.reserve_tokens
-        found = clashes(values, limit=limit, system_tokens=count(values.system_text))
+        found = find_limit_clashes(values, limit=limit, system_tokens=count(values.system_text))
     return [Problem(*clash) for clash in found]
 
 
-def knows_compactions(values: PolicyValues) -> bool:
+def can_compact_messages(values: PolicyValues) -> bool:
     """Return True if a summary or a window may replace messages.
 
     False for the strategy `simple`, which only counts messages.

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from contextpolicy.engine.policy_fields import PolicyFields, mark
+from contextpolicy.engine.policy_fields import PolicyFields, compute_mark_tokens
 from contextpolicy.engine.schema import SchemaRefused, check_schema
 
 # A stable code, the fields, and a sentence.
@@ -26,12 +26,12 @@ LARGEST_SHARE = 0.9
 MOST_DAYS = 36_500
 
 
-def estimated_tokens(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Return a third of the UTF-8 bytes, for validation, where no counter is available."""
     return -(-_bytes(text) // 3)
 
 
-def number_clashes(values: PolicyFields) -> list[Clash]:
+def find_number_clashes(values: PolicyFields) -> list[Clash]:
     """List numbers out of range. The other checks assume that there are none."""
     found: list[Clash] = []
     for name, number in _numbers(values):
@@ -44,7 +44,7 @@ def number_clashes(values: PolicyFields) -> list[Clash]:
     return found
 
 
-def room_clashes(values: PolicyFields, *, model_window: int | None) -> list[Clash]:
+def find_reserve_clashes(values: PolicyFields, *, model_window: int | None) -> list[Clash]:
     """Find a reserve that leaves no room for a prompt."""
     if values.reserve_tokens >= values.token_budget:
         sentence = (
@@ -61,7 +61,7 @@ def room_clashes(values: PolicyFields, *, model_window: int | None) -> list[Clas
     return [("reserve_exceeds_window", ("reserve_tokens",), sentence)]
 
 
-def clashes(values: PolicyFields, *, limit: int, system_tokens: int) -> list[Clash]:
+def find_limit_clashes(values: PolicyFields, *, limit: int, system_tokens: int) -> list[Clash]:
     """List the problems within a prompt limit of `limit` tokens, at least 1."""
     found = _system_clashes(values, limit, system_tokens) + _small_rooms(values, limit)
     found += _heading_clashes(values)
@@ -231,9 +231,9 @@ def _mark_clashes(values: PolicyFields, limit: int) -> list[Clash]:
 
 def _marks(values: PolicyFields, limit: int) -> tuple[int, int, int]:
     return (
-        mark(values.compact_to, values.compact_to_tokens, prompt_limit=limit),
-        mark(values.prepare_at, values.prepare_at_tokens, prompt_limit=limit),
-        mark(values.compact_at, values.compact_at_tokens, prompt_limit=limit),
+        compute_mark_tokens(values.compact_to, values.compact_to_tokens, prompt_limit=limit),
+        compute_mark_tokens(values.prepare_at, values.prepare_at_tokens, prompt_limit=limit),
+        compute_mark_tokens(values.compact_at, values.compact_at_tokens, prompt_limit=limit),
     )
 
 
@@ -250,7 +250,7 @@ def _summary_clashes(values: PolicyFields, limit: int, system_tokens: int) -> li
             f"{max(0, limit - SMALLEST_ROOM):,} or raise token_budget."
         )
         return [("summary_too_large", names, sentence)]
-    headings = estimated_tokens("".join(f"## {name}\n" for name in values.summary_sections))
+    headings = estimate_tokens("".join(f"## {name}\n" for name in values.summary_sections))
     if 2 * headings > values.summary_max_tokens:
         sentence = (
             f"The headings in summary_sections take about {headings:,} of "

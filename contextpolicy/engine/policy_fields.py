@@ -129,7 +129,7 @@ class PolicyFields:
     skills: tuple[str, ...] = ()
 
 
-def mark(share: float, absolute: int | None, *, prompt_limit: int) -> int:
+def compute_mark_tokens(share: float, absolute: int | None, *, prompt_limit: int) -> int:
     """Return a mark in tokens: its share of the prompt limit or its absolute value, the lower."""
     by_share = int(share * prompt_limit)
     return by_share if absolute is None else min(by_share, absolute)

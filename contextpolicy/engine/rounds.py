@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from contextpolicy.engine.team_view import EVERYBODY, PERSON, folded
+from contextpolicy.engine.team_view import EVERYBODY, PERSON, fold_member_name
 
 Routing = Literal["all", "round_robin", "person"]
 Ending = Literal["", "settled", "hops", "tokens", "time", "pair", "waiting", "failed"]
@@ -72,7 +72,7 @@ class Next:
     unknown: tuple[str, ...] = ()
 
 
-def opening_queue(
+def build_opening_queue(
     members: Sequence[Member], rules: Rules, *, addressees: Sequence[str], last: str
 ) -> tuple[str, ...]:
     """Return the speakers of a new round: the addressees, else by the team's rule.
@@ -81,7 +81,7 @@ def opening_queue(
     If the rule leaves the choice to the user and the user names no agent, the first agent answers.
     """
     if addressees:
-        return found(addressees, members=members, speaker="")[0]
+        return resolve_member_names(addressees, members=members, speaker="")[0]
     awake = _awake(members)
     if rules.routing == "all":
         return awake
@@ -90,19 +90,19 @@ def opening_queue(
     return awake[:1]
 
 
-def found(
+def resolve_member_names(
     names: Sequence[str], *, members: Sequence[Member], speaker: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the role ids of the names, distinct and without the speaker, and the unknown names."""
-    known = {folded(member.name): member for member in members if not member.rests}
+    known = {fold_member_name(member.name): member for member in members if not member.rests}
     meant: dict[str, None] = {}
     unknown: dict[str, None] = {}
     for name in names:
-        if folded(name) == EVERYBODY:
+        if fold_member_name(name) == EVERYBODY:
             meant.update(dict.fromkeys(_awake(members)))
-        elif folded(name) == PERSON:
+        elif fold_member_name(name) == PERSON:
             continue
-        elif member := known.get(folded(name)):
+        elif member := known.get(fold_member_name(name)):
             meant[member.role_id] = None
         else:
             unknown[name] = None
@@ -110,7 +110,7 @@ def found(
     return tuple(meant), tuple(unknown)
 
 
-def after_reply(
+def decide_next_speaker(
     standing: Standing,
     members: Sequence[Member],
     rules: Rules,
@@ -122,7 +122,7 @@ def after_reply(
     """Decide what follows the reply of `speaker`, which called these names."""
     if failed and not rules.goes_on_after_failure:
         return Next("", standing.queue, "failed")
-    named, unknown = found(called, members=members, speaker=speaker)
+    named, unknown = resolve_member_names(called, members=members, speaker=speaker)
     queue = (*standing.queue, *(role for role in named if role not in standing.queue))
     if not queue and rules.routing == "round_robin" and not _calls_person(called):
         awake = _awake(members)
@@ -168,4 +168,4 @@ def _following(awake: tuple[str, ...], last: str) -> tuple[str, ...]:
 
 
 def _calls_person(called: Sequence[str]) -> bool:
-    return any(folded(name) == PERSON for name in called)
+    return any(fold_member_name(name) == PERSON for name in called)

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from contextpolicy.engine.claims import without_marks
-from contextpolicy.engine.facts import facts_in
+from contextpolicy.engine.claims import strip_source_marks
+from contextpolicy.engine.facts import extract_facts
 from contextpolicy.engine.factscan import Kind
 
 # In bytes of UTF-8, so that a Chinese sentence of six characters is long enough.
@@ -48,17 +48,17 @@ class Saying:
     clauses: frozenset[str] = frozenset()
 
 
-def sayings_in(text: str, *, by_person: bool, is_answered: bool = False) -> Iterator[Saying]:
+def score_sentences(text: str, *, by_person: bool, is_answered: bool = False) -> Iterator[Saying]:
     """Yield the sentences of a text in order, without fragments."""
-    for sentence in sentences(text):
+    for sentence in split_sentences(text):
         if not is_fragment(sentence, by_person=by_person):
-            yield saying(sentence, by_person=by_person, is_answered=is_answered)
+            yield score_sentence(sentence, by_person=by_person, is_answered=is_answered)
 
 
-def saying(sentence: str, *, by_person: bool, is_answered: bool = False) -> Saying:
+def score_sentence(sentence: str, *, by_person: bool, is_answered: bool = False) -> Saying:
     """Parse one sentence. A question that `is_answered` is not an open item."""
-    plain = without_marks(sentence)
-    found = facts_in(plain)
+    plain = strip_source_marks(sentence)
+    found = extract_facts(plain)
     facts = _facts_of(found)
     facts |= {match[0].strip().casefold(): PRICE for match in _PRICE.finditer(plain)}
     facts |= {(match[1] or match[2]).casefold(): QUOTED for match in _QUOTED.finditer(plain)}
@@ -67,34 +67,34 @@ def saying(sentence: str, *, by_person: bool, is_answered: bool = False) -> Sayi
         for name in found["name"]
         for place, word in enumerate(name.split(" "))
     }
-    section, weight = settled(plain, by_person=by_person, is_answered=is_answered)
+    section, weight = classify_sentence(plain, by_person=by_person, is_answered=is_answered)
     return Saying(
         text=sentence,
         section=section,
         weight=weight,
         facts=facts,
         names=names,
-        words=frozenset(stems(plain)),
+        words=frozenset(extract_word_stems(plain)),
         small=frozenset(_SMALL.findall(plain)),
         clauses=frozenset(_CLAUSE.findall(plain)),
     )
 
 
-def things_in_code(text: str) -> Iterator[str]:
+def extract_code_terms(text: str) -> Iterator[str]:
     """Yield the identifiers and quoted words in the code of a text."""
     for block in _CODE_BLOCK.finditer(text):
-        yield from (fact.casefold() for fact in facts_in(block[0])["identifier"])
+        yield from (fact.casefold() for fact in extract_facts(block[0])["identifier"])
         yield from ((match[1] or match[2]).casefold() for match in _QUOTED.finditer(block[0]))
 
 
-def lines_of_code(text: str) -> Iterator[Saying]:
+def extract_code_lines(text: str) -> Iterator[Saying]:
     """Yield the lines of a text's code that contain an identifier, uncut."""
     for block in _CODE_BLOCK.finditer(text):
         for line in block[0].splitlines()[1:]:
             code = " ".join(line.split())
             if len(code) > LONGEST_CODE or "`" in code:
                 continue
-            facts = _facts_of(facts_in(code))
+            facts = _facts_of(extract_facts(code))
             facts |= {match[2].casefold(): QUOTED for match in _LITERAL.finditer(code)}
             if facts:
                 yield Saying(f"`{code}`", "Facts", 0.0, facts, {}, frozenset(), frozenset())
@@ -103,19 +103,19 @@ def lines_of_code(text: str) -> Iterator[Saying]:
 def _facts_of(found: Mapping[Kind, Iterable[str]]) -> dict[str, float]:
     """Return the weights of the facts found, without names."""
     return {
-        fact.casefold(): weight_of(kind, fact)
+        fact.casefold(): get_fact_weight(kind, fact)
         for kind, listed in found.items()
         if kind != "name"
         for fact in listed
     }
 
 
-def weight_of(kind: Kind, fact: str) -> float:
+def get_fact_weight(kind: Kind, fact: str) -> float:
     """Return the weight of one fact."""
     return DIGIT if kind == "number" and len(fact) == 1 else WEIGHTS[kind]
 
 
-def stems(text: str) -> Iterator[str]:
+def extract_word_stems(text: str) -> Iterator[str]:
     """Yield the beginnings of a text's longer words, and Chinese by pairs of characters."""
     for word in _WORD.findall(text):
         yield word.casefold()[:STEM]
@@ -123,11 +123,13 @@ def stems(text: str) -> Iterator[str]:
         yield from (run[place : place + 2] for place in range(len(run) - 1))
 
 
-def settled(plain: str, *, by_person: bool, is_answered: bool = False) -> tuple[str, float]:
+def classify_sentence(
+    plain: str, *, by_person: bool, is_answered: bool = False
+) -> tuple[str, float]:
     """Return the section of a sentence and its weight without its facts."""
     is_decided = bool((_DECIDED if by_person else _AGREED).search(plain))
     is_rule = by_person and bool(_FORBIDDEN.search(plain) or _PREFERRED.search(plain))
-    is_asked = is_question(plain)
+    is_asked = is_question_sentence(plain)
     if by_person and (is_to_do(plain) or (is_asked and not is_answered)):
         return "Open items", 0.6 if is_rule else 0.2
     if is_asked:
@@ -141,14 +143,16 @@ def settled(plain: str, *, by_person: bool, is_answered: bool = False) -> tuple[
     return "Facts", 0.1 if by_person else 0.0
 
 
-def is_question(sentence: str) -> bool:
+def is_question_sentence(sentence: str) -> bool:
     """Return True if a sentence ends with a question mark."""
     return bool(_QUESTION.search(sentence))
 
 
 def is_to_do(sentence: str) -> bool:
     """Return True if a sentence states something that is still to be done."""
-    return bool(_TO_DO.search(sentence) or (not is_question(sentence) and _NEEDED.match(sentence)))
+    return bool(
+        _TO_DO.search(sentence) or (not is_question_sentence(sentence) and _NEEDED.match(sentence))
+    )
 
 
 def is_fragment(text: str, *, by_person: bool) -> bool:
@@ -176,7 +180,7 @@ def is_small_talk(said: Saying) -> bool:
 
     They may contain a name ("Woah, Maria, that sounds cool!").
     """
-    plain = without_marks(said.text).strip()
+    plain = strip_source_marks(said.text).strip()
     # "I 100% agree" states no number.
     facts = said.facts.keys() - ({"100"} if _EMPHASIS.search(plain) else set())
     if facts or said.section in ("Decisions", "Preferences"):
@@ -186,12 +190,12 @@ def is_small_talk(said: Saying) -> bool:
     return is_short or (is_cry and " " in plain) or bool(_COURTESY.match(plain))
 
 
-def wording(text: str) -> str:
+def normalise_sentence(text: str) -> str:
     """Return a normalised sentence: equal for two spellings of the same words."""
-    return " ".join(without_marks(text).casefold().split())
+    return " ".join(strip_source_marks(text).casefold().split())
 
 
-def sentences(text: str) -> Iterator[str]:
+def split_sentences(text: str) -> Iterator[str]:
     """Split a text into sentences, without Markdown syntax and truncation markers.
 
     Code, formulas, table rows and headings are left out, and so is the end of a sentence whose

@@ -70,7 +70,7 @@ def check_schema(schema: Mapping[str, object]) -> None:
     _check(schema, "the schema", DEEPEST)
 
 
-def violations(schema: Mapping[str, object], value: object) -> list[str]:
+def find_schema_violations(schema: Mapping[str, object], value: object) -> list[str]:
     """List the violations of a value, one sentence each with its location; empty if it is valid.
 
     The schema must have passed `check_schema`.

@@ -27,7 +27,7 @@ _WHOLE = frozenset({"kana", "hangul", "han"})
 _PER_TOKEN = 4
 
 
-def shares(texts: Iterable[str]) -> dict[str, float]:
+def compute_script_shares(texts: Iterable[str]) -> dict[str, float]:
     """Return the share of each script in the texts, in tokens; empty without text."""
     weights: dict[str, float] = {}
     for text in texts:
@@ -42,11 +42,11 @@ def shares(texts: Iterable[str]) -> dict[str, float]:
     return {name: weight / total for name, weight in weights.items()} if total else {}
 
 
-def present(found: Mapping[str, float]) -> list[str]:
+def select_present_scripts(found: Mapping[str, float]) -> list[str]:
     """Return the scripts whose share is large enough to count."""
     return sorted(name for name, share in found.items() if share >= PRESENT)
 
 
-def sole(found: Mapping[str, float]) -> str:
+def find_dominant_script(found: Mapping[str, float]) -> str:
     """Return the script of nearly all of the text; "" for a mixture."""
     return next((name for name, share in found.items() if share >= SOLE), "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from contextpolicy.engine.messages import ToolSpec, WireMessage, WireRole
-from contextpolicy.engine.tokens import TokenCounter, wire_tokens
+from contextpolicy.engine.tokens import TokenCounter, count_wire_tokens
 
 Origin = Literal[
     "system",
@@ -30,9 +30,9 @@ class Segment(NamedTuple):
     """A record of one piece of a prompt, in prompt order.
 
     Pieces that are messages have `message_id` and `seq`; system parts and parts of the tail have
-    their name in `message_id`. `text_ref` is the SHA-256 of a piece's text if that is not a stored
-    message, else "". `cut_to` and `result_limit` are the limits in characters that cut its texts
-    and its tool results.
+    their name in `message_id`. `text_ref` is the SHA-256 of a piece's text if that is not a
+    stored message, else "". `cut_to` and `result_limit` are the limits in characters that cut its
+    texts and its tool results.
     """
 
     origin: Origin
@@ -99,27 +99,29 @@ class Scale:
         return max(tokens, -(-size * self.limit // self.max_bytes))
 
 
-def tokens_of(blocks: Iterable[Block]) -> int:
+def count_block_tokens(blocks: Iterable[Block]) -> int:
     """Count the tokens of several blocks, in our count."""
     return sum(segment.tokens for block in blocks for segment in block.segments)
 
 
-def cost_of(blocks: Iterable[Block]) -> int:
+def sum_block_costs(blocks: Iterable[Block]) -> int:
     """Return the part of the prompt limit that several blocks use."""
     return sum(block.cost for block in blocks)
 
 
-def settled(segments: Sequence[Segment], wire: WireMessage, counter: TokenCounter) -> Block:
+def build_message_block(
+    segments: Sequence[Segment], wire: WireMessage, counter: TokenCounter
+) -> Block:
     """Make a block of one message. Its first segment includes the overhead and the joints.
 
     The segments therefore add up to the message, however the counter treats the joints.
     """
     first, *others = segments
-    tokens = wire_tokens(wire, counter) - sum(segment.tokens for segment in others)
+    tokens = count_wire_tokens(wire, counter) - sum(segment.tokens for segment in others)
     return Block((first._replace(tokens=tokens), *others), (wire,))
 
 
-def wire_bytes(wires: Iterable[WireMessage]) -> int:
+def count_wire_bytes(wires: Iterable[WireMessage]) -> int:
     """Count the bytes of UTF-8 that the texts and calls of wire messages take."""
     return sum(
         _size(wire.content)
@@ -128,9 +130,9 @@ def wire_bytes(wires: Iterable[WireMessage]) -> int:
     )
 
 
-def tools_bytes(tools: Sequence[ToolSpec]) -> int:
+def count_tool_bytes(tools: Sequence[ToolSpec]) -> int:
     """Count the bytes of the tool definitions; 0 without tools."""
-    return len(tools_json(tools)) if tools else 0
+    return len(format_tools_json(tools)) if tools else 0
 
 
 def _images(wire: WireMessage) -> list[list[object]]:
@@ -141,17 +143,17 @@ def _size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def text_ref(text: str) -> str:
+def compute_text_ref(text: str) -> str:
     """Return the key of a text that is not a stored message: its SHA-256 in hex."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def tools_json(tools: Sequence[ToolSpec]) -> str:
+def format_tools_json(tools: Sequence[ToolSpec]) -> str:
     """Return the canonical JSON of tool definitions, in order."""
     return json.dumps(_written(tools), sort_keys=True, separators=(",", ":"))
 
 
-def tools_text(tools: Sequence[ToolSpec]) -> str:
+def format_tools_text(tools: Sequence[ToolSpec]) -> str:
     """Return tool definitions as JSON with the owner's key order, as they are sent."""
     return json.dumps(_written(tools), separators=(",", ":"))
 
@@ -164,7 +166,7 @@ def _written(tools: Sequence[ToolSpec]) -> list[dict[str, object]]:
     ]
 
 
-def prompt_json(messages: Sequence[WireMessage], tools: Sequence[ToolSpec]) -> str:
+def format_prompt_json(messages: Sequence[WireMessage], tools: Sequence[ToolSpec]) -> str:
     """Return the canonical JSON of a prompt: sorted keys, no spaces, ASCII only."""
     written = [
         {
@@ -177,4 +179,4 @@ def prompt_json(messages: Sequence[WireMessage], tools: Sequence[ToolSpec]) -> s
         for wire in messages
     ]
     listed = json.dumps(written, sort_keys=True, separators=(",", ":"))
-    return f'{{"messages":{listed},"tools":{tools_json(tools)}}}'
+    return f'{{"messages":{listed},"tools":{format_tools_json(tools)}}}'

@@ -18,7 +18,7 @@ class UnknownOrigin(ValueError):
     code = "unknown_origin"
 
 
-def system_parts(parts: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def order_system_parts(parts: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Order (origin, text) parts for the wire and drop the empty ones.
 
     Several parts of one origin keep their order. Raises UnknownOrigin.
@@ -30,7 +30,7 @@ def system_parts(parts: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...
     return tuple(sorted(filled, key=lambda part: ORDER.index(part[0])))
 
 
-def governed(
+def filter_system_parts(
     parts: Sequence[tuple[str, str]], *, values: PolicyValues
 ) -> tuple[tuple[str, str], ...]:
     """Keep the parts that a policy allows, by its rule for a chat's own system text.
@@ -46,7 +46,7 @@ def governed(
     return tuple(part for part in parts if part[0] != gone)
 
 
-def runtime_note(model: str) -> str:
+def format_runtime_note(model: str) -> str:
     """State which model serves the chat. Without times and figures, only the model changes it."""
     return (
         f"This chat is served by Palimpsest with the model {model}. Older messages may be "
@@ -54,7 +54,7 @@ def runtime_note(model: str) -> str:
     )
 
 
-def budget_note(values: PolicyValues) -> str:
+def format_budget_note(values: PolicyValues) -> str:
     """State the policy's fixed limits in a sentence. Without running figures, it never changes."""
     return (
         f"Replies end after {values.reserve_tokens:,} tokens. Tool results are shown up to "

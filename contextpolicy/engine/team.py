@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from contextpolicy.engine.markers import strip_markers
-from contextpolicy.engine.truncation import border_before
+from contextpolicy.engine.truncation import find_border_before
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Speaker:
     type: SpeakerType
 
 
-def speaker_json(speaker: Speaker) -> dict[str, str]:
+def serialize_speaker(speaker: Speaker) -> dict[str, str]:
     """Return the JSON form of a speaker, for storage and the API."""
     return {"roleId": speaker.role_id, "roleName": speaker.role_name, "type": speaker.type}
 
@@ -103,7 +103,7 @@ class NegativeWindow(ValueError):
     code = "negative_window"
 
 
-def team_message(data: object, *, id: str) -> TeamMessage:  # noqa: A002 - the field's name
+def read_team_message(data: object, *, id: str) -> TeamMessage:  # noqa: A002 - the field's name
     """Parse a message from its JSON form {content, speaker {roleId, roleName, type}, routing}.
 
     An id in `data` is ignored. A speaker without a name gets the role id as its name; a type that
@@ -139,7 +139,7 @@ def _addressees(routing: object) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str))
 
 
-def addressed(names: Sequence[str]) -> str:
+def format_recipients(names: Sequence[str]) -> str:
     """Write the recipients of a message: `all`, a name, or names separated by commas."""
     return ", ".join(names) if names else "all"
 
@@ -150,27 +150,27 @@ def cut_team_task(task: str) -> str:
     This is the only text that is cut instead of rejected, because it is a heading that agents
     repeat. The cut is logged with both sizes.
     """
-    size = byte_count(task)
+    size = count_utf8_bytes(task)
     if size <= TEAM_TASK_BYTES:
         return task
     # Each character takes at least one byte, so only that many characters are checked.
     lengths = range(TEAM_TASK_BYTES + 1)
-    fitting = bisect_right(lengths, TEAM_TASK_BYTES, key=lambda n: byte_count(task[:n])) - 1
-    kept = task[: border_before(task, fitting)]
+    fitting = bisect_right(lengths, TEAM_TASK_BYTES, key=lambda n: count_utf8_bytes(task[:n])) - 1
+    kept = task[: find_border_before(task, fitting)]
     logger.warning(
         "[ContextManager] TeamTask exceeded 5KB limit (%d bytes), truncated to %d bytes",
         size,
-        byte_count(kept),
+        count_utf8_bytes(kept),
     )
     return kept
 
 
-def byte_count(text: str) -> int:
+def count_utf8_bytes(text: str) -> int:
     """Count the bytes of the text as UTF-8; a lone surrogate counts as three."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def context_for_agent(
+def select_agent_context(
     messages: Sequence[TeamMessage],
     *,
     agent_id: str,
@@ -204,7 +204,7 @@ def context_for_agent(
         agent_id=agent_id,
         agent_type=agent_type,
         context_messages=tuple(
-            ContextMessage(message.speaker.role_name, addressed(message.addressees), text)
+            ContextMessage(message.speaker.role_name, format_recipients(message.addressees), text)
             for message, text in shown
             if text
         ),

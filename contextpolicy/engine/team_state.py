@@ -14,10 +14,10 @@ from contextpolicy.engine.team import (
     AgentContext,
     InvalidTeamMessage,
     TeamMessage,
-    context_for_agent,
     cut_team_task,
-    speaker_json,
-    team_message,
+    read_team_message,
+    select_agent_context,
+    serialize_speaker,
 )
 
 logger = logging.getLogger(__name__)
@@ -58,11 +58,11 @@ class TeamState:
         self._next_id = 1
 
     def add_message(self, data: object) -> TeamMessage:
-        """Store a message (JSON form as in `team.team_message`) under the next id.
+        """Store a message (JSON form as in `team.read_team_message`) under the next id.
 
         Raises InvalidTeamMessage; a rejected message takes no id and calls no hook.
         """
-        message = team_message(data, id=f"msg-{self._next_id}")
+        message = read_team_message(data, id=f"msg-{self._next_id}")
         self._next_id += 1
         self._messages.append(message)
         logger.debug("[ContextManager] Message added: %s", message.id)
@@ -97,7 +97,7 @@ class TeamState:
     ) -> AgentContext:
         """Select the part of the chat that an agent gets now. Raises NegativeWindow."""
         override = window_size_override
-        return context_for_agent(
+        return select_agent_context(
             self._messages,
             agent_id=agent_id,
             agent_type=agent_type,
@@ -117,7 +117,7 @@ class TeamState:
     def export_snapshot(self, *, now_ms: int) -> dict[str, object]:
         """Return the state as a JSON-ready object; `now_ms` is the clock in milliseconds."""
         return {
-            "messages": [message_json(message) for message in self._messages],
+            "messages": [dump_team_message(message) for message in self._messages],
             "teamTask": self._team_task,
             "timestamp": now_ms,
             "version": SNAPSHOT_VERSION,
@@ -130,7 +130,7 @@ class TeamState:
         """
         messages, task = read_snapshot(snapshot)
         self._messages = messages
-        self._next_id = next_number(messages)
+        self._next_id = compute_next_number(messages)
         self._change_task(task)
 
     def _change_task(self, task: str | None) -> None:
@@ -138,12 +138,12 @@ class TeamState:
         _tell(self._on_team_task_changed, task)
 
 
-def message_json(message: TeamMessage) -> dict[str, object]:
-    """Return a message with its id, in the form that `team.team_message` parses."""
+def dump_team_message(message: TeamMessage) -> dict[str, object]:
+    """Return a message with its id, in the form that `team.read_team_message` parses."""
     return {
         "id": message.id,
         "content": message.content,
-        "speaker": speaker_json(message.speaker),
+        "speaker": serialize_speaker(message.speaker),
         "routing": {"resolvedAddressees": list(message.addressees)},
     }
 
@@ -176,12 +176,12 @@ def _read_message(item: object) -> TeamMessage:
     if not isinstance(own_id, str) or not own_id:
         raise InvalidSnapshot("Invalid snapshot format")
     try:
-        return team_message(item, id=own_id)
+        return read_team_message(item, id=own_id)
     except InvalidTeamMessage as error:
         raise InvalidSnapshot("Invalid snapshot format") from error
 
 
-def next_number(messages: Iterable[TeamMessage]) -> int:
+def compute_next_number(messages: Iterable[TeamMessage]) -> int:
     """Return the number that follows the highest `msg-N`; ids of another form count as 0."""
     return 1 + max((_number(message.id) for message in messages), default=0)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from contextpolicy.engine.markers import INLINE_CODE, next_names, strip_markers
+from contextpolicy.engine.markers import INLINE_CODE, parse_next_names, strip_markers
 from contextpolicy.engine.messages import (
     FilePart,
     Message,
@@ -19,13 +19,13 @@ from contextpolicy.engine.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    file_text,
-    text_of,
+    extract_message_text,
+    format_file_text,
 )
-from contextpolicy.engine.names import is_sound, marks
-from contextpolicy.engine.team import Speaker, addressed
-from contextpolicy.engine.tokens import TokenCounter, message_tokens
-from contextpolicy.engine.truncation import fence_after
+from contextpolicy.engine.names import build_combining_marks, is_allowed_name
+from contextpolicy.engine.team import Speaker, format_recipients
+from contextpolicy.engine.tokens import TokenCounter, count_uncut_tokens
+from contextpolicy.engine.truncation import advance_code_fence
 
 # Names with a special meaning.
 RESERVED = ("all", "user", "system")
@@ -50,27 +50,27 @@ class Said(NamedTuple):
     for_others: str = ""
 
 
-def folded(name: str) -> str:
+def fold_member_name(name: str) -> str:
     """Return a comparison key of a name: without case, spaces, hyphens and underscores."""
     return _APART.sub("", unicodedata.normalize("NFKC", name).casefold())
 
 
-def name_problem(name: str) -> str:
+def find_name_problem(name: str) -> str:
     """Return a sentence that says why a team member cannot have this name; empty if it can."""
     if not name.strip():
         return "Give each member a name."
     if len(name) > LONGEST_MEMBER_NAME:
         return f"A name has at most {LONGEST_MEMBER_NAME} characters."
-    if not is_sound(name) or name != name.strip():
+    if not is_allowed_name(name) or name != name.strip():
         return f"The name {name!r} begins or ends with a space, or has an invisible character."
     if found := sorted(_FORBIDDEN & set(name)):
         return f"The name {name} contains {' '.join(found)}, which routing uses."
-    if folded(name) in RESERVED or not folded(name):
+    if fold_member_name(name) in RESERVED or not fold_member_name(name):
         return f"The name {name} is reserved in a team. Reserved names: {', '.join(RESERVED)}."
     return ""
 
 
-def said(text: str, *, name: str) -> Said:
+def split_reply_speakers(text: str, *, name: str) -> Said:
     """Split a reply into its speaker's words and words that it writes as another member.
 
     A label with the speaker's own name at the start is removed (`[FROM:X]`, `X:`, in bold too),
@@ -81,9 +81,9 @@ def said(text: str, *, name: str) -> Said:
     own = _own_label(name).sub("", text, count=1)
     place, fence = 0, ""
     for line in own.split("\n"):
-        following = fence_after(fence, line)
+        following = advance_code_fence(fence, line)
         labelled = None if fence or following else _FROM_LINE.match(line)
-        if labelled and folded(labelled[1]) != folded(name):
+        if labelled and fold_member_name(labelled[1]) != fold_member_name(name):
             return Said(own[:place].rstrip(), own[place:])
         place, fence = place + len(line) + 1, following
     return Said(own)
@@ -101,24 +101,24 @@ def _own_label(name: str) -> re.Pattern[str]:
     return re.compile(rf"\A\s*(?:(?:{label})\s*)+", re.IGNORECASE)
 
 
-def called(text: str) -> tuple[str, ...]:
+def parse_called_names(text: str) -> tuple[str, ...]:
     """Return the names that a reply calls next: markers outside code and quotations.
 
     A quotation may contain other words next to the marker, and it ends with its line.
     """
-    return next_names("\n".join(_QUOTED.sub(" ", line) for line in _spoken_lines(text)))
+    return parse_next_names("\n".join(_QUOTED.sub(" ", line) for line in _spoken_lines(text)))
 
 
 def _spoken_lines(text: str) -> Iterator[str]:
     fence = ""
     for line in text.split("\n"):
-        following = fence_after(fence, line)
+        following = advance_code_fence(fence, line)
         if not fence and not following and not line.lstrip().startswith(">"):
             yield INLINE_CODE.sub(" ", line)
         fence = following
 
 
-def mentions(text: str, *, names: Sequence[str]) -> tuple[str, ...]:
+def find_mentioned_members(text: str, *, names: Sequence[str]) -> tuple[str, ...]:
     """Return the members that a user's message mentions by `@Name` or `@"Two words"`, in order.
 
     `@all` gives all. Case, spaces and hyphens are ignored, and the longest name wins. Mentions in
@@ -127,11 +127,11 @@ def mentions(text: str, *, names: Sequence[str]) -> tuple[str, ...]:
     """
     # Letters with accents have two spellings. Normalise both sides to the composed one.
     pattern = _mention_pattern(tuple(unicodedata.normalize("NFC", name) for name in names))
-    known = {folded(name): name for name in names}
+    known = {fold_member_name(name): name for name in names}
     found: dict[str, None] = {}
     for line in _spoken_lines(unicodedata.normalize("NFC", text)):
         for match in pattern.finditer(line):
-            wanted = folded(match["quoted"] or match["plain"])
+            wanted = fold_member_name(match["quoted"] or match["plain"])
             if wanted == EVERYBODY:
                 found.update(dict.fromkeys(names))
             elif wanted in known:
@@ -148,7 +148,7 @@ def _mention_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
     )
     return re.compile(
         rf"(?<![^\W{_UNSPACED}])@"
-        rf"(?:\"(?P<quoted>[^\"\n]+)\"|(?P<plain>{words})(?![{marks()}]|[^\W{_UNSPACED}]))",
+        rf"(?:\"(?P<quoted>[^\"\n]+)\"|(?P<plain>{words})(?![{build_combining_marks()}]|[^\W{_UNSPACED}]))",
         re.IGNORECASE,
     )
 
@@ -162,7 +162,7 @@ class Viewer:
     mates: tuple[str, ...]
 
 
-def as_seen(
+def rewrite_for_viewer(
     message: Message, *, speaker: Speaker, viewer: Viewer, counter: TokenCounter
 ) -> Message:
     """Return a message of the team as an agent gets it, with its tokens counted again.
@@ -175,14 +175,14 @@ def as_seen(
     parts = _cleaned(message.parts, speaker=speaker)
     if speaker.type == "ai" and speaker.role_id == viewer.role_id:
         return _counted(replace(message, parts=parts, role="assistant"), counter)
-    lines = [text_of(replace(message, parts=parts)), *_tool_lines(parts)]
+    lines = [extract_message_text(replace(message, parts=parts)), *_tool_lines(parts)]
     body = "\n".join(line for line in lines if line)
     label = f"[FROM:{_flat(speaker.role_name)}]\n"
     told = (TextPart(label + body),) if body else ()
     return _counted(replace(message, parts=told, role="user"), counter)
 
 
-def for_text_prompt(
+def rewrite_for_text_prompt(
     message: Message, *, speaker: Speaker, viewer: Viewer, counter: TokenCounter
 ) -> Message:
     """Return a message of the team for a prompt that is one text, with its speaker's name.
@@ -192,11 +192,13 @@ def for_text_prompt(
     """
     parts = _cleaned(message.parts, speaker=speaker)
     is_own = speaker.type == "ai" and speaker.role_id == viewer.role_id
-    files = [file_text(replace(p, name=_flat(p.name))) for p in parts if isinstance(p, FilePart)]
-    body = "\n".join(filter(None, [text_of(replace(message, parts=parts)), *files]))
+    files = [
+        format_file_text(replace(p, name=_flat(p.name))) for p in parts if isinstance(p, FilePart)
+    ]
+    body = "\n".join(filter(None, [extract_message_text(replace(message, parts=parts)), *files]))
     shown = parts if is_own else (TextPart(body),) if body else ()
-    line = f"{speaker.role_name} to {addressed(message.addressees)}: {body}"
-    counted = message_tokens((TextPart(line), *(shown if is_own else ())), "user", counter)
+    line = f"{speaker.role_name} to {format_recipients(message.addressees)}: {body}"
+    counted = count_uncut_tokens((TextPart(line), *(shown if is_own else ())), "user", counter)
     return replace(
         message,
         parts=shown,
@@ -216,7 +218,7 @@ def _cleaned(parts: Sequence[Part], *, speaker: Speaker) -> tuple[Part, ...]:
         elif not rest:
             own = part.text
             if speaker.type == "ai":
-                own, rest = said(own, name=speaker.role_name)
+                own, rest = split_reply_speakers(own, name=speaker.role_name)
             if text := _LABEL_OPENING.sub("(", strip_markers(own)):
                 made.append(TextPart(text))
     return tuple(made)
@@ -229,18 +231,18 @@ def _tool_lines(parts: Sequence[Part]) -> Iterator[str]:
             outcome = "done" if part.call_id in done else "no result"
             yield f"(used the tool {_flat(part.name)}: {outcome})"
         elif isinstance(part, FilePart):
-            yield file_text(replace(part, name=_flat(part.name)))
+            yield format_file_text(replace(part, name=_flat(part.name)))
 
 
 def _counted(message: Message, counter: TokenCounter) -> Message:
-    return replace(message, tokens=message_tokens(message.parts, message.role, counter))
+    return replace(message, tokens=count_uncut_tokens(message.parts, message.role, counter))
 
 
 def _flat(name: str) -> str:
     return " ".join(name.replace("]", ")").replace("[", "(").split())
 
 
-def window_before(seq: int, *, size: int) -> int:
+def compute_agent_window(seq: int, *, size: int) -> int:
     """Return the seq up to which an agent's window omits messages, before a question at `seq`.
 
     At most `size` earlier messages stay, and at least three quarters of that. The window moves in
@@ -254,7 +256,9 @@ def window_before(seq: int, *, size: int) -> int:
     return 0 if over <= 0 else -(-over // step) * step
 
 
-def instructions(viewer: Viewer, *, humans: Collection[str] = (), is_text: bool = False) -> str:
+def build_team_instructions(
+    viewer: Viewer, *, humans: Collection[str] = (), is_text: bool = False
+) -> str:
     """Write the instructions that name an agent and its team mates, and how to call one.
 
     `is_text`: its prompt is one text, in which each message has its speaker's name.

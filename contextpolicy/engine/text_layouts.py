@@ -9,11 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from contextpolicy.engine.entries import Entry
-from contextpolicy.engine.layouts import JOINT_BYTES, Images, Maker, moved
-from contextpolicy.engine.messages import Message, Summary, WireMessage, text_of
+from contextpolicy.engine.layouts import JOINT_BYTES, Images, Maker, shift_images
+from contextpolicy.engine.messages import Message, Summary, WireMessage, extract_message_text
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.segments import Block, Parts, Scale, Segment, settled, wire_bytes
-from contextpolicy.engine.tokens import MESSAGE_OVERHEAD, TokenCounter, images_tokens
+from contextpolicy.engine.segments import (
+    Block,
+    Parts,
+    Scale,
+    Segment,
+    build_message_block,
+    count_wire_bytes,
+)
+from contextpolicy.engine.tokens import MESSAGE_OVERHEAD, TokenCounter, count_image_tokens
 from contextpolicy.engine.toolrules import Stubbed
 from contextpolicy.engine.transcript import (
     PINNED_TITLE,
@@ -41,7 +48,7 @@ class TextContext:
     background: Background = field(default_factory=Background)
 
 
-def context_text(context: TextContext, *, include_system: bool = False) -> str:
+def format_context_text(context: TextContext, *, include_system: bool = False) -> str:
     """Write the chat as text: sections in a fixed order, separated by blank lines.
 
     Empty sections are omitted; without any part the text is empty. It never ends with a line end.
@@ -64,7 +71,7 @@ def context_text(context: TextContext, *, include_system: bool = False) -> str:
     return SECTION_JOINT.join(section for section in sections if section)
 
 
-def to_messages(
+def build_context_messages(
     context: TextContext, *, question: str, include_system: bool = False
 ) -> list[WireMessage]:
     """Write the chat as messages: optional system, summary, pins, recent messages, tail.
@@ -119,7 +126,7 @@ class TextMaker(Maker):
 
     def pin(self, message: Message) -> Block:
         """Make the piece of a pinned message: an uncut text entry."""
-        line = self.writer.entry(message.role, text_of(message))
+        line = self.writer.entry(message.role, extract_message_text(message))
         return self._piece(Segment("pin", message.id, message.seq, "user", 0), line, note=False)
 
     def history(self, message: Message) -> Entry:
@@ -132,7 +139,7 @@ class TextMaker(Maker):
 
     def shows(self, message: Message) -> bool:
         """Return True if a message has text or an image to show; calls and results are omitted."""
-        return bool(text_of(message)) or images_tokens(message.parts) > 0
+        return bool(extract_message_text(message)) or count_image_tokens(message.parts) > 0
 
     def arranged(self, parts: Parts) -> tuple[Block, ...]:
         """Return the blocks in wire order.
@@ -148,7 +155,7 @@ class TextMaker(Maker):
         together = self.values.layout != "B"
         if text and together:
             head = f"{text}{SECTION_JOINT}{self.values.question_prefix}"
-            asked, images = f"{head}{asked}", moved(images, by=len(head))
+            asked, images = f"{head}{asked}", shift_images(images, by=len(head))
             question = [*segments, *question]
         blocks = [*parts.system, *parts.tools]
         if text and not together:
@@ -178,7 +185,9 @@ class TextMaker(Maker):
         return SECTION_JOINT.join(texts), segments
 
     def _settled(self, segments: Sequence[Segment], text: str, images: Images = ()) -> Block:
-        block = settled(segments, WireMessage("user", text, images=images), self.counter)
+        block = build_message_block(
+            segments, WireMessage("user", text, images=images), self.counter
+        )
         return self.weighed(block.segments, block.wires)
 
     def _piece(self, segment: Segment, text: str, *, note: bool = True) -> Block:
@@ -202,5 +211,5 @@ class TextMaker(Maker):
             tokens=tokens,
             result_limit=None,
             notes=notes,
-            weight=self.scale.weight(tokens, wire_bytes(wires) + JOINT_BYTES),
+            weight=self.scale.weight(tokens, count_wire_bytes(wires) + JOINT_BYTES),
         )

@@ -10,7 +10,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from contextpolicy.engine.messages import FilePart, Part, Role, ToolSpec, WireMessage, wires_of
+from contextpolicy.engine.messages import (
+    FilePart,
+    Part,
+    Role,
+    ToolSpec,
+    WireMessage,
+    convert_parts_to_wires,
+)
 
 # Role, separators and the id of a tool result: 3 to 5 tokens with the public chat formats.
 MESSAGE_OVERHEAD = 4
@@ -73,26 +80,28 @@ _TOKENS_PER_100 = {
 }
 
 
-def wire_tokens(message: WireMessage, counter: TokenCounter) -> int:
+def count_wire_tokens(message: WireMessage, counter: TokenCounter) -> int:
     """Count the tokens of one wire message: its text, its calls, its images and its frame."""
     total = MESSAGE_OVERHEAD + counter.count(message.content)
     for call in message.tool_calls:
         total += TOOL_OVERHEAD + counter.count(call.name) + counter.count(call.arguments)
-    return total + images_tokens(part for _, part in message.images)
+    return total + count_image_tokens(part for _, part in message.images)
 
 
-def images_tokens(parts: Iterable[Part]) -> int:
+def count_image_tokens(parts: Iterable[Part]) -> int:
     """Return the tokens of the images among the parts, whatever they show."""
     images = (part.image for part in parts if isinstance(part, FilePart))
     return sum(image.tokens for image in images if image is not None)
 
 
-def message_tokens(parts: Sequence[Part], role: Role, counter: TokenCounter) -> int:
+def count_uncut_tokens(parts: Sequence[Part], role: Role, counter: TokenCounter) -> int:
     """Count the tokens of a stored message as sent uncut; reasoning is neither sent nor counted."""
-    return sum(wire_tokens(wire, counter=counter) for wire in wires_of(role, parts))
+    return sum(
+        count_wire_tokens(wire, counter=counter) for wire in convert_parts_to_wires(role, parts)
+    )
 
 
-def tools_tokens(tools: Sequence[ToolSpec], counter: TokenCounter) -> int:
+def count_tool_tokens(tools: Sequence[ToolSpec], counter: TokenCounter) -> int:
     """Count the tokens of the tool definitions; 0 without tools."""
     return sum(
         TOOL_OVERHEAD

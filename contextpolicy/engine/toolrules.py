@@ -14,17 +14,17 @@ from contextpolicy.engine.truncation import cut_tool_result
 Stubbed = Mapping[int, frozenset[str]]
 
 
-def stub(name: str, characters: int) -> str:
+def format_result_stub(name: str, characters: int) -> str:
     """Write the text that replaces an omitted result."""
     return f"[The result of {name}, {characters:,} characters, is left out here.]"
 
 
-def result_limit(values: PolicyValues, name: str) -> int:
+def get_result_limit(values: PolicyValues, name: str) -> int:
     """Return the maximum characters of a result of this tool."""
     return min(values.tool_output_limit, _rule(values, name).get("limit", values.tool_output_limit))
 
 
-def stubbed_results(messages: Sequence[Message], *, values: PolicyValues) -> Stubbed:
+def find_stubbed_results(messages: Sequence[Message], *, values: PolicyValues) -> Stubbed:
     """Find the results of finished turns that `keep_newest` omits.
 
     Replays the messages: when there are twice as many results of a tool as are kept, the oldest are
@@ -53,7 +53,7 @@ def stubbed_results(messages: Sequence[Message], *, values: PolicyValues) -> Stu
     return gone
 
 
-def ruled(
+def apply_tool_rules(
     wires: Sequence[WireMessage],
     *,
     values: PolicyValues,
@@ -78,9 +78,9 @@ def _ruled(
     wire: WireMessage, name: str, values: PolicyValues, most: int | None, stubbed: frozenset[str]
 ) -> WireMessage:
     if wire.tool_call_id in stubbed:
-        short = stub(name, len(wire.content))
+        short = format_result_stub(name, len(wire.content))
         return wire if len(wire.content) <= len(short) else wire._replace(content=short)
-    limit = result_limit(values, name)
+    limit = get_result_limit(values, name)
     limit = limit if most is None else min(limit, most)
     if len(wire.content) <= limit:
         return wire

@@ -33,13 +33,13 @@ SECTION_JOINT = "\n\n"
 _LINE_ENDS = "\n\r\v\f\x85\u2028\u2029"
 
 
-def imitations(words: Iterable[str]) -> re.Pattern[str]:
+def compile_imitation_pattern(words: Iterable[str]) -> re.Pattern[str]:
     """Make a pattern that matches lines beginning with one of `words`, in any case."""
     listed = "|".join(re.escape(word) for word in words)
     return re.compile(f"(?:(?<=[{_LINE_ENDS}])|\\A)(?=(?:{listed}))", re.IGNORECASE)
 
 
-def set_in(text: str, pattern: re.Pattern[str]) -> str:
+def indent_matching_lines(text: str, pattern: re.Pattern[str]) -> str:
     """Put a space before each line that the pattern matches; other text is unchanged."""
     return pattern.sub(" ", text)
 
@@ -86,17 +86,17 @@ class TranscriptWriter:
             DATE,
         ]
         own = question_prefix.strip()
-        self._pattern = imitations([*words, own] if own else words)
+        self._pattern = compile_imitation_pattern([*words, own] if own else words)
 
     def entry(self, role: EntryRole, text: str) -> str:
         """Write one message: its role and its text."""
         # The first line follows the role and cannot imitate anything.
-        guarded = set_in(f"\0{text}", self._pattern)[1:]
+        guarded = indent_matching_lines(f"\0{text}", self._pattern)[1:]
         return f"{PREFIXES[role]} {guarded}"
 
     def inline(self, title: str, text: str) -> str:
         """Write a section of one text on the line of its title."""
-        return f"{title} {set_in(chr(0) + text, self._pattern)[1:]}"
+        return f"{title} {indent_matching_lines(chr(0) + text, self._pattern)[1:]}"
 
     def section(self, title: str, text: str) -> str:
         """Write a section of one text under its title."""
@@ -104,7 +104,7 @@ class TranscriptWriter:
 
     def guarded(self, text: str) -> str:
         """Write a text whose lines, including the first, imitate nothing."""
-        return set_in(text, self._pattern)
+        return indent_matching_lines(text, self._pattern)
 
     def listed(self, title: str, entries: Sequence[TextEntry]) -> str:
         """Write a section of entries under its title; empty without entries."""

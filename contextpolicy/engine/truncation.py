@@ -26,7 +26,7 @@ class Cut:
     removed: int
 
 
-def cut(text: str, *, limit: int, style: CutStyle) -> Cut:
+def cut_text(text: str, *, limit: int, style: CutStyle) -> Cut:
     """Cut `text` to at most `limit` characters, marker included; a text that fits is unchanged.
 
     `head` keeps the beginning, `head_tail` two thirds from the beginning and one from the end. The
@@ -40,7 +40,7 @@ def cut(text: str, *, limit: int, style: CutStyle) -> Cut:
         return Cut(text, 0)
     room = limit - len(_marker(len(text)))
     if room < 1:
-        kept = border_before(text, limit)
+        kept = find_border_before(text, limit)
         return Cut(text[:kept], len(text) - kept)
     start, tail = _tail(text, room // 3 if style == "head_tail" else 0)
     end, head = _head(text, room - len(tail))
@@ -50,7 +50,7 @@ def cut(text: str, *, limit: int, style: CutStyle) -> Cut:
 
 def cut_tool_result(text: str, *, limit: int) -> Cut:
     """Cut a tool result in its middle, because errors are at either end of an output."""
-    return cut(text, limit=limit, style="head_tail")
+    return cut_text(text, limit=limit, style="head_tail")
 
 
 def cut_texts(
@@ -60,7 +60,7 @@ def cut_texts(
     return tuple(
         wire
         if max_chars is None or wire.role == "tool" or len(wire.content) <= max_chars
-        else wire._replace(content=cut(wire.content, limit=max_chars, style=style).text)
+        else wire._replace(content=cut_text(wire.content, limit=max_chars, style=style).text)
         for wire in wires
     )
 
@@ -71,25 +71,25 @@ def _marker(removed: int) -> str:
 
 def _head(text: str, room: int) -> tuple[int, str]:
     """Return the end of the kept beginning and its text, open fence closed, at most `room` long."""
-    end = border_before(text, room)
+    end = find_border_before(text, room)
     closing = _closing(text[:end])
     while end and end + len(closing) > room:
-        end = border_before(text, min(end - 1, max(0, room - len(closing))))
+        end = find_border_before(text, min(end - 1, max(0, room - len(closing))))
         closing = _closing(text[:end])
     return end, text[:end] + closing
 
 
 def _tail(text: str, room: int) -> tuple[int, str]:
     """Return the start of the kept end and its text, with its open fence opened again."""
-    start = border_after(text, len(text) - room)
+    start = find_border_after(text, len(text) - room)
     while start < len(text):
         start = _past_fence_line(text, start)
-        fence = open_fence(text[:start])
+        fence = find_open_fence(text[:start])
         opening = f"{fence}\n" if fence else ""
         excess = len(opening) + len(text) - start - room
         if excess <= 0:
             return start, opening + text[start:]
-        start = border_after(text, start + excess)
+        start = find_border_after(text, start + excess)
     return len(text), ""
 
 
@@ -110,7 +110,7 @@ def _past_fence_line(text: str, start: int) -> int:
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 
 
-def open_fence(text: str) -> str:
+def find_open_fence(text: str) -> str:
     """Return the code fence still open at the end of `text`, as CommonMark reads it, or ""."""
     fence = ""
     if "```" not in text and "~~~" not in text:
@@ -120,7 +120,7 @@ def open_fence(text: str) -> str:
     return fence
 
 
-def fence_after(fence: str, line: str) -> str:
+def advance_code_fence(fence: str, line: str) -> str:
     """Return the code fence open after `line`, given the one open before it ("" for none)."""
     match = _FENCE.fullmatch(line)
     return _after(fence, *match.groups()) if match else fence
@@ -134,13 +134,13 @@ def _after(fence: str, marks: str, rest: str) -> str:
 
 
 def _closing(head: str) -> str:
-    fence = open_fence(head)
+    fence = find_open_fence(head)
     if not fence:
         return ""
     return fence if head.endswith("\n") else f"\n{fence}"
 
 
-def border_before(text: str, place: int) -> int:
+def find_border_before(text: str, place: int) -> int:
     """Return the nearest character boundary at or before `place`."""
     for border in range(place, max(0, place - LONGEST_CLUSTER), -1):
         if is_border(text, border):
@@ -148,7 +148,7 @@ def border_before(text: str, place: int) -> int:
     return 0 if place <= LONGEST_CLUSTER else _between_surrogates(text, place)
 
 
-def border_after(text: str, place: int) -> int:
+def find_border_after(text: str, place: int) -> int:
     """Return the nearest character boundary at or after `place`; at most the end of the text."""
     if place >= len(text):
         return len(text)

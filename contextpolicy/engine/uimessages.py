@@ -21,9 +21,9 @@ from contextpolicy.engine.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    text_of,
+    extract_message_text,
 )
-from contextpolicy.engine.tokens import TokenCounter, message_tokens
+from contextpolicy.engine.tokens import TokenCounter, count_uncut_tokens
 
 Kind = Literal["normal", "summary"]
 # Metadata keys with the required type of their values; other keys are kept unchanged.
@@ -72,11 +72,11 @@ class MalformedUIMessage(ValueError):
         self.code = code
 
 
-def ui_list(data: object) -> tuple[tuple[UIMessage, ...], tuple[str, ...]]:
+def parse_ui_messages(data: object) -> tuple[tuple[UIMessage, ...], tuple[str, ...]]:
     """Parse a list of UI messages, and report losses. Raises MalformedUIMessage."""
     if not isinstance(data, list | tuple):
         raise _malformed("The messages must be a list.")
-    read = [ui_message(item) for item in data]
+    read = [parse_ui_message(item) for item in data]
     found = Counter(message.id for message, _ in read)
     twice = next((own_id for own_id, count in found.items() if count > 1), None)
     if twice is not None:
@@ -86,7 +86,7 @@ def ui_list(data: object) -> tuple[tuple[UIMessage, ...], tuple[str, ...]]:
     return tuple(message for message, _ in read), tuple(loss for _, some in read for loss in some)
 
 
-def ui_message(data: object) -> tuple[UIMessage, tuple[str, ...]]:
+def parse_ui_message(data: object) -> tuple[UIMessage, tuple[str, ...]]:
     """Parse a UI message, and report losses. Raises MalformedUIMessage."""
     if not isinstance(data, Mapping):
         raise _malformed("A message must be an object.")
@@ -111,7 +111,7 @@ def ui_message(data: object) -> tuple[UIMessage, tuple[str, ...]]:
     return UIMessage(own_id, role, reader.parts(), metadata), tuple(reader.losses)
 
 
-def to_ui(message: UIMessage) -> dict[str, object]:
+def serialize_ui_message(message: UIMessage) -> dict[str, object]:
     """Convert a UI message to JSON.
 
     Within a step texts come before calls, as on the wire. A result without a preceding call is
@@ -125,32 +125,34 @@ def to_ui(message: UIMessage) -> dict[str, object]:
     }
 
 
-def of_message(message: Message, **metadata: object) -> UIMessage:
+def build_ui_message(message: Message, **metadata: object) -> UIMessage:
     """Make the UI message of a stored message."""
     return UIMessage(message.id, message.role, message.parts, {"kind": "normal", **metadata})
 
 
-def to_message(ui: UIMessage, *, seq: int, counter: TokenCounter) -> Message:
+def convert_ui_message(ui: UIMessage, *, seq: int, counter: TokenCounter) -> Message:
     """Make a `Message` of a UI message with `seq`; a summary becomes a message with its text."""
-    tokens = message_tokens(ui.parts, ui.role, counter)
+    tokens = count_uncut_tokens(ui.parts, ui.role, counter)
     speaker = str(ui.metadata.get("username", ""))
     return Message(ui.id, seq, ui.role, tuple(ui.parts), tokens, speaker)
 
 
-def of_summary(summary: Summary, *, from_id: str, to_id: str, count: int) -> UIMessage:
+def build_summary_ui_message(
+    summary: Summary, *, from_id: str, to_id: str, count: int
+) -> UIMessage:
     """Return the active summary as lists show it: an assistant message with its source range."""
     covered = {"fromId": from_id, "toId": to_id, "count": count}
     metadata = {"kind": "summary", "sourceRange": covered}
     return UIMessage(summary.id, "assistant", (TextPart(summary.text),), metadata)
 
 
-def to_summary(ui: UIMessage, *, ids: Sequence[str], counter: TokenCounter) -> Summary:
+def parse_ui_summary(ui: UIMessage, *, ids: Sequence[str], counter: TokenCounter) -> Summary:
     """Parse a summary from a list whose original messages have `ids`, in order from seq 1.
 
     It covers its source range if that can be verified: both ends known, in order, with the stated
     count. Otherwise it covers nothing (`to_seq` 0) and stays readable.
     """
-    text = text_of(to_message(ui, seq=0, counter=counter))
+    text = extract_message_text(convert_ui_message(ui, seq=0, counter=counter))
     covered = ui.metadata.get("sourceRange")
     places = {own_id: seq for seq, own_id in enumerate(ids, start=1)}
     start, end = 1, 0
@@ -161,7 +163,7 @@ def to_summary(ui: UIMessage, *, ids: Sequence[str], counter: TokenCounter) -> S
     return Summary(ui.id, text, start, end, (), counter.count(text))
 
 
-def stored_parts(final: Sequence[Part], *, visible_text: str) -> tuple[Part, ...]:
+def select_stored_parts(final: Sequence[Part], *, visible_text: str) -> tuple[Part, ...]:
     """Return the stored parts of a reply: its final parts, or the visible text if it has none."""
     return tuple(final) or ((TextPart(visible_text),) if visible_text else ())
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Literal
 
 from contextpolicy.engine.entries import Entries
-from contextpolicy.engine.groups import legal_cuts
+from contextpolicy.engine.groups import find_turn_starts
 from contextpolicy.engine.messages import Message, ToolSpec
 from contextpolicy.engine.policy import PolicyValues
 
@@ -57,7 +57,7 @@ class HistoryView:
     @cached_property
     def cuts(self) -> tuple[int, ...]:
         """The indexes at which turns begin."""
-        return legal_cuts(self.messages)
+        return find_turn_starts(self.messages)
 
     def low(self, high: int) -> int:
         """Return the tokens that a move reduces history to, if history may use `high`."""
@@ -66,7 +66,9 @@ class HistoryView:
         if values.compact_every_turns is None:
             return low
         tokens = [self.entries.known_tokens(place) for place in range(len(self.entries))]
-        return adaptive_low(high, tokens, turns=len(self.cuts), every=values.compact_every_turns)
+        return compute_adaptive_low(
+            high, tokens, turns=len(self.cuts), every=values.compact_every_turns
+        )
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -126,7 +128,7 @@ def keep_all(view: HistoryView) -> WindowChoice:
     return WindowChoice(tuple(range(len(view.entries))))
 
 
-def is_sound(choice: WindowChoice | WindowMove, view: HistoryView) -> bool:
+def is_valid_choice(choice: WindowChoice | WindowMove, view: HistoryView) -> bool:
     """Return True if a decision fits the room and names each message of the view exactly once.
 
     A move must omit at least one message.
@@ -145,7 +147,7 @@ def is_sound(choice: WindowChoice | WindowMove, view: HistoryView) -> bool:
     return not choice.kept or tokens <= view.room.limit
 
 
-def next_move(view: HistoryView, *, high: int, keep_last: int = 0) -> WindowMove | None:
+def plan_window_move(view: HistoryView, *, high: int, keep_last: int = 0) -> WindowMove | None:
     """Return the move that is due, or None while everything fits.
 
     A move is due if history takes more than `high` tokens, has more messages than `window_size` or
@@ -165,7 +167,7 @@ def next_move(view: HistoryView, *, high: int, keep_last: int = 0) -> WindowMove
     return WindowMove(start, view.tokens_from(0), view.tokens_from(start), reason)
 
 
-def adaptive_low(high: int, tokens: Sequence[int], *, turns: int, every: int) -> int:
+def compute_adaptive_low(high: int, tokens: Sequence[int], *, turns: int, every: int) -> int:
     """Return the low mark from which about `every` turns of average size fit below `high`.
 
     `tokens` are those of the messages of `turns` turns. The result is between a tenth and nine

@@ -10,13 +10,13 @@ from contextpolicy.engine.policy import (
     MalformedPolicy,
     PolicyValues,
     Problem,
-    defaults_for,
-    filled,
-    from_json,
-    problems,
+    apply_policy_fields,
+    find_value_problems,
+    get_strategy_defaults,
+    parse_policy_values,
 )
 from contextpolicy.engine.schema import SchemaRefused, check_schema
-from contextpolicy.history_providers import provider_problems
+from contextpolicy.history_providers import find_provider_problems
 from contextpolicy.models import ModelSpec, Skill
 
 # In characters.
@@ -24,7 +24,7 @@ LONGEST_TEXT, LONGEST_INSTRUCTION = 20_000, 4_000
 LONGEST = {"system_text": LONGEST_TEXT, "summary_instruction": LONGEST_INSTRUCTION}
 
 
-def check(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Problem]:
+def find_policy_errors(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Problem]:
     """List the errors of these values and locks; empty if they can be saved.
 
     `values` has only the fields that the policy sets. An unset field counts with the default of the
@@ -34,20 +34,20 @@ def check(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Pro
     if malformed:
         unread = {name for problem in malformed for name in problem.fields}
         read = {name: value for name, value in values.items() if name not in unread}
-        rest = check(read, locks=set(locks) - unread) if read else []
+        rest = find_policy_errors(read, locks=set(locks) - unread) if read else []
         # A problem between two values may be caused by one of them being invalid.
         return malformed + [problem for problem in rest if len(problem.fields) == 1]
     strategy = values.get("strategy", PolicyValues().strategy)
-    whole = filled(values, base=defaults_for(strategy))
+    whole = apply_policy_fields(values, base=get_strategy_defaults(strategy))
     found = _lock_problems(values, locks) + _strategy_problems(values)
     found += _text_problems(whole) + _schema_problems(values) + _model_problems(values)
-    found += _skill_problems(values) + provider_problems(whole.history_provider)
-    return found + problems(whole, model_window=None)
+    found += _skill_problems(values) + find_provider_problems(whole.history_provider)
+    return found + find_value_problems(whole, model_window=None)
 
 
 def _malformed(name: str, value: object) -> list[Problem]:
     try:
-        from_json({name: value})
+        parse_policy_values({name: value})
     except MalformedPolicy as error:
         return [Problem(error.code, (name,), str(error))]
     return []
@@ -76,12 +76,12 @@ def _strategy_problems(values: Mapping[str, Any]) -> list[Problem]:
         sentence = gettext("A config belongs to its strategy. Choose the strategy too.")
         return [Problem("config_without_strategy", ("strategy", "strategy_config"), sentence)]
     name = str(values["strategy"])
-    return plugins.strategy_problems(name, values.get("strategy_config") or {})
+    return plugins.find_strategy_problems(name, values.get("strategy_config") or {})
 
 
-def offered_strategies() -> tuple[str, ...]:
+def list_offered_strategies() -> tuple[str, ...]:
     """Return the strategies that a policy may name."""
-    return plugins.strategy_names()
+    return plugins.list_strategy_names()
 
 
 def _text_problems(values: PolicyValues) -> list[Problem]:

@@ -8,9 +8,9 @@ from typing import Literal
 
 from django.utils.translation import gettext, ngettext
 
-from contextpolicy.engine.budget import compact_mark, low_mark, prompt_limit
-from contextpolicy.engine.policy import PolicyValues, defaults_for, quarter
-from contextpolicy.engine.policy_checks import estimated_tokens
+from contextpolicy.engine.budget import compute_compact_mark, compute_low_mark, compute_prompt_limit
+from contextpolicy.engine.policy import PolicyValues, compute_default_reserve, get_strategy_defaults
+from contextpolicy.engine.policy_checks import estimate_tokens
 
 # A compaction that frees less than this share of the prompt limit is due again within a few turns.
 SMALL_GAP = 0.15
@@ -74,9 +74,9 @@ class Finding:
     mend: Mapping[str, object] = made_by(default_factory=dict)
 
 
-def findings(values: PolicyValues) -> list[Finding]:
+def find_policy_warnings(values: PolicyValues) -> list[Finding]:
     """List the warnings about these values; none of them prevents saving."""
-    limit = prompt_limit(values, model_window=None)
+    limit = compute_prompt_limit(values, model_window=None)
     if limit < 1:
         return []
     return [finding for judge in _JUDGES for finding in judge(values, limit)]
@@ -159,7 +159,7 @@ def _marks(values: PolicyValues, limit: int) -> Iterator[Finding]:
                 values.reserve_tokens,
             ).format(n=values.reserve_tokens),
             "risk",
-            {"reserve_tokens": quarter(values.token_budget)},
+            {"reserve_tokens": compute_default_reserve(values.token_budget)},
         )
 
 
@@ -170,8 +170,8 @@ def _rules(rules: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
 
 
 def _gap(values: PolicyValues, limit: int) -> float:
-    high = compact_mark(values, prompt_limit=limit)
-    return (high - low_mark(values, prompt_limit=limit)) / limit
+    high = compute_compact_mark(values, prompt_limit=limit)
+    return (high - compute_low_mark(values, prompt_limit=limit)) / limit
 
 
 def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
@@ -285,8 +285,8 @@ def _pins(values: PolicyValues, limit: int) -> Iterator[Finding]:
     pins = values.pins_tokens
     if pins is None:
         return
-    fixed = pins + estimated_tokens(values.system_text)
-    low = low_mark(values, prompt_limit=limit)
+    fixed = pins + estimate_tokens(values.system_text)
+    low = compute_low_mark(values, prompt_limit=limit)
     if values.strategy not in ("simple", "entity_state") and fixed >= low:
         yield Finding(
             "pins_reach_low_mark",
@@ -297,7 +297,7 @@ def _pins(values: PolicyValues, limit: int) -> Iterator[Finding]:
                 "compact_to."
             ).format(n=fixed, low=low),
             "risk",
-            {"pins_tokens": max(1, (low - estimated_tokens(values.system_text)) // 2)},
+            {"pins_tokens": max(1, (low - estimate_tokens(values.system_text)) // 2)},
         )
     elif 2 * pins > limit:
         yield Finding(
@@ -377,7 +377,7 @@ def _retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         )
 
 
-def unused_fields(values: PolicyValues) -> frozenset[str]:
+def find_unused_fields(values: PolicyValues) -> frozenset[str]:
     """Return the fields, set or not, that the strategy and layout of these values never read."""
     prefix = {"question_prefix"} if values.layout in ("multi_turn", "B") else set()
     return frozenset({*_UNUSED.get(values.strategy, ()), *prefix})
@@ -385,7 +385,7 @@ def unused_fields(values: PolicyValues) -> frozenset[str]:
 
 def _unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     """Find fields that are set but never read."""
-    defaults = defaults_for(values.strategy)
+    defaults = get_strategy_defaults(values.strategy)
 
     def is_set(name: str) -> bool:
         return bool(getattr(values, name) != getattr(defaults, name))

@@ -8,17 +8,22 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from contextpolicy.engine.policy import MalformedPolicy, PolicyValues, defaults_for, filled
-from contextpolicy.linter.errors import check
-from contextpolicy.linter.findings import UNSET, Finding, findings
-from contextpolicy.linter.mends import mended
-from contextpolicy.linter.models import model_findings
-from contextpolicy.linter.thresholds import threshold_findings
+from contextpolicy.engine.policy import (
+    MalformedPolicy,
+    PolicyValues,
+    apply_policy_fields,
+    get_strategy_defaults,
+)
+from contextpolicy.linter.errors import find_policy_errors
+from contextpolicy.linter.findings import UNSET, Finding, find_policy_warnings
+from contextpolicy.linter.mends import suggest_fix
+from contextpolicy.linter.models import find_model_warnings
+from contextpolicy.linter.thresholds import find_threshold_warnings
 
 WEIGHT = {"error": 0, "risk": 1, "note": 2}
 
 
-def judge(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Finding]:
+def lint_policy(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Finding]:
     """List all errors and warnings of a policy's fields, the most serious first."""
     found = list(_found(values, locks))
     found.sort(key=lambda finding: WEIGHT[finding.level])
@@ -29,12 +34,12 @@ def read_whole(values: Mapping[str, Any]) -> PolicyValues | None:
     """Merge a policy's fields with the defaults of its strategy; None if they are invalid."""
     try:
         strategy = str(values.get("strategy", PolicyValues().strategy))
-        return filled(values, base=defaults_for(strategy))
+        return apply_policy_fields(values, base=get_strategy_defaults(strategy))
     except MalformedPolicy:
         return None
 
 
-def with_mend(values: Mapping[str, Any], mend: Mapping[str, object]) -> dict[str, Any]:
+def apply_fix(values: Mapping[str, Any], mend: Mapping[str, object]) -> dict[str, Any]:
     """Return a policy's fields after a suggested fix."""
     kept = {name: value for name, value in values.items() if name not in mend}
     return kept | {name: value for name, value in mend.items() if value != UNSET}
@@ -42,21 +47,23 @@ def with_mend(values: Mapping[str, Any], mend: Mapping[str, object]) -> dict[str
 
 def _found(values: Mapping[str, Any], locks: Collection[str]) -> Iterator[Finding]:
     read = read_whole(values)
-    problems = check(values, locks=locks)
+    problems = find_policy_errors(values, locks=locks)
     for problem in problems:
-        mend = mended(problem, read) if read else {}
+        mend = suggest_fix(problem, read) if read else {}
         # The first field that is set is the one to change.
         field = next((name for name in problem.fields if name in values), problem.fields[0])
         yield Finding(problem.code, field, problem.sentence, "error", mend)
     if read is not None:
-        yield from findings(read)
+        yield from find_policy_warnings(read)
         # A default value without effect is not a mistake of the policy.
-        yield from (each for each in threshold_findings(read) if is_said(each, values))
+        yield from (
+            each for each in find_threshold_warnings(read) if is_applicable_finding(each, values)
+        )
         # Model warnings make no sense for a policy that cannot work.
-        yield from () if problems else model_findings(read)
+        yield from () if problems else find_model_warnings(read)
 
 
-def is_said(finding: Finding, values: Mapping[str, Any]) -> bool:
+def is_applicable_finding(finding: Finding, values: Mapping[str, Any]) -> bool:
     """Return True if a finding applies; a note applies only to a field that the policy sets."""
     return finding.level != "note" or finding.field in values
 
@@ -64,9 +71,9 @@ def is_said(finding: Finding, values: Mapping[str, Any]) -> bool:
 def _with_a_mend_that_works(finding: Finding, values: Mapping[str, Any]) -> Finding:
     if not finding.mend:
         return finding
-    after = with_mend(values, finding.mend)
-    before = {problem.code for problem in check(values)}
-    left = {problem.code for problem in check(after)}
+    after = apply_fix(values, finding.mend)
+    before = {problem.code for problem in find_policy_errors(values)}
+    left = {problem.code for problem in find_policy_errors(after)}
     is_gone = (finding.code, finding.field) not in {
         (other.code, other.field) for other in _found(after, ())
     }

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Mapping
 
-from contextpolicy.engine.budget import low_mark, prompt_limit
-from contextpolicy.engine.policy import PolicyValues, Problem, quarter
+from contextpolicy.engine.budget import compute_low_mark, compute_prompt_limit
+from contextpolicy.engine.policy import PolicyValues, Problem, compute_default_reserve
 from contextpolicy.engine.policy_checks import (
     LONGEST_PREFIX,
     MOST_DAYS,
     MOST_REFERENCES,
     SMALLEST_BYTES,
     SMALLEST_ROOM,
-    estimated_tokens,
+    estimate_tokens,
 )
 from contextpolicy.linter.findings import UNSET
 from contextpolicy.models import ModelSpec, Skill
@@ -23,7 +23,7 @@ MARKS = tuple(
 )
 
 
-def mended(problem: Problem, values: PolicyValues) -> Mend:
+def suggest_fix(problem: Problem, values: PolicyValues) -> Mend:
     """Return values that solve a problem; empty if only a person can decide."""
     if problem.code == "lock_without_value":
         return _held(problem.fields[0], values)
@@ -33,12 +33,12 @@ def mended(problem: Problem, values: PolicyValues) -> Mend:
 
 def _room(values: PolicyValues) -> int:
     """Return the prompt tokens left for one part, after the minimum room."""
-    return max(1, prompt_limit(values, model_window=None) - SMALLEST_ROOM)
+    return max(1, compute_prompt_limit(values, model_window=None) - SMALLEST_ROOM)
 
 
 def _summary(values: PolicyValues) -> Mend:
-    limit = prompt_limit(values, model_window=None)
-    low = low_mark(values, prompt_limit=limit) - estimated_tokens(values.system_text)
+    limit = compute_prompt_limit(values, model_window=None)
+    low = compute_low_mark(values, prompt_limit=limit) - estimate_tokens(values.system_text)
     return {"summary_max_tokens": max(1, min(_room(values), low * 3 // 4))}
 
 
@@ -71,7 +71,7 @@ def _held(name: str, values: PolicyValues) -> Mend:
 
 def _headings(values: PolicyValues) -> Mend:
     headings = "".join(f"## {name}\n" for name in values.summary_sections)
-    return {"summary_max_tokens": 2 * estimated_tokens(headings)}
+    return {"summary_max_tokens": 2 * estimate_tokens(headings)}
 
 
 def _models(values: PolicyValues) -> Mend:
@@ -90,13 +90,13 @@ def _skills(values: PolicyValues) -> Mend:
 
 
 _MENDS: Mapping[str, Callable[[PolicyValues], Mend]] = {
-    "reserve_exceeds_budget": lambda v: {"reserve_tokens": quarter(v.token_budget)},
+    "reserve_exceeds_budget": lambda v: {"reserve_tokens": compute_default_reserve(v.token_budget)},
     "prompt_limit_too_small": lambda v: {
         "token_budget": max(v.token_budget, 2 * SMALLEST_ROOM),
         "reserve_tokens": UNSET,
     },
     "system_text_too_long": lambda v: {
-        "token_budget": estimated_tokens(v.system_text) + 2 * SMALLEST_ROOM + v.reserve_tokens
+        "token_budget": estimate_tokens(v.system_text) + 2 * SMALLEST_ROOM + v.reserve_tokens
     },
     "marks_out_of_order": lambda _: dict.fromkeys(MARKS, UNSET),
     "summary_too_large": _summary,

@@ -5,12 +5,17 @@ from decimal import Decimal
 
 from django.utils.translation import gettext
 
-from contextpolicy.engine.budget import PolicyImpossible, compact_mark, low_mark, prompt_limit
+from contextpolicy.engine.budget import (
+    PolicyImpossible,
+    compute_compact_mark,
+    compute_low_mark,
+    compute_prompt_limit,
+)
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_checks import SMALLEST_ROOM, estimated_tokens
+from contextpolicy.engine.policy_checks import SMALLEST_ROOM, estimate_tokens
 from contextpolicy.linter.findings import USUAL_TURN, Finding
 from contextpolicy.models import ModelSpec
-from contextpolicy.resolution import Adjustment, made_to_work
+from contextpolicy.resolution import Adjustment, adjust_policy_values
 
 # Tokens of a summary request beyond the messages and the previous summary: its instruction.
 INSTRUCTION = 600
@@ -18,7 +23,7 @@ INSTRUCTION = 600
 TURNS = 100
 
 
-def models_met(values: PolicyValues) -> list[ModelSpec]:
+def list_reply_models(values: PolicyValues) -> list[ModelSpec]:
     """Return the models that could reply under these values, grouped by provider."""
     rows = ModelSpec.objects.filter(enabled=True)
     if values.allowed_models is not None:
@@ -26,9 +31,9 @@ def models_met(values: PolicyValues) -> list[ModelSpec]:
     return list(rows)
 
 
-def model_findings(values: PolicyValues) -> Iterator[Finding]:
+def find_model_warnings(values: PolicyValues) -> Iterator[Finding]:
     """Yield the warnings about each model that these values allow."""
-    models = models_met(values)
+    models = list_reply_models(values)
     tried = {model.slug: _tried(values, model) for model in models}
     large = [slug for slug, found in tried.items() if not isinstance(found, PolicyImpossible)]
     for model in models:
@@ -45,7 +50,7 @@ def model_findings(values: PolicyValues) -> Iterator[Finding]:
 def _tried(values: PolicyValues, model: ModelSpec) -> tuple[Adjustment, ...] | PolicyImpossible:
     """Return the adjustments for a model, or the exception if the policy cannot work with it."""
     try:
-        return made_to_work(values, model_window=model.window)[1]
+        return adjust_policy_values(values, model_window=model.window)[1]
     except PolicyImpossible as error:
         return error
 
@@ -106,7 +111,7 @@ def _longest_reply(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
 
 def _slides(values: PolicyValues, models: Sequence[ModelSpec]) -> Finding:
     """Warn about the cost of a window that drops its oldest message at each turn."""
-    limit = prompt_limit(values, model_window=None)
+    limit = compute_prompt_limit(values, model_window=None)
     size = values.window_size or 0
     tokens = min(limit, size * USUAL_TURN // 2)
     prices = [model for model in models if model.input_price]
@@ -129,20 +134,23 @@ def _slides(values: PolicyValues, models: Sequence[ModelSpec]) -> Finding:
 
 def _summariser(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
     """Find a summariser that cannot read the messages of one compaction at once."""
-    window, limit = model.window, prompt_limit(values, model_window=None)
+    window, limit = model.window, compute_prompt_limit(values, model_window=None)
     if window is None or limit < 1:
         return
-    high, low = compact_mark(values, prompt_limit=limit), low_mark(values, prompt_limit=limit)
+    high, low = (
+        compute_compact_mark(values, prompt_limit=limit),
+        compute_low_mark(values, prompt_limit=limit),
+    )
     summary = values.summary_max_tokens
     # The previous summary replaces an equal amount of history.
     chunk = high - low + summary
-    instruction = INSTRUCTION + estimated_tokens(values.summary_instruction)
+    instruction = INSTRUCTION + estimate_tokens(values.summary_instruction)
     needed = chunk + summary + instruction
     if needed <= window:
         return
     spare = window - 2 * summary - instruction
     share = round((high - spare) / limit, 2)
-    smallest = values.summary_max_tokens + estimated_tokens(values.system_text)
+    smallest = values.summary_max_tokens + estimate_tokens(values.system_text)
     can_raise = spare > 0 and smallest < share * limit and share < min(values.prepare_at, 1)
     yield Finding(
         "summariser_below_chunk",

@@ -4,9 +4,14 @@ from collections.abc import Iterator
 
 from django.utils.translation import gettext
 
-from contextpolicy.engine.budget import compact_mark, low_mark, prepare_mark, prompt_limit
+from contextpolicy.engine.budget import (
+    compute_compact_mark,
+    compute_low_mark,
+    compute_prepare_mark,
+    compute_prompt_limit,
+)
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_checks import estimated_tokens
+from contextpolicy.engine.policy_checks import estimate_tokens
 from contextpolicy.linter.findings import UNSET, USUAL_TURN, Finding
 
 USUAL_MESSAGE = USUAL_TURN // 2
@@ -15,9 +20,9 @@ SHORTEST_SUMMARY = 300
 MARKS = ("prepare_at", "compact_at", "compact_to")
 
 
-def threshold_findings(values: PolicyValues) -> Iterator[Finding]:
+def find_threshold_warnings(values: PolicyValues) -> Iterator[Finding]:
     """Yield warnings about the marks, the turn trigger and the messages that are kept."""
-    limit = prompt_limit(values, model_window=None)
+    limit = compute_prompt_limit(values, model_window=None)
     if limit < 1 or values.strategy in ("simple", "entity_state"):
         return
     yield from _marks_that_never_count(values, limit)
@@ -50,7 +55,7 @@ def _marks_that_never_count(values: PolicyValues, limit: int) -> Iterator[Findin
 
 def _every_turns(values: PolicyValues, limit: int) -> Iterator[Finding]:
     every = values.compact_every_turns or 0
-    high = compact_mark(values, prompt_limit=limit)
+    high = compute_compact_mark(values, prompt_limit=limit)
     if every * USUAL_TURN >= high:
         fitting = max(1, high // USUAL_TURN // 2)
         yield Finding(
@@ -68,7 +73,7 @@ def _turns(values: PolicyValues, limit: int) -> Iterator[Finding]:
     threshold = values.turn_threshold
     if threshold is None:
         return
-    first = prepare_mark(values, prompt_limit=limit)
+    first = compute_prepare_mark(values, prompt_limit=limit)
     if threshold * USUAL_TURN >= first:
         yield Finding(
             "turns_never_fire",
@@ -94,8 +99,8 @@ def _turns(values: PolicyValues, limit: int) -> Iterator[Finding]:
 
 def _kept_above_mark(values: PolicyValues, limit: int) -> Iterator[Finding]:
     """Find kept messages that, with a full summary, reach the compaction mark."""
-    high = compact_mark(values, prompt_limit=limit)
-    system = estimated_tokens(values.system_text)
+    high = compute_compact_mark(values, prompt_limit=limit)
+    system = estimate_tokens(values.system_text)
     keep, summary = values.keep_last_messages, values.summary_max_tokens
     kept = keep * USUAL_MESSAGE
     if kept + summary + system <= high:
@@ -104,7 +109,7 @@ def _kept_above_mark(values: PolicyValues, limit: int) -> Iterator[Finding]:
     if room >= SHORTEST_SUMMARY:
         mend = {"summary_max_tokens": room // 100 * 100}
     else:
-        low = low_mark(values, prompt_limit=limit)
+        low = compute_low_mark(values, prompt_limit=limit)
         mend = {"keep_last_messages": max(1, (max(low, high - summary) - system) // USUAL_MESSAGE)}
     yield Finding(
         "kept_above_mark",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from contextpolicy.engine.tokens import TokenCounter
 from replay.evidence.conversations import QuestionedConversation
-from replay.evidence.presence import words_of
+from replay.evidence.presence import split_lowercase_words
 
 # The usual constants of BM25.
 K1, B = 1.2, 0.75
@@ -28,7 +28,7 @@ class Baselines:
         ]
         self.plain_tokens = [counter.count(text) for text in self.texts]
         self.dated_tokens = [counter.count(text) for text in self.dated]
-        self.words = [Counter(words_of(text)) for text in self.texts]
+        self.words = [Counter(split_lowercase_words(text)) for text in self.texts]
         self.lengths = [words.total() for words in self.words]
         self.mean = sum(self.lengths) / max(len(self.lengths), 1)
         self.holders = Counter(word for words in self.words for word in words)
@@ -61,7 +61,7 @@ class Baselines:
     def ranked(self, question: str) -> Sequence[int]:
         """Return the places of all messages that share a word with a question, best first."""
         marks: dict[int, float] = {}
-        for word in set(words_of(question)):
+        for word in set(split_lowercase_words(question)):
             held = self.holders[word]
             rarity = math.log(1 + (len(self.texts) - held + 0.5) / (held + 0.5))
             for place, words in enumerate(self.words):

@@ -19,8 +19,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from chats.actions import lifecycle
-from chats.compaction.indexing import index_chat
-from chats.compaction.maintain import maintain
+from chats.compaction.indexing import update_chat_index
+from chats.compaction.maintain import maintain_chat_context
 from chats.exchange import importing, storing
 from chats.exchange.drafts import ChatDraft
 from chats.ground.live import Frame
@@ -29,12 +29,12 @@ from chats.prompt.composition import Prompt
 from chats.providers.base import Finished, Provider, ProviderRequest, TextDelta
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.turns.opening import open_turn
-from chats.turns.run import TurnAttempt, run
-from chats.turns.start import start
+from chats.turns.run import TurnAttempt, run_opened_turn
+from chats.turns.start import start_turn
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import SYSTEM, Preset
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from replay.evidence.conversations import EvidenceQuestion, QuestionedConversation, SaidMessage
 
 Result = TypeVar("Result")
@@ -104,7 +104,7 @@ class MeasuredChat:
         Raises the refusals of `turns.start` and of composing.
         """
         self.worker.at = self.conversation.messages[-1].at + PAUSE
-        accepted = start(user=self.chat.owner, chat=self.chat, text=text, now=self.worker.at)
+        accepted = start_turn(user=self.chat.owner, chat=self.chat, text=text, now=self.worker.at)
         opening = open_turn(
             turn_id=accepted.turn.pk,
             worker="evidence",
@@ -119,7 +119,7 @@ class MeasuredChat:
     def say(self, text: str, *, reply: str, at: datetime) -> None:
         """Send a message, store its reply, and do the background work that follows."""
         self.worker.at, self.worker.reply = at, reply
-        accepted = start(user=self.chat.owner, chat=self.chat, text=text, now=at)
+        accepted = start_turn(user=self.chat.owner, chat=self.chat, text=text, now=at)
         async_to_sync(self.complete)(accepted.turn.pk)
         self.catch_up()
 
@@ -132,7 +132,7 @@ class MeasuredChat:
             counter=self.worker.counter,
             now=self.worker.at,
         )
-        await run(opened=opened, asked_at=time.monotonic(), worker=self.worker, runs={})
+        await run_opened_turn(opened=opened, asked_at=time.monotonic(), worker=self.worker, runs={})
 
     def catch_up(self) -> None:
         """Do the background work of the chat until nothing changes: index and summaries."""
@@ -143,7 +143,9 @@ class MeasuredChat:
             if rows == known:
                 break
             known = rows
-            maintain(chat_id=self.chat.pk, counter=self.worker.counter, now=self.worker.at)
+            maintain_chat_context(
+                chat_id=self.chat.pk, counter=self.worker.counter, now=self.worker.at
+            )
         index_whole_chat(self.chat.pk)
         self.chat.refresh_from_db()
 
@@ -163,7 +165,7 @@ def set_up_model() -> None:
 
 
 @contextmanager
-def rolled_back() -> Iterator[None]:
+def roll_back_changes() -> Iterator[None]:
     """Undo everything that is written within."""
     with transaction.atomic():
         yield
@@ -182,20 +184,22 @@ def use_policy(preset: Preset, *, limit: int, now: datetime) -> None:
         values["summary_max_tokens"] = min(SMALL_SUMMARY, limit // 4)
     slug = f"evidence-{preset.slug}-{limit}"
     policy = create_policy(slug=slug, name=slug, values=values, actor=SYSTEM, now=now)
-    assign(policy=policy, level="instance", actor=SYSTEM, now=now, is_agreed=True)
+    assign_policy(policy=policy, level="instance", actor=SYSTEM, now=now, is_agreed=True)
 
 
 def import_chat(conversation: QuestionedConversation, *, counter: TokenCounter) -> MeasuredChat:
     """Import a conversation as a file of UI messages, and index it."""
     now = conversation.messages[-1].at + PAUSE / 2
-    owner = new_owner(conversation)
-    lines = [json.dumps(ui_message(one), ensure_ascii=False) for one in conversation.messages]
+    owner = create_chat_owner(conversation)
+    lines = [
+        json.dumps(format_file_message(one), ensure_ascii=False) for one in conversation.messages
+    ]
     with ExitStack() as kept:
-        source = importing.read(io.BytesIO("\n".join(lines).encode()), kept=kept)
+        source = importing.read_import_file(io.BytesIO("\n".join(lines).encode()), kept=kept)
         (read,) = source.behind(0, (0, 0))
         if not isinstance(read.draft, ChatDraft):
             raise RuntimeError(f"{conversation.name}: {read.draft.reason}")
-        made = storing.store(
+        made = storing.store_draft(
             read.draft,
             owner=owner,
             form=source.kept_as,
@@ -212,12 +216,12 @@ def import_chat(conversation: QuestionedConversation, *, counter: TokenCounter) 
 
 def index_whole_chat(chat_id: uuid.UUID) -> None:
     """Index a chat; each task works for a part of a second."""
-    index_chat(chat_id=chat_id)
+    update_chat_index(chat_id=chat_id)
     while SearchPlace.objects.filter(branch__chat=chat_id, due_at__isnull=False).exists():
-        index_chat(chat_id=chat_id)
+        update_chat_index(chat_id=chat_id)
 
 
-def ui_message(said: SaidMessage) -> dict[str, Any]:
+def format_file_message(said: SaidMessage) -> dict[str, Any]:
     """Return a message in the product's own file format."""
     metadata: dict[str, Any] = {"ts": int(said.at.timestamp() * 1000)}
     if said.name:
@@ -227,12 +231,12 @@ def ui_message(said: SaidMessage) -> dict[str, Any]:
     return {"id": said.id, "role": said.role, "metadata": metadata, "parts": parts}
 
 
-def summarise(measured: MeasuredChat) -> None:
+def trigger_summaries(measured: MeasuredChat) -> None:
     """Send the first message after an import, which brings the summaries that a policy asks for."""
     measured.say(GOODBYE, reply=REPLY, at=measured.conversation.messages[-1].at + PAUSE * 3 / 4)
 
 
-def go_on(measured: MeasuredChat, questions: Sequence[EvidenceQuestion]) -> None:
+def ask_questions(measured: MeasuredChat, questions: Sequence[EvidenceQuestion]) -> None:
     """Ask questions one after the other, each with its answer as the reply."""
     at = measured.conversation.messages[-1].at + PAUSE
     for number, question in enumerate(questions):
@@ -245,19 +249,23 @@ def play_chat(conversation: QuestionedConversation, *, counter: TokenCounter) ->
 
     Messages of one side that follow each other are sent as one.
     """
-    owner = new_owner(conversation)
+    owner = create_chat_owner(conversation)
     first = conversation.messages[0].at
     chat = lifecycle.create_chat(owner=owner, now=first)
     chat = Chat.objects.select_related("owner", "model", "active_branch").get(pk=chat.pk)
     played = MeasuredChat(chat, MeasuringWorker(counter=counter, at=first), conversation, {})
-    for number, (asked, replied) in enumerate(rounds_of(conversation)):
+    for number, (asked, replied) in enumerate(group_rounds(conversation)):
         played.seqs |= {one.id: 2 * number + 1 for one in asked}
         played.seqs |= {one.id: 2 * number + 2 for one in replied}
-        played.say(text_of(asked), reply=text_of(replied), at=(asked or replied)[0].at)
+        played.say(
+            join_said_messages(asked),
+            reply=join_said_messages(replied),
+            at=(asked or replied)[0].at,
+        )
     return played
 
 
-def rounds_of(
+def group_rounds(
     conversation: QuestionedConversation,
 ) -> Iterator[tuple[Sequence[SaidMessage], Sequence[SaidMessage]]]:
     """Yield consecutive messages of the user, each time with the replies that follow them."""
@@ -271,11 +279,11 @@ def rounds_of(
     yield asked, replied
 
 
-def text_of(said: Sequence[SaidMessage]) -> str:
+def join_said_messages(said: Sequence[SaidMessage]) -> str:
     """Return messages as one text, each with its speaker if the file names one."""
     return "\n".join(f"{one.name}: {one.text}" if one.name else one.text for one in said) or "…"
 
 
-def new_owner(conversation: QuestionedConversation) -> User:
+def create_chat_owner(conversation: QuestionedConversation) -> User:
     """Create a person who owns the chat of a conversation."""
     return User.objects.create(username=f"{conversation.name}-{uuid.uuid4().hex[:8]}")

@@ -74,20 +74,22 @@ class QuestionedConversation:
 def read_all(paths: Iterable[Path]) -> list[QuestionedConversation]:
     """Read files and folders. Raises `NotAConversation`, also if none is found."""
     paths = list(paths)
-    found = [one for path in paths for file in files_in(path) for one in read_file(file)]
+    found = [
+        one for path in paths for file in list_conversation_files(path) for one in read_file(file)
+    ]
     if not found:
         listed = ", ".join(map(str, paths))
         raise NotAConversation(f"{listed}: no conversation with questions was found.")
     return found
 
 
-def files_in(path: Path) -> list[Path]:
+def list_conversation_files(path: Path) -> list[Path]:
     """Return the files of a folder that may hold conversations, or the file itself."""
     if not path.is_dir():
         return [path]
     lines = [file.with_name(file.name.replace(".qa.", ".")) for file in path.glob("*.qa.jsonl")]
     documents = [file for file in path.glob("*.json") if not file.name.endswith("questions.json")]
-    nested = [file for file in path.glob("*/chat.json") if questions_file(file) is not None]
+    nested = [file for file in path.glob("*/chat.json") if find_questions_file(file) is not None]
     return sorted([*lines, *documents, *nested])
 
 
@@ -98,7 +100,7 @@ def read_file(path: Path) -> Iterator[QuestionedConversation]:
     """
     try:
         if path.suffix == ".jsonl":
-            yield own(path)
+            yield read_own_conversation(path)
             return
         document = json.loads(path.read_text(encoding="utf-8"))
         values = document if isinstance(document, list) else [document]
@@ -106,16 +108,16 @@ def read_file(path: Path) -> Iterator[QuestionedConversation]:
             one for one in values if isinstance(one, dict) and {"conversation", "qa"} <= {*one}
         ]
         for number, value in enumerate(locomo):
-            yield locomo_conversation(
+            yield parse_locomo_conversation(
                 value, name=str(value.get("sample_id") or f"{path.stem}-{number}")
             )
         if not locomo and values and isinstance(values[0], dict) and "turns" in values[0]:
-            yield beam_conversation(path, values)
+            yield parse_beam_conversation(path, values)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotAConversation(f"{path}: {type(error).__name__}: {error}") from error
 
 
-def conversation(
+def build_questioned_conversation(
     name: str, messages: Iterable[SaidMessage], questions: Iterable[EvidenceQuestion]
 ) -> QuestionedConversation:
     """Return a conversation without empty messages and without questions that cannot be scored."""
@@ -127,7 +129,7 @@ def conversation(
     )
 
 
-def own(path: Path) -> QuestionedConversation:
+def read_own_conversation(path: Path) -> QuestionedConversation:
     """Read a conversation in the project's own format."""
     said = [
         SaidMessage(
@@ -137,7 +139,7 @@ def own(path: Path) -> QuestionedConversation:
             text=line.get("content") or "",
             at=datetime.fromisoformat(line["created_at"]),
         )
-        for line in lines_of(path)
+        for line in read_jsonl_objects(path)
         if line["role"] in ("user", "assistant")
     ]
     asked = [
@@ -148,26 +150,26 @@ def own(path: Path) -> QuestionedConversation:
             category=line["category"],
             evidence=[str(one) for one in line["evidence"]],
         )
-        for line in lines_of(path.with_name(f"{path.stem}.qa.jsonl"))
+        for line in read_jsonl_objects(path.with_name(f"{path.stem}.qa.jsonl"))
     ]
-    return conversation(path.stem, said, asked)
+    return build_questioned_conversation(path.stem, said, asked)
 
 
-def lines_of(path: Path) -> Iterator[dict[str, Any]]:
+def read_jsonl_objects(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of a JSONL file."""
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.strip():
             yield json.loads(line)
 
 
-def locomo_conversation(value: Mapping[str, Any], *, name: str) -> QuestionedConversation:
+def parse_locomo_conversation(value: Mapping[str, Any], *, name: str) -> QuestionedConversation:
     """Read a conversation of LoCoMo; its first speaker is the user."""
     dialogue = value["conversation"]
     person = dialogue["speaker_a"]
     said: list[SaidMessage] = []
     for number in range(1, len(dialogue)):
         begun = dialogue.get(f"session_{number}_date_time")
-        at = locomo_time(begun) if begun else EARLIEST
+        at = parse_locomo_time(begun) if begun else EARLIEST
         for turn in dialogue.get(f"session_{number}") or ():
             caption = turn.get("blip_caption")
             text = turn.get("text") or ""
@@ -192,15 +194,17 @@ def locomo_conversation(value: Mapping[str, Any], *, name: str) -> QuestionedCon
         )
         for number, one in enumerate(value["qa"])
     )
-    return conversation(name, said, asked)
+    return build_questioned_conversation(name, said, asked)
 
 
-def locomo_time(text: str) -> datetime:
+def parse_locomo_time(text: str) -> datetime:
     """Parse a session time such as "1:56 pm on 8 May, 2023"."""
     return datetime.strptime(text.strip(), "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
 
 
-def beam_conversation(path: Path, batches: Sequence[Mapping[str, Any]]) -> QuestionedConversation:
+def parse_beam_conversation(
+    path: Path, batches: Sequence[Mapping[str, Any]]
+) -> QuestionedConversation:
     """Read a conversation of BEAM and the questions of its second file."""
     said: list[SaidMessage] = []
     at = EARLIEST
@@ -208,7 +212,7 @@ def beam_conversation(path: Path, batches: Sequence[Mapping[str, Any]]) -> Quest
         for turn in batch["turns"]:
             for message in turn:
                 at += BETWEEN_MESSAGES
-                anchor = beam_day(message.get("time_anchor"))
+                anchor = parse_beam_day(message.get("time_anchor"))
                 at = max(anchor, at) if anchor else at
                 said.append(
                     SaidMessage(
@@ -220,9 +224,9 @@ def beam_conversation(path: Path, batches: Sequence[Mapping[str, Any]]) -> Quest
                     )
                 )
     name = path.parent.name if path.stem == "chat" else path.stem
-    second = questions_file(path)
+    second = find_questions_file(path)
     if second is None:
-        return conversation(name, said, ())
+        return build_questioned_conversation(name, said, ())
     document = json.loads(second.read_text(encoding="utf-8"))
     asked = (
         EvidenceQuestion(
@@ -230,15 +234,15 @@ def beam_conversation(path: Path, batches: Sequence[Mapping[str, Any]]) -> Quest
             text=one["question"],
             answer=next((str(one[key]) for key in BEAM_ANSWERS if key in one), ""),
             category=category,
-            evidence=[str(number) for number in numbers_in(one.get("source_chat_ids"))],
+            evidence=[str(number) for number in extract_integers(one.get("source_chat_ids"))],
         )
         for category, listed in document.items()
         for number, one in enumerate(listed)
     )
-    return conversation(name, said, asked)
+    return build_questioned_conversation(name, said, asked)
 
 
-def questions_file(path: Path) -> Path | None:
+def find_questions_file(path: Path) -> Path | None:
     """Return the file with the questions about a BEAM conversation, or None."""
     places = (
         path.with_name(f"{path.stem}.questions.json"),
@@ -247,7 +251,7 @@ def questions_file(path: Path) -> Path | None:
     return next((place for place in places if place.exists()), None)
 
 
-def beam_day(anchor: str | None) -> datetime | None:
+def parse_beam_day(anchor: str | None) -> datetime | None:
     """Parse a day such as "March-15-2024"; None if there is none."""
     if not anchor:
         return None
@@ -257,7 +261,7 @@ def beam_day(anchor: str | None) -> datetime | None:
         return None
 
 
-def numbers_in(value: object) -> Iterator[int]:
+def extract_integers(value: object) -> Iterator[int]:
     """Yield the integers in nested lists and objects, each once, in order."""
     seen: set[int] = set()
     waiting = [value]

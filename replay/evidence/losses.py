@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chats.memory import references
-from chats.memory.recall import Passage, Scope, recall
+from chats.memory.recall import Passage, Scope, recall_passages
 from chats.models import Branch, Message, SearchText, Turn
 from chats.prompt.composition import Prompt
-from chats.record.history import on_path
+from chats.record.history import select_path_messages
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.resolution import values_of
+from contextpolicy.resolution import load_policy_values
 from replay.evidence.chats import MeasuredChat
 
 # In the order in which a message passes them.
@@ -28,21 +28,21 @@ class LookedUp:
     values: PolicyValues
 
 
-def look_again(measured: MeasuredChat, *, turn: Turn, prompt: Prompt) -> LookedUp:
+def repeat_search(measured: MeasuredChat, *, turn: Turn, prompt: Prompt) -> LookedUp:
     """Repeat the search of a turn without a limit."""
-    values = values_of(prompt.effective)
+    values = load_policy_values(prompt.effective)
     question = turn.trigger
     if question is None:
         raise ValueError(f"turn {turn.pk} has no question")
     branch = Branch.objects.select_related("chat").get(pk=turn.branch_id)
-    recalled = recall(
+    recalled = recall_passages(
         branch.chat.owner_id,
-        references.asked_with(question.text, seq=question.seq, branch=branch),
+        references.build_search_question(question.text, seq=question.seq, branch=branch),
         scope=Scope("chat", branch.chat_id),
         limit=MOST_FOUND,
         at=question.created_at,
     )
-    rows = references.of_turn(turn.pk, owner_id=branch.chat.owner_id)
+    rows = references.load_turn_references(turn.pk, owner_id=branch.chat.owner_id)
     tail = Turn.objects.values_list("tail", flat=True).get(pk=turn.pk) or {}
     return LookedUp(
         passages=[one for one in recalled.passages if one.message_id],
@@ -52,7 +52,7 @@ def look_again(measured: MeasuredChat, *, turn: Turn, prompt: Prompt) -> LookedU
     )
 
 
-def lost_at(seq: int, *, measured: MeasuredChat, prompt: Prompt, found: LookedUp) -> str:
+def find_lost_step(seq: int, *, measured: MeasuredChat, prompt: Prompt, found: LookedUp) -> str:
     """Return the step at which the message with a seq was lost, one of `STEPS`.
 
     `covered`: the policy has no retrieved context, and the message is not sent in full. `cut`: it
@@ -64,7 +64,7 @@ def lost_at(seq: int, *, measured: MeasuredChat, prompt: Prompt, found: LookedUp
     if not (found.values.references and found.values.reference_share):
         return "covered"
     branch = Branch.objects.get(chat=measured.chat, parent=None)
-    row = on_path(branch, after=seq - 1, before=seq + 1).first()
+    row = select_path_messages(branch, after=seq - 1, before=seq + 1).first()
     if row is None or not is_indexed(row):
         return "not indexed"
     if found.note == "late":

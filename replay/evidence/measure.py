@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from contextpolicy.engine.tokens import TokenCounter
-from replay.evidence.chats import MeasuredChat, rolled_back
+from replay.evidence.chats import MeasuredChat, roll_back_changes
 from replay.evidence.conversations import EvidenceQuestion, QuestionedConversation
-from replay.evidence.losses import look_again, lost_at
+from replay.evidence.losses import find_lost_step, repeat_search
 from replay.evidence.presence import SearchedPrompt, WordRarity
 
 # The price of a token that a provider's cache has, as a share of the full price.
@@ -51,7 +51,7 @@ class Scores:
         """Add the prompts of turns that followed each other, as the texts of their messages."""
         for before, texts in pairwise(prompts):
             self.sent += sum(map(counter.count, texts))
-            self.cached += common_tokens(before, texts, counter=counter)
+            self.cached += count_common_tokens(before, texts, counter=counter)
 
     def share(self) -> float:
         """Return the share of the questions whose evidence is in the prompt."""
@@ -124,21 +124,23 @@ def ask_all(
 ) -> Iterator[QuestionScore]:
     """Yield the score of each question; nothing of them stays in the chat."""
     for question in questions:
-        with rolled_back():
+        with roll_back_changes():
             turn, prompt = measured.ask(question.text)
             texts = [message.content for message in prompt.request.messages]
             scored = scorer.score(question, texts, tokens=prompt.prompt_tokens)
             if not scored.is_complete:
-                found = look_again(measured, turn=turn, prompt=prompt)
+                found = repeat_search(measured, turn=turn, prompt=prompt)
                 for one in scorer.missing(question, texts):
-                    step = lost_at(
+                    step = find_lost_step(
                         measured.seqs[one], measured=measured, prompt=prompt, found=found
                     )
                     scored.lost[step] += 1
         yield scored
 
 
-def common_tokens(before: Sequence[str], texts: Sequence[str], *, counter: TokenCounter) -> int:
+def count_common_tokens(
+    before: Sequence[str], texts: Sequence[str], *, counter: TokenCounter
+) -> int:
     """Return the tokens of the unchanged prefix of two consecutive prompts."""
     tokens = 0
     for old, new in zip(before, texts, strict=False):

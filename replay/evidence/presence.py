@@ -25,12 +25,12 @@ HEADING = 16
 Sequences = set[tuple[str, ...]]
 
 
-def words_of(text: str) -> list[str]:
+def split_lowercase_words(text: str) -> list[str]:
     """Return the words of a text in lower case."""
     return WORD.findall(text.lower())
 
 
-def sequences_of(words: Sequence[str]) -> Sequences:
+def build_word_sequences(words: Sequence[str]) -> Sequences:
     """Return the sequences of five words; a shorter text is one sequence."""
     length = min(LENGTH, len(words))
     return (
@@ -48,7 +48,7 @@ class WordRarity:
     @classmethod
     def of(cls, texts: Iterable[str]) -> "WordRarity":
         """Count the messages that contain each word."""
-        listed = [set(words_of(text)) for text in texts]
+        listed = [set(split_lowercase_words(text)) for text in texts]
         return cls(len(listed), Counter(word for words in listed for word in words))
 
     def weight(self, words: Iterable[str]) -> float:
@@ -61,9 +61,9 @@ class SearchedPrompt:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = list(texts)
-        self.words = [words_of(text) for text in self.texts]
+        self.words = [split_lowercase_words(text) for text in self.texts]
         self.joined = [f" {' '.join(words)} " for words in self.words]
-        self.sequences: Sequences = set().union(*map(sequences_of, self.words))
+        self.sequences: Sequences = set().union(*map(build_word_sequences, self.words))
 
     def holds(self, words: Sequence[str]) -> bool:
         """Return True if one text contains some words in this order."""
@@ -72,14 +72,14 @@ class SearchedPrompt:
 
     def contains(self, message: str, *, answer: str, rarity: WordRarity) -> bool:
         """Return True if the prompt contains a message, or the sentences with the answer."""
-        words = words_of(message)
-        own = sequences_of(words)
+        words = split_lowercase_words(message)
+        own = build_word_sequences(words)
         if len(words) < LENGTH:
             return self.holds(words)
         if len(own & self.sequences) >= SHARE * len(own):
             return True
-        wanted = set(words_of(answer))
-        sentences = [words_of(sentence) for sentence in SENTENCE.findall(message)]
+        wanted = set(split_lowercase_words(answer))
+        sentences = [split_lowercase_words(sentence) for sentence in SENTENCE.findall(message)]
         there = {
             word for some in sentences if wanted & {*some} and self.holds(some) for word in some
         }

@@ -20,12 +20,13 @@ CHANGES = """
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.utils import timezone
-from contextpolicy.publish import create_policy, new_version
+from contextpolicy.publish import create_policy, create_policy_version
 ines = User.objects.create_user("ines")
 given = {"actor": f"user:{ines.pk}", "now": timezone.now()}
 values = {"strategy": "simple", "window_size": 12}
 policy = create_policy(slug="audited", name="Audited", values=values, **given)
-new_version(policy=policy, values={**values, "window_size": 20}, locks=[], note="", **given)
+values = {**values, "window_size": 20}
+create_policy_version(policy=policy, values=values, locks=[], note="", **given)
 call_command("ledger_checkpoint")
 """
 

@@ -23,23 +23,23 @@ SAID = (
 POLICY = """
 from django.utils import timezone
 from contextpolicy.models import PolicyAssignment
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 values = {"strategy": "dynamic_summary", "token_budget": 9000, "reserve_tokens": 400}
 values |= {"keep_last_messages": 2, "summary_max_tokens": 400}
 PolicyAssignment.objects.filter(level="instance").delete()
 now = timezone.now()
 policy = create_policy(slug="folding", name="Folding", values=values, actor="system", now=now)
-assign(policy=policy, level="instance", actor="system", now=now)
+assign_policy(policy=policy, level="instance", actor="system", now=now)
 """
 
 SET_ARCHIVE = """
 from django.utils import timezone
 from contextpolicy.models import ContextPolicy
-from contextpolicy.publish import new_version
+from contextpolicy.publish import create_policy_version
 policy = ContextPolicy.objects.select_related("current").get(slug="folding")
 values = {{**policy.current.values, "archive": {archive}}}
 now = timezone.now()
-new_version(policy=policy, values=values, locks=[], note="", actor="system", now=now)
+create_policy_version(policy=policy, values=values, locks=[], note="", actor="system", now=now)
 """
 
 

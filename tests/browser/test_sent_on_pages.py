@@ -16,11 +16,11 @@ from tests.faults.programs import MANAGE, python, run
 CUTTING = """
 from uuid import UUID
 from django.utils import timezone
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 values = {{"strategy": "simple", "window_size": 12, "max_chars_per_message": 120}}
 now = timezone.now()
 policy = create_policy(slug="cutting", name="Cutting", values=values, actor="system", now=now)
-assign(policy=policy, level="chat", chat_id=UUID("{chat}"), actor="system", now=now)
+assign_policy(policy=policy, level="chat", chat_id=UUID("{chat}"), actor="system", now=now)
 """
 
 

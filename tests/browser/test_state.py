@@ -15,9 +15,9 @@ from tests.faults.programs import MANAGE, python, run
 BOOKING = """
 from django.utils import timezone
 from contextpolicy.models import ContextPolicy
-from contextpolicy.publish import assign
+from contextpolicy.publish import assign_policy
 policy = ContextPolicy.objects.get(slug="booking")
-assign(policy=policy, level="instance", actor="system", now=timezone.now())
+assign_policy(policy=policy, level="instance", actor="system", now=timezone.now())
 """
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 

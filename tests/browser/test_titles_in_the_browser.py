@@ -15,12 +15,12 @@ __all__ = ["connected", "context", "scripted"]
 POLICY = """
 from django.utils import timezone
 from contextpolicy.models import ModelSpec
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 light = ModelSpec.objects.get(name="fake-chat")
 values = {"strategy": "dynamic_summary", "summarization_model": light.slug}
 now = timezone.now()
 policy = create_policy(slug="light", name="Light", values=values, actor="system", now=now)
-assign(policy=policy, level="instance", actor="system", now=now)
+assign_policy(policy=policy, level="instance", actor="system", now=now)
 """
 
 

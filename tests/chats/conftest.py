@@ -18,14 +18,14 @@ from chats.prompt import tokenizer
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta
 from chats.turns.opening import open_turn
-from chats.turns.run import TurnAttempt, run
+from chats.turns.run import TurnAttempt, run_opened_turn
 from contextpolicy.engine.tokens import TokenCounter
 from tests.chats.rebuilding import not_rebuilt
 from tests.fakes.receiver import Receiver, receiving
 
 Script = list[Any]
 # Load the production tokenizer once, so that pages use it from the first test on.
-tokenizer.load()
+tokenizer.load_encoding()
 
 
 class ScriptedProvider:
@@ -85,7 +85,7 @@ class InlineWorker:
         opened = self.db(
             open_turn, turn_id=turn_id, worker=self.name, counter=self.counter, now=self.clock()
         )
-        await run(opened=opened, asked_at=time.monotonic(), worker=self, runs=self.runs)
+        await run_opened_turn(opened=opened, asked_at=time.monotonic(), worker=self, runs=self.runs)
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
         """Store the frame."""

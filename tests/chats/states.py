@@ -7,7 +7,7 @@ from django.db import transaction
 
 from chats.models import Branch, Chat, ChatState
 from chats.record import states
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -32,7 +32,7 @@ def keep_a_state(*, now: datetime, **values: Any) -> None:
         actor="system",
         now=now,
     )
-    assign(policy=made, level="instance", actor="system", now=now)
+    assign_policy(policy=made, level="instance", actor="system", now=now)
 
 
 def lay(
@@ -41,9 +41,9 @@ def lay(
     """Append a version of the chat's state."""
     assert chat.active_branch is not None
     with transaction.atomic():
-        return states.append(
+        return states.append_state_version(
             branch_id=chat.active_branch.pk,
-            base=states.newest(Branch.objects.get(pk=chat.active_branch.pk)),
+            base=states.find_newest_state(Branch.objects.get(pk=chat.active_branch.pk)),
             kind=kind,
             values=values,
             to_seq=seq,

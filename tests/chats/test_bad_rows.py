@@ -23,8 +23,8 @@ from chats.ground import databases
 from chats.models import Chat, DailyCount, Receipt, SkippedRow
 from chats.providers.base import Finished, TextDelta, UsageReport
 from chats.turns import recover
-from chats.turns.start import start
-from contextpolicy.engine.costs import UsedTokens, used_of
+from chats.turns.start import start_turn
+from contextpolicy.engine.costs import UsedTokens, parse_reported_usage
 from contextpolicy.models import AuditEvent, LedgerReader, LedgerVerification
 from contextpolicy.roles import OPERATOR
 from project.middleware import ForeseenErrorsMiddleware
@@ -39,23 +39,23 @@ ABSURD = [2**64 - 1, 2**63 - 1, 10**9 + 1, -5, True, "many"]
 @pytest.mark.parametrize("count", ABSURD, ids=str)
 @pytest.mark.parametrize("name", ["input", "output"])
 def test_impossible_count_is_an_unknown_use(name: str, count: Any) -> None:
-    assert used_of({"input": 9, "output": 2, name: count}) is None
+    assert parse_reported_usage({"input": 9, "output": 2, name: count}) is None
 
 
 def test_impossible_part_from_the_cache_is_not_believed() -> None:
-    assert used_of({"input": 9, "cached": 2**64, "written": -1}) == UsedTokens(input=9)
+    assert parse_reported_usage({"input": 9, "cached": 2**64, "written": -1}) == UsedTokens(input=9)
 
 
 def replied(alice: User, chat: Chat, work: Work, tokens: int) -> None:
     """Create a reply that reports this usage."""
-    turn = start(user=alice, chat=chat, text="And?", now=timezone.now()).turn
+    turn = start_turn(user=alice, chat=chat, text="And?", now=timezone.now()).turn
     work(turn, [TextDelta("So."), UsageReport(tokens, 3, 0, 0), Finished("stop")])
 
 
 def count_all() -> None:
     """Count until no row is left. Fails after five rounds."""
     for _ in range(5):
-        if not keeping.count_some(now=timezone.now()):
+        if not keeping.count_next_events(now=timezone.now()):
             return
     raise AssertionError("the counts never end")
 
@@ -63,7 +63,7 @@ def count_all() -> None:
 @pytest.fixture
 def broken_row(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     """Make the counting fail for events that the test selects."""
-    real = telling.sums_of
+    real = telling.sum_events
 
     def breaking(is_bad: Any, error: Exception | None = None) -> None:
         def sums_of(events: Any) -> Any:
@@ -71,7 +71,7 @@ def broken_row(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
                 raise error or OverflowError("Python int too large")
             return real(events)
 
-        monkeypatch.setattr(keeping, "sums_of", sums_of)
+        monkeypatch.setattr(keeping, "sum_events", sums_of)
 
     return breaking
 
@@ -104,7 +104,7 @@ def test_database_that_is_away_skips_no_event(
     replied(alice, chat, work, 5)
     broken_row(lambda _event: True, OperationalError("database is locked"))
     with pytest.raises(OperationalError):
-        keeping.count_some(now=timezone.now())
+        keeping.count_next_events(now=timezone.now())
     assert not SkippedRow.objects.exists()
 
 
@@ -148,8 +148,8 @@ def test_sweep_does_every_step_although_one_fails(
 
     steps = {"titles": fails, "webhooks": send}
     monkeypatch.setattr(recover, "STEPS", steps)
-    assert recover.sweep(now=timezone.now()) == 1
-    assert recover.sweep(now=timezone.now()) == 1
+    assert recover.run_sweep(now=timezone.now()) == 1
+    assert recover.run_sweep(now=timezone.now()) == 1
     assert done == ["webhooks"] * 2
     row = SkippedRow.objects.get()
     assert (row.job, row.row, row.problem, row.times) == ("sweep", "titles", "ValueError", 2)
@@ -168,7 +168,7 @@ def test_event_without_a_line_is_skipped_by_the_shipping(
     monkeypatch.setattr(shipping, "FORMS", {"own": own_line})
     settings.LEDGER_LINES = "own"
     out = io.StringIO()
-    shipping.ship(clock=timezone.now, is_closing=lambda: False, out=out)
+    shipping.ship_events(clock=timezone.now, is_closing=lambda: False, out=out)
     assert str(first.pk) not in out.getvalue().split()
     place = LedgerReader.objects.get(pk=shipping.READER)
     assert place.last == AuditEvent.objects.order_by("-pk").values_list("pk", flat=True)[0]
@@ -186,7 +186,7 @@ def test_event_without_a_line_is_skipped_by_the_shipping(
     ],
 )
 def test_overflow_is_not_reported_as_a_busy_database(error: Exception, busy: bool) -> None:
-    assert databases.may_pass(error) == busy
+    assert databases.is_retryable_error(error) == busy
     middleware = ForeseenErrorsMiddleware(lambda _request: HttpResponse())
     request = RequestFactory().get("/api/v1/usage", headers={"accept": "application/json"})
     answer = middleware.process_exception(request, error)
@@ -201,7 +201,7 @@ def test_overflow_of_a_real_database_is_recognised() -> None:
         connection.cursor() as cursor,
     ):
         cursor.execute("SELECT ABS(CAST(-9223372036854775808 AS bigint))")
-    assert not databases.may_pass(caught.value)
+    assert not databases.is_retryable_error(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_background_task_that_fails_is_shown_to_the_operator(
     def fails(*, chat_id: uuid.UUID) -> None:
         raise error
 
-    monkeypatch.setattr(indexing, "index_chat", fails)
+    monkeypatch.setattr(indexing, "update_chat_index", fails)
     chat_id = uuid.uuid4()
     tasks.index_chat.apply(kwargs={"chat_id": str(chat_id)}, throw=False)
     warnings = client.get("/readyz").json()["warnings"]
@@ -228,9 +228,9 @@ def test_verification_is_asked_for_although_no_checkpoint_can_be_signed(
     def fails(**_named: Any) -> None:
         raise ValueError("row 7")
 
-    monkeypatch.setattr(signing, "sign", fails)
-    monkeypatch.setattr(upkeep, "checkpoint_due", lambda **_named: True)
-    monkeypatch.setattr(upkeep, "verification_due", lambda **_named: "all")
-    upkeep.keep(now=timezone.now())
+    monkeypatch.setattr(signing, "sign_checkpoint", fails)
+    monkeypatch.setattr(upkeep, "is_checkpoint_due", lambda **_named: True)
+    monkeypatch.setattr(upkeep, "select_due_verification", lambda **_named: "all")
+    upkeep.maintain_ledger(now=timezone.now())
     assert LedgerVerification.objects.exists()
     assert SkippedRow.objects.get().row == "signing"

@@ -20,10 +20,10 @@ from chats.providers.base import (
     TextDelta,
     UsageReport,
 )
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.engine import scripts
 from contextpolicy.engine.calibration import Factors
-from contextpolicy.engine.tokens import ApproximateCounter, tools_tokens, wire_tokens
+from contextpolicy.engine.tokens import ApproximateCounter, count_tool_tokens, count_wire_tokens
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment, PolicyVersion
 from tests.chats.conftest import InlineWorker, ScriptedProvider
 
@@ -45,7 +45,7 @@ def learn(model: ModelSpec, **facts: Any) -> bool:
         "reported": {"input": 1_500, "cached": 0},
         "completed": True,
     }
-    return calibration.learn(**{**given, **facts})
+    return calibration.update_model_factors(**{**given, **facts})
 
 
 def test_a_reply_moves_the_factor_a_fifth_of_the_way(model: ModelSpec) -> None:
@@ -109,7 +109,7 @@ def test_who_computed_from_an_old_factor_gives_up_its_sample(model: ModelSpec) -
 @pytest.fixture
 def ask(alice: User, chat: Chat, now: datetime, work: Work) -> Callable[..., Turn]:
     def asking(*script: Any) -> Turn:
-        turn = start(user=alice, chat=chat, text=LONG, now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=LONG, now=now).turn
         work(turn, list(script))
         return turn
 
@@ -159,9 +159,9 @@ class Counting(ScriptedProvider):
 
     async def stream(self, request: ProviderRequest) -> AsyncIterator[Any]:
         text = "".join(message.content for message in request.messages)
-        found = scripts.shares([text])
-        ours = sum(wire_tokens(message, ApproximateCounter()) for message in request.messages)
-        ours += tools_tokens(request.tools, ApproximateCounter())
+        found = scripts.compute_script_shares([text])
+        ours = sum(count_wire_tokens(message, ApproximateCounter()) for message in request.messages)
+        ours += count_tool_tokens(request.tools, ApproximateCounter())
         self.billed.append(int(ours * sum(TRUTH[name] * share for name, share in found.items())))
         yield TextDelta("好的。" if "han" in found else "Yes. ")
         yield UsageReport(self.billed[-1], 3, 0, 0)
@@ -183,7 +183,7 @@ def test_after_a_chinese_chat_no_english_prompt_is_over_its_limit(
     def talk(text: str, times: int) -> None:
         chat = lifecycle.create_chat(owner=alice, now=now)
         for number in range(times):
-            turn = start(user=alice, chat=chat, text=f"{number}: {text}", now=now).turn
+            turn = start_turn(user=alice, chat=chat, text=f"{number}: {text}", now=now).turn
             worker = InlineWorker(provider)
             # The tokenizer of the worker counts Chinese almost like this provider.
             worker.counter = ApproximateCounter()
@@ -221,8 +221,8 @@ def test_the_newest_messages_tell_the_factor_where_no_prompt_is_composed(
     ask(TextDelta("Yes."), Finished("stop"))
     branch = Branch.objects.get(chat=chat)
     model.calibration = 0.7
-    assert composition.calibration_of(branch, model=model) == 0.7
+    assert composition.get_calibration_factor(branch, model=model) == 0.7
     model.calibration_by_script = {"han": 0.6}
-    assert composition.calibration_of(branch, model=model) == 1.0
+    assert composition.get_calibration_factor(branch, model=model) == 1.0
     model.calibration_by_script = {"han": 0.6, "latin": 0.9}
-    assert composition.calibration_of(branch, model=model) == 0.9
+    assert composition.get_calibration_factor(branch, model=model) == 0.9

@@ -31,7 +31,7 @@ def test_a_task_that_lost_its_cancellation_is_cancelled_again(
         task = asyncio.create_task(lose_the_first(times))
         over = asyncio.create_task(asyncio.sleep(0))
         await asyncio.sleep(0.01)
-        await cancelling.end(task, over)
+        await cancelling.cancel_tasks(task, over)
         return task.cancelled(), over.cancelled()
 
     assert asyncio.run(begin_and_end()) == (True, False)
@@ -63,7 +63,7 @@ def test_a_stream_whose_cancellation_was_lost_gives_up_its_place(
     monkeypatch.setattr(connection, "STREAMS", streams)
 
     async def read() -> None:
-        async for _ in connection.events(
+        async for _ in connection.stream_events(
             user_id=7, updates=words(), encode=as_it_is, may_still=always, language="en"
         ):
             pass

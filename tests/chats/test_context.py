@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from chats.compaction import window
 from chats.models import Branch, Chat, Message, Turn
 from chats.prompt import composition, model_choice
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.engine.tokens import ApproximateCounter
 
 
@@ -43,7 +43,7 @@ def fill(chat: Chat, count: int, now: datetime) -> Branch:
 
 def ready_turn(alice: User, chat: Chat, now: datetime) -> Turn:
     """Return a turn whose message already has its sequence number."""
-    turn = start(user=alice, chat=chat, text="What now?", now=now).turn
+    turn = start_turn(user=alice, chat=chat, text="What now?", now=now).turn
     branch = Branch.objects.get(pk=turn.branch_id)
     assert turn.trigger is not None
     Message.objects.filter(pk=turn.trigger.pk).update(seq=branch.last_seq + 1, turn=turn)
@@ -55,11 +55,11 @@ def composed(turn: Turn) -> composition.Prompt:
     """Return the prompt, after any necessary window moves."""
     counter = ApproximateCounter()
     for _ in range(3):
-        prompt = composition.compose(turn=turn, counter=counter)
+        prompt = composition.compose_prompt(turn=turn, counter=counter)
         if isinstance(prompt, composition.Prompt):
             return prompt
         assert isinstance(prompt, composition.Move)
-        window.move(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)
+        window.move_window(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)
     raise AssertionError("the window moved and moved")
 
 
@@ -112,7 +112,7 @@ def test_what_others_append_meanwhile_is_not_in_the_prompt(
         Branch.objects.filter(pk=turn.branch_id).update(last_seq=seq)
 
     def receipt(branch: Branch) -> Mapping[str, Any]:
-        made = composition.compose(turn=turn, counter=ApproximateCounter(), branch=branch)
+        made = composition.compose_prompt(turn=turn, counter=ApproximateCounter(), branch=branch)
         assert isinstance(made, composition.Prompt)
         return made.receipt_fields
 
@@ -147,10 +147,10 @@ def test_a_policy_that_cannot_work_is_a_refusal_before_any_write(
     alice: User, chat: Chat, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat.model = None
-    spec = model_choice.choose(chat=chat).model
+    spec = model_choice.choose_chat_model(chat=chat).model
     spec.context_window = 100
     spec.save()
     with pytest.raises(model_choice.PolicyRefused) as refused:
-        start(user=alice, chat=chat, text="Hello", now=now)
+        start_turn(user=alice, chat=chat, text="Hello", now=now)
     assert refused.value.code == "policy_impossible"
     assert not Message.objects.exists()

@@ -9,14 +9,14 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from chats.models import Agent, Chat, Team
-from chats.prompt.explained import NotThere, explain_for, viewpoint_in
+from chats.prompt.explained import NotThere, explain_for, resolve_viewpoint
 from chats.teams import rosters
 from chats.teams.rosters import AgentDraft, TeamDraft
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.explanation import LOST, WON, ExplainedField
 from contextpolicy.models import ModelSpec
-from contextpolicy.publish import assign, create_policy
-from contextpolicy.resolution import resolve
+from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.resolution import resolve_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.chats.api.conftest import program
 from tests.chats.api.programs import MakeProgram
@@ -37,14 +37,14 @@ def policy(now: datetime) -> Any:
             slug=slug, name=slug.title(), values=values, locks=locks, actor="system", now=now
         )
         if to:
-            assign(policy=made, actor="system", now=now, **to)
+            assign_policy(policy=made, actor="system", now=now, **to)
         return made
 
     return making
 
 
 def explained(user: User, chat: Chat | None, **more: Any) -> dict[str, ExplainedField]:
-    found = explain_for(viewpoint_in(user, chat=chat, **more))
+    found = explain_for(resolve_viewpoint(user, chat=chat, **more))
     return {field.name: field for field in found.fields}
 
 
@@ -112,7 +112,7 @@ def test_it_is_the_policy_that_governs(alice: User, chat: Chat, policy: Any) -> 
     model.save()
     chat.model = model
     found = explained(alice, chat)
-    effective = resolve(
+    effective = resolve_policy(
         user_id=alice.pk,
         chat_id=chat.pk,
         model_window=5_000,
@@ -189,7 +189,7 @@ def test_the_administration_offers_agents_of_own_teams_by_number(
     alice: User, chat: Chat, now: datetime, demo_model: object
 ) -> None:
     draft = TeamDraft(name="Hers", agents=[AgentDraft(name="Canary")])
-    chat.team = rosters.create(user=alice, draft=draft, shared=False, now=now).team
+    chat.team = rosters.create_team(user=alice, draft=draft, shared=False, now=now).team
     chat.save()
     browser = signed_in(person("ines", POLICY_ADMIN))
     asked = {"person": "alice", "chat": str(chat.pk)}
@@ -239,6 +239,6 @@ def test_an_agent_has_its_policy_between(
     assert lost(field) == [("house", True, "farther")]
     assert explained(alice, chat)["show_date"].value is True
     with pytest.raises(NotThere):
-        viewpoint_in(alice, chat=chat, role_id="nobody")
+        resolve_viewpoint(alice, chat=chat, role_id="nobody")
     with pytest.raises(NotThere):
-        viewpoint_in(alice, chat=chat, model="none")
+        resolve_viewpoint(alice, chat=chat, model="none")

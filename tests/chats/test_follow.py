@@ -59,7 +59,7 @@ def told(rows: list[TurnRow], *frames: Frame, seen: StreamPosition | None) -> li
 
     async def watch() -> list[Update]:
         bus = Bus(*frames)
-        updates = follow.follow(
+        updates = follow.follow_turn(
             turn_id=uuid.uuid4(),
             row=next(left),
             hub=lambda: cast(Hub, bus),
@@ -152,7 +152,7 @@ def test_thoughts_come_in_order_and_a_lost_frame_is_filled_from_the_row(
         async def read(_turn: uuid.UUID) -> TurnRow:
             return next(rows)
 
-        updates = follow.follow(
+        updates = follow.follow_turn(
             turn_id=uuid.uuid4(),
             row=replace(row(""), thoughts="Hm, "),
             hub=lambda: cast(Hub, bus),

@@ -38,7 +38,7 @@ def broker(running: Broker, settings: Settings, tmp_path: Path) -> Iterator[Redi
     """A client of the broker, without stored heartbeats."""
     settings.REDIS_URL = running.url
     settings.SCHEDULE_FILE = str(tmp_path / "schedule")
-    with broker_facts.connect(running.url) as client:
+    with broker_facts.connect_to_broker(running.url) as client:
         client.flushall()
         yield client
 
@@ -82,7 +82,7 @@ def test_a_worker_that_ends_is_forgotten(broker: Redis) -> None:
     one = worker([])
     one.beat()
     one.stop()
-    assert heartbeats.every() == []
+    assert heartbeats.list_heartbeats() == []
 
 
 def test_a_worker_sweeps_once_the_schedule_is_dead(
@@ -115,11 +115,14 @@ def test_a_worker_without_any_sweep_waits_before_it_sweeps(broker: Redis) -> Non
 def test_the_schedule_and_the_sweep_leave_their_marks(
     broker: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recover, "sweep", lambda **_named: 0)
+    monkeypatch.setattr(recover, "run_sweep", lambda **_named: 0)
     tasks.sweep()
-    assert [one.name for one in heartbeats.every()] == [heartbeats.SWEEP]
+    assert [one.name for one in heartbeats.list_heartbeats()] == [heartbeats.SWEEP]
     after_task_publish.send(sender=queue.SWEEP)
-    assert [one.name for one in heartbeats.every()] == [heartbeats.SCHEDULE, heartbeats.SWEEP]
+    assert [one.name for one in heartbeats.list_heartbeats()] == [
+        heartbeats.SCHEDULE,
+        heartbeats.SWEEP,
+    ]
     assert Path(settings.SCHEDULE_FILE).exists()
     after_task_publish.send(sender=queue.RUN_TURN)
 
@@ -134,9 +137,9 @@ def test_a_worker_that_is_ready_has_a_heartbeat(
     tasks.keep_heartbeat(sender=SimpleNamespace(app=app, hostname="replies@here"))
     try:
         give_up = time.monotonic() + 10
-        while not heartbeats.every() and time.monotonic() < give_up:
+        while not heartbeats.list_heartbeats() and time.monotonic() < give_up:
             time.sleep(0.05)
-        assert [(one.name, one.queues) for one in heartbeats.every()] == [
+        assert [(one.name, one.queues) for one in heartbeats.list_heartbeats()] == [
             ("replies@here", [queues.REPLIES])
         ]
     finally:

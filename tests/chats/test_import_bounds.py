@@ -23,7 +23,7 @@ MIB = 1024 * 1024
 def drafts_of(file: IO[bytes]) -> Iterator[ChatDraft | NotTaken]:
     """Return the chats of a file, read one at a time."""
     with ExitStack() as kept:
-        source = importing.read(file, kept=kept)
+        source = importing.read_import_file(file, kept=kept)
         for read in source.behind(0, (0, 0)):
             yield read.draft
 
@@ -115,9 +115,9 @@ def test_the_entries_of_an_archive_are_counted_themselves(settings: Settings) ->
     few[-14:-10] = struct.pack("<2H", 3, 3)
     for data in (good, hidden, bytes(few)):
         with pytest.raises(ImportRefused) as refused:
-            bounds.opened(io.BytesIO(data))
+            bounds.open_archive(io.BytesIO(data))
         assert refused.value.code == "import_too_many"
-    assert len(bounds.opened(io.BytesIO(archive_of(100))).namelist()) == 100
+    assert len(bounds.open_archive(io.BytesIO(archive_of(100))).namelist()) == 100
 
 
 def test_a_comment_with_an_end_record_hides_no_entries(settings: Settings) -> None:
@@ -126,7 +126,7 @@ def test_a_comment_with_an_end_record_hides_no_entries(settings: Settings) -> No
     comment = b"PK\x05\x06" + b"\1" * 18 + b"!"
     data[-2:] = struct.pack("<H", len(comment))
     with pytest.raises(ImportRefused):
-        bounds.opened(io.BytesIO(bytes(data) + comment))
+        bounds.open_archive(io.BytesIO(bytes(data) + comment))
 
 
 def test_a_list_of_entries_of_a_large_archive_is_counted_too(settings: Settings) -> None:
@@ -138,5 +138,5 @@ def test_a_list_of_entries_of_a_large_archive_is_counted_too(settings: Settings)
     locator = b"PK\x06\x07" + struct.pack("<LQL", 0, at, 1)
     end = b"PK\x05\x06" + struct.pack("<4H2LH", 0, 0, 0, 0, 0, 0, 0)
     with pytest.raises(ImportRefused) as refused:
-        bounds.check_count(io.BytesIO(data[:at] + record + locator + end))
+        bounds.check_entry_count(io.BytesIO(data[:at] + record + locator + end))
     assert refused.value.code == "import_too_many"

@@ -8,7 +8,7 @@ from typing import Any, cast
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as BusGone
 
-from chats.ground.live import CONTROL, Frame, FrameWriter, Hub, turn_key
+from chats.ground.live import CONTROL, Frame, FrameWriter, Hub, build_turn_key
 
 A, B = uuid.uuid4(), uuid.uuid4()
 
@@ -55,7 +55,7 @@ def text(words: str, offset: int) -> Frame:
 
 
 def sent(turn: uuid.UUID, words: str) -> tuple[str, str]:
-    return (turn_key(turn), words)
+    return (build_turn_key(turn), words)
 
 
 def test_first_words_leave_while_others_wait_for_the_end_of_the_rest() -> None:
@@ -136,7 +136,7 @@ class Streams:
 
     def say(self, turn: uuid.UUID, words: str, offset: int) -> None:
         """Append a frame, as a worker does."""
-        self.add(turn_key(turn), {n: str(v) for n, v in text(words, offset).fields().items()})
+        self.add(build_turn_key(turn), {n: str(v) for n, v in text(words, offset).fields().items()})
 
     def add(self, key: str, fields: dict[str, str]) -> None:
         self.entries.setdefault(key, []).append(fields)
@@ -171,7 +171,7 @@ class Streams:
 async def heard(hub: Hub, turn: uuid.UUID, wanted: str) -> str:
     """Return the text that a viewer of the turn received, once it has this content."""
     words = ""
-    async with hub.follow(turn_key(turn)) as subscription, asyncio.timeout(5):
+    async with hub.follow(build_turn_key(turn)) as subscription, asyncio.timeout(5):
         while words != wanted:
             frame = await subscription.next(seconds=5)
             words += frame.text if frame else ""
@@ -183,7 +183,7 @@ def test_a_viewer_who_comes_back_while_something_is_said_hears_all_of_it() -> No
         streams = Streams()
         hub = Hub(cast(Redis, streams))
         streams.say(A, "One", 0)
-        async with hub.follow(turn_key(A)):
+        async with hub.follow(build_turn_key(A)):
             # By now the reader waits for the entry after the first word.
             await asyncio.sleep(0.1)
         coming_back = asyncio.create_task(heard(hub, A, "One two"))
@@ -251,7 +251,7 @@ def test_a_wake_that_failed_is_tried_by_the_next_viewer() -> None:
         streams.is_away = False
         # Written without `say`, so that only the wake-up entry can end the blocking read.
         for turn in (A, B):
-            streams.entries[turn_key(turn)] = [
+            streams.entries[build_turn_key(turn)] = [
                 {n: str(v) for n, v in text("One", 0).fields().items()}
             ]
         found = [await heard(hub, B, "One"), await first]

@@ -8,10 +8,10 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.models import Chat, Compaction, Message
-from chats.prompt.meter import Meter, meter
+from chats.prompt.meter import Meter, build_meter
 from contextpolicy.engine.tokens import MESSAGE_OVERHEAD
 from contextpolicy.models import EffectivePolicy, ModelSpec
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.conftest import NOON
 
 TOKENS = 14
@@ -48,7 +48,7 @@ def policy(db: None, now: datetime) -> Callable[..., None]:
 
     def setting(**values: Any) -> None:
         made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
-        assign(policy=made, level="instance", actor="system", now=now)
+        assign_policy(policy=made, level="instance", actor="system", now=now)
 
     return setting
 
@@ -92,7 +92,7 @@ def sizes(found: Meter) -> dict[str, int]:
 
 def test_the_parts_add_up(chat: Chat, fill: Callable[[int], None]) -> None:
     fill(20)
-    found = meter(chat=chat, now=NOON)
+    found = build_meter(chat=chat, now=NOON)
 
     assert sizes(found)["history"] == 20 * TOKENS
     assert found.used + sizes(found)["free"] == found.prompt_limit
@@ -102,7 +102,7 @@ def test_the_parts_add_up(chat: Chat, fill: Callable[[int], None]) -> None:
 
 def test_an_empty_chat_sends_nothing_yet(chat: Chat, policy: Callable[..., None]) -> None:
     policy(strategy="dynamic_summary", turn_threshold=None)
-    found = meter(chat=chat, now=NOON)
+    found = build_meter(chat=chat, now=NOON)
 
     assert found.used == sizes(found)["question"] == MESSAGE_OVERHEAD
     assert words(found)["history"] == "Nothing yet"
@@ -115,7 +115,7 @@ def test_a_summary_stands_for_its_messages(
 ) -> None:
     fill(20)
     fold(12)
-    found = meter(chat=chat, now=NOON)
+    found = build_meter(chat=chat, now=NOON)
 
     assert words(found)["summary"] == "Covers messages 1 to 12"
     assert sizes(found)["history"] == 8 * TOKENS
@@ -127,7 +127,7 @@ def test_a_window_alone_leaves_messages_out_and_stands_for_none(
 ) -> None:
     fill(20)
     fold(12, kind="window", text="")
-    found = meter(chat=chat, now=NOON)
+    found = build_meter(chat=chat, now=NOON)
 
     assert words(found)["summary"] == "Leaves out messages 1 to 12"
     assert [part.label for part in found.parts if part.key == "summary"] == ["Window"]
@@ -140,7 +140,7 @@ def test_a_window_over_a_summary_says_both(
     fill(20)
     summary = fold(6)
     fold(12, kind="window", text="", base=summary, from_seq=7)
-    found = meter(chat=chat, now=NOON)
+    found = build_meter(chat=chat, now=NOON)
 
     assert words(found)["summary"] == "Covers messages 1 to 6; messages 7 to 12 left out"
     assert sizes(found)["history"] == 8 * TOKENS
@@ -151,7 +151,7 @@ def test_the_newest_messages_alone_are_named_as_such(
 ) -> None:
     fill(20)
     policy(strategy="simple", window_size=5)
-    found = meter(chat=chat, now=NOON)
+    found = build_meter(chat=chat, now=NOON)
 
     assert sizes(found)["history"] == 5 * TOKENS
     assert words(found)["summary"] == "Leaves out messages 1 to 15"
@@ -165,7 +165,7 @@ def test_a_pinned_message_under_the_summary_counts_as_a_pin(
     fill(20)
     Message.objects.filter(seq=3).update(pinned_at=now)
     fold(12, exceptions=[3, 4])
-    found = meter(chat=chat, now=NOON)
+    found = build_meter(chat=chat, now=NOON)
 
     # A pinned message has an extra label in the prompt, which costs tokens.
     assert sizes(found)["pins"] > TOKENS
@@ -177,7 +177,7 @@ def test_what_is_never_sent_does_not_count(chat: Chat, fill: Callable[[int], Non
     Message.objects.filter(seq=3).update(excluded=True)
     Message.objects.filter(seq=4).update(finish="incomplete")
 
-    assert sizes(meter(chat=chat, now=NOON))["history"] == 18 * TOKENS
+    assert sizes(build_meter(chat=chat, now=NOON))["history"] == 18 * TOKENS
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_the_forecast_counts_rounds(
     policy(strategy="dynamic_summary", turn_threshold=5, fold_turns=3)
     fill(2 * rounds)
 
-    assert meter(chat=chat, now=NOON).next_compaction == forecast
+    assert build_meter(chat=chat, now=NOON).next_compaction == forecast
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_the_forecast_counts_tokens(
 ) -> None:
     policy(strategy="dynamic_summary", turn_threshold=None)
     fill(count)
-    found = meter(chat=chat, now=NOON)
+    found = build_meter(chat=chat, now=NOON)
 
     assert found.prepare_mark == 8_400
     assert found.next_compaction == forecast
@@ -230,26 +230,26 @@ def test_a_paused_or_running_compaction_is_said(
 ) -> None:
     fill(20)
     row = fold(6, status="prepared")
-    assert meter(chat=chat, now=NOON).next_compaction == "a summary is ready"
+    assert build_meter(chat=chat, now=NOON).next_compaction == "a summary is ready"
     row.delete()
     branch = chat.active_branch
     assert branch is not None
     branch.compaction_paused = True
     branch.save()
-    assert meter(chat=chat, now=NOON).next_compaction == "automatic compaction paused"
+    assert build_meter(chat=chat, now=NOON).next_compaction == "automatic compaction paused"
 
 
 def test_the_parts_are_estimates_of_the_providers_tokens(
     chat: Chat, fill: Callable[[int], None], demo_model: ModelSpec
 ) -> None:
     fill(10)
-    assert sizes(meter(chat=chat, now=NOON))["history"] == 10 * TOKENS
+    assert sizes(build_meter(chat=chat, now=NOON))["history"] == 10 * TOKENS
 
     demo_model.calibration = 1.5
     demo_model.save()
     chat.model = demo_model
 
-    told = meter(chat=chat, now=NOON)
+    told = build_meter(chat=chat, now=NOON)
     assert sizes(told)["history"] == 15 * TOKENS
     assert told.used == sum(
         sizes(told)[key] for key in ("system", "summary", "history", "question")
@@ -263,7 +263,7 @@ def test_a_chats_text_that_is_not_sent_takes_no_room(
     chat.save()
     policy(chat_system="ignore")
 
-    assert sizes(meter(chat=chat, now=NOON))["system"] == 0
+    assert sizes(build_meter(chat=chat, now=NOON))["system"] == 0
 
 
 def test_another_policys_summary_takes_no_room_under_simple(
@@ -276,6 +276,6 @@ def test_another_policys_summary_takes_no_room_under_simple(
     fold(6)
     policy(strategy="simple")
 
-    told = meter(chat=chat, now=NOON)
+    told = build_meter(chat=chat, now=NOON)
     assert sizes(told)["summary"] == 0
     assert sizes(told)["history"] == 10 * TOKENS

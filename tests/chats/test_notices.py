@@ -45,13 +45,13 @@ class Bus:
 @pytest.fixture
 def bus(monkeypatch: pytest.MonkeyPatch) -> Bus:
     found = Bus()
-    monkeypatch.setattr(notices, "client", lambda: found)
+    monkeypatch.setattr(notices, "get_notice_client", lambda: found)
     monkeypatch.setattr(notices, "NOTIFIER", notices.Notifier())
     return found
 
 
 def record(chat: Chat, now: datetime) -> None:
-    ledger.record("message.pinned", actor="system", now=now, chat_id=chat.pk)
+    ledger.record_event("message.pinned", actor="system", now=now, chat_id=chat.pk)
 
 
 def test_an_event_is_told_after_its_commit_to_the_owner(
@@ -61,7 +61,7 @@ def test_an_event_is_told_after_its_commit_to_the_owner(
         record(chat, now)
         assert bus.sent == []
     notices.NOTIFIER.waiting.join()
-    assert bus.sent == [(live.person_key(chat.owner_id), "changed", str(chat.pk))]
+    assert bus.sent == [(live.build_person_key(chat.owner_id), "changed", str(chat.pk))]
 
 
 def test_what_is_rolled_back_is_not_told(
@@ -78,7 +78,7 @@ def test_an_event_of_the_instance_is_nobody_s_news(
     bus: Bus, now: datetime, db: None, django_capture_on_commit_callbacks: Committing
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
-        ledger.record("policy.created", actor="system", now=now)
+        ledger.record_event("policy.created", actor="system", now=now)
     assert AuditEvent.objects.filter(type="policy.created").exists()
     assert bus.sent == []
 

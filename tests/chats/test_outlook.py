@@ -12,14 +12,14 @@ from django.test.utils import CaptureQueriesContext
 
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.prompt import model_choice
-from chats.prompt.outlook import Outlook, outlook_on
+from chats.prompt.outlook import Outlook, compose_next_prompt
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, TextDelta
-from chats.turns.start import start
-from contextpolicy.engine.messages import parts_from_json
-from contextpolicy.engine.tokens import message_tokens
+from chats.turns.start import start_turn
+from contextpolicy.engine.messages import parse_parts
+from contextpolicy.engine.tokens import count_uncut_tokens
 from contextpolicy.models import EffectivePolicy, ModelSpec
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.states import SCHEMA, lay
 
 QUESTION = "And what about the invoice of 12 May, who pays it in the end?"
@@ -60,8 +60,8 @@ def row_of(branch: Branch, seq: int, *, now: datetime) -> Message:
         accepted=seq,
         role=role,
         parts=parts,
-        token_count=message_tokens(
-            parts_from_json(parts), "user" if seq % 2 else "assistant", O200kCounter()
+        token_count=count_uncut_tokens(
+            parse_parts(parts), "user" if seq % 2 else "assistant", O200kCounter()
         ),
         finish="" if seq % 2 else "incomplete" if seq == 12 else "stop",
         excluded=seq == 11,
@@ -96,7 +96,7 @@ def policy(db: None, now: datetime) -> Callable[..., None]:
 
     def setting(**values: Any) -> None:
         made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
-        assign(policy=made, level="instance", actor="system", now=now)
+        assign_policy(policy=made, level="instance", actor="system", now=now)
 
     return setting
 
@@ -107,8 +107,10 @@ def look_at(chat: Chat, *, now: datetime, question: str = QUESTION) -> Outlook:
     rows = Branch.objects.select_related("active_compaction__base", "parent")
     branch = rows.get(chat=chat)
     branch.chat = chat
-    choice = model_choice.choose(chat=chat)
-    return outlook_on(branch, choice=choice, counter=O200kCounter(), now=now, question=question)
+    choice = model_choice.choose_chat_model(chat=chat)
+    return compose_next_prompt(
+        branch, choice=choice, counter=O200kCounter(), now=now, question=question
+    )
 
 
 def told(outlook: Outlook) -> dict[str, Any]:
@@ -174,7 +176,7 @@ def test_the_outlook_is_the_receipt_of_the_next_message(
     # Two rounds: the second one uses the token counts of the first receipt.
     for _ in range(2):
         outlook = look_at(chat, now=now)
-        turn = start(user=alice, chat=chat, text=QUESTION, now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=QUESTION, now=now).turn
         work(turn, *scripts)
         receipt = Receipt.objects.get(turn=turn, call=1)
         assert told(outlook) == booked(receipt)
@@ -189,7 +191,7 @@ def test_a_window_that_will_move_is_told_as_moved(
     fill(chat, 80, now=now)
     chat.refresh_from_db()
     outlook = look_at(chat, now=now)
-    turn = start(user=alice, chat=chat, text=QUESTION, now=now).turn
+    turn = start_turn(user=alice, chat=chat, text=QUESTION, now=now).turn
     work(turn, REPLY)
 
     assert Compaction.objects.get(kind="window").to_seq == outlook.given.window_to > 0

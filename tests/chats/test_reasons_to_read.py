@@ -20,7 +20,7 @@ def test_a_reason_without_words_opens_nothing(
 ) -> None:
     actor = f"user:{bob.pk}"
     with pytest.raises(reading.ReasonNeeded):
-        reading.open_chat(chat_id=chat.pk, actor=actor, reason=reason, now=now)
+        reading.open_reading(chat_id=chat.pk, actor=actor, reason=reason, now=now)
     assert not AuditEvent.objects.filter(type="content.opened").exists()
     with pytest.raises(reading.ReadingNotOpen):
         reading.require_open(chat_id=chat.pk, actor=actor, now=now)
@@ -36,4 +36,4 @@ def test_a_reason_without_words_opens_nothing(
     ],
 )
 def test_a_reason_in_any_script_opens_it(reason: str, chat: Chat, bob: User, now: datetime) -> None:
-    assert reading.open_chat(chat_id=chat.pk, actor=f"user:{bob.pk}", reason=reason, now=now)
+    assert reading.open_reading(chat_id=chat.pk, actor=f"user:{bob.pk}", reason=reason, now=now)

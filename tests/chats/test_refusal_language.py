@@ -12,11 +12,11 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy, gettext_noop, ngettext_lazy, trans_real
 from rest_framework import exceptions
 
-from chats.api.errors import CsrfFailed, invalid
+from chats.api.errors import CsrfFailed, convert_validation_error
 from chats.api.inputs import NewChat
-from chats.api.parsing import InvalidJSON, parse
+from chats.api.parsing import InvalidJSON, parse_json_object
 from chats.compaction.people.rights import WORDS, NotAllowedByPolicy
-from chats.exchange.words import loss_words
+from chats.exchange.words import describe_loss
 from chats.ground import csrf, databases, turn_notices
 from chats.ground.refusals import Refusal
 from chats.people import invitations
@@ -199,7 +199,7 @@ def test_a_server_that_cannot_be_connected() -> None:
     ],
 )
 def test_an_unreadable_body(body: bytes, english: str, chinese: str) -> None:
-    refusal = refused(lambda: parse(body))
+    refusal = refused(lambda: parse_json_object(body))
 
     assert isinstance(refusal, InvalidJSON)
     assert both(refusal) == (english, chinese)
@@ -210,11 +210,11 @@ def test_a_field_that_does_not_exist_is_named_in_the_language_of_the_reader() ->
         NewChat.read({"colour": "red"})
 
     with translation.override(LANGUAGE):
-        assert invalid(caught.value).localized == "colour: 没有此字段。"
+        assert convert_validation_error(caught.value).localized == "colour: 没有此字段。"
 
 
 def test_why_the_database_cannot_be_reached() -> None:
-    refusal = databases.refusal_for(OperationalError("connection refused"))
+    refusal = databases.build_database_refusal(OperationalError("connection refused"))
 
     assert both(refusal) == (
         "The database cannot be used: the connection was refused. Nothing was changed; try again "
@@ -224,7 +224,7 @@ def test_why_the_database_cannot_be_reached() -> None:
 
 
 def test_why_a_browser_was_refused() -> None:
-    assert both(CsrfFailed(csrf.cause_of("Referer checking failed - no Referer."))) == (
+    assert both(CsrfFailed(csrf.explain_csrf_failure("Referer checking failed - no Referer."))) == (
         "The browser sent no Referer header. Allow it for this site.",
         "没有 Referer。",
     )
@@ -243,17 +243,17 @@ def test_messages_of_a_validation_are_read_in_the_language_of_the_reader() -> No
 
 
 def test_words_for_codes_are_in_the_language_of_the_reader() -> None:
-    assert loss_words("system_left_out:tool") == "System texts were left out."
+    assert describe_loss("system_left_out:tool") == "System texts were left out."
     with translation.override(LANGUAGE):
-        assert loss_words("system_left_out:tool") == "省略了系统文本。"
-        assert loss_words("unheard_of:3") == "unheard_of:3"
+        assert describe_loss("system_left_out:tool") == "省略了系统文本。"
+        assert describe_loss("unheard_of:3") == "unheard_of:3"
 
 
 def test_notices_of_the_live_bus_are_translated_for_each_reader() -> None:
     waiting = turn_notices.WAITING.format(until="10:11:12")
 
-    assert turn_notices.localized(waiting) == "Waiting for the provider until 10:11:12 UTC."
+    assert turn_notices.localize_notice(waiting) == "Waiting for the provider until 10:11:12 UTC."
     with translation.override(LANGUAGE):
-        assert turn_notices.localized(waiting) == "等待至 10:11:12。"
-        assert turn_notices.localized(SENTENCE) == "正在更新状态。"
-        assert turn_notices.localized("") == ""
+        assert turn_notices.localize_notice(waiting) == "等待至 10:11:12。"
+        assert turn_notices.localize_notice(SENTENCE) == "正在更新状态。"
+        assert turn_notices.localize_notice("") == ""

@@ -17,7 +17,7 @@ from django.db.migrations.loader import MigrationLoader
 from chats.checkpoints import signing
 from chats.models import Chat, Compaction, Receipt
 from chats.record import witness
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy import ledger, rollback
 from contextpolicy.models import LedgerHead
 
@@ -74,7 +74,7 @@ FREE_OF_SUMMARIES = {
 @pytest.fixture
 def replied(alice: User, chat: Chat, now: datetime, work: Callable[..., Any]) -> Receipt:
     """A reply whose receipt has every kind of value that the ledger commits to."""
-    turn = start(user=alice, chat=chat, text="Hello", now=now).turn
+    turn = start_turn(user=alice, chat=chat, text="Hello", now=now).turn
     work(turn)
     Receipt.objects.update(body_sha256="0" * 64)
     return Receipt.objects.get(turn=turn)
@@ -128,7 +128,7 @@ def test_a_rollback_over_the_bodies_of_summaries_is_refused(
 
 def test_a_rollback_over_signed_checkpoints_is_refused(chat: Chat, now: datetime) -> None:
     checked("contextpolicy", "0010_drafts_of_versions")
-    signing.sign(actor="system", now=now, reason="asked")
+    signing.sign_checkpoint(actor="system", now=now, reason="asked")
     with pytest.raises(CommandError, match="0011_ledger_checkpoints cannot be rolled back"):
         migrate("contextpolicy", "0010")
 
@@ -192,7 +192,7 @@ def test_each_protected_column_is_dropped_by_a_migration_that_is_found(db: None)
     found = {
         drop
         for migration in loader.disk_migrations.values()
-        for drop in rollback.drops(migration.app_label, migration.operations)
+        for drop in rollback.list_dropped_columns(migration.app_label, migration.operations)
     }
     for (app, model), columns in rollback.PROTECTED.items():
         assert (app, model, "") in found
@@ -215,4 +215,4 @@ def test_the_guard_hears_of_every_migration(replied: Receipt) -> None:
             plan=plan,
             apps=installed,
         )
-    assert list(ledger.chains()) == []
+    assert list(ledger.find_chain_breaks()) == []

@@ -10,10 +10,10 @@ from chats.ground.secrets import (
     SecretUnreadable,
     decrypt,
     encrypt,
+    generate_token,
+    get_last_four,
     hash_token,
-    last_four,
-    new_token,
-    rotate,
+    rotate_secret,
 )
 
 SECRET = "sk-canary-ü-0123456789"
@@ -40,14 +40,14 @@ def test_S14_older_key_still_reads_and_rotation_lets_it_go(
     newer = Fernet.generate_key().decode()
     settings.ENCRYPTION_KEYS = [newer, *keys]
     assert decrypt(token) == SECRET
-    rotated = rotate(token)
+    rotated = rotate_secret(token)
     settings.ENCRYPTION_KEYS = [newer]
     assert decrypt(rotated) == SECRET
     with pytest.raises(SecretUnreadable):
         decrypt(token)
 
 
-@pytest.mark.parametrize("work", [decrypt, rotate])
+@pytest.mark.parametrize("work", [decrypt, rotate_secret])
 @pytest.mark.parametrize("token", ["", "rubbish", "gAAAAABo", "ü"])
 def test_S14_damaged_token_is_refused_with_its_code(work: object, token: str) -> None:
     assert callable(work)
@@ -61,11 +61,11 @@ def test_S14_damaged_token_is_refused_with_its_code(work: object, token: str) ->
     ("text", "shown"), [("sk-0123456789abcd", "abcd"), ("short", ""), ("x" * 11, ""), ("", "")]
 )
 def test_S14_only_the_last_four_of_a_long_secret_are_shown(text: str, shown: str) -> None:
-    assert last_four(text) == shown
+    assert get_last_four(text) == shown
 
 
 def test_S13_tokens_are_long_different_and_safe_in_urls() -> None:
-    tokens = {new_token() for _ in range(100)}
+    tokens = {generate_token() for _ in range(100)}
     assert len(tokens) == 100
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{43}", token) for token in tokens)
 

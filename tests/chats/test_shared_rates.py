@@ -61,14 +61,14 @@ def test_a_broker_that_hangs_or_is_gone_refuses_nobody_and_is_left_alone(
     shared: SharedBuckets, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, client = Buckets("MESSAGES_PER_MINUTE"), next(NAMES)
-    working, usual = settings.RATES_URL, shared_rates.script
+    working, usual = settings.RATES_URL, shared_rates.get_rate_script
     asked: list[str] = []
 
     def script(url: str) -> Script:
         asked.append(url)
         return usual(url)
 
-    monkeypatch.setattr(shared_rates, "script", script)
+    monkeypatch.setattr(shared_rates, "get_rate_script", script)
     settings.RATES_URL = "unix:///nowhere/broker.sock"
     assert [own.take(client, now=at).remaining for at in (1.0, 1.1, 10.9)] == [9, 8, 8]
     assert len(asked) == 1

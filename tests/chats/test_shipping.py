@@ -31,7 +31,7 @@ def ship(settings: Settings) -> Ship:
     def shipping_all(form: str = "own", *, closing: bool = False) -> list[dict[str, Any]]:
         settings.LEDGER_LINES = form
         out = io.StringIO()
-        shipping.ship(clock=timezone.now, is_closing=lambda: closing, out=out)
+        shipping.ship_events(clock=timezone.now, is_closing=lambda: closing, out=out)
         return [json.loads(line) for line in out.getvalue().splitlines()]
 
     return shipping_all
@@ -40,7 +40,7 @@ def ship(settings: Settings) -> Ship:
 def some(now: datetime, *types: str, **data: Any) -> None:
     """Record events of the instance."""
     for kind in types:
-        ledger.record(kind, actor="user:1", now=now, data=data)
+        ledger.record_event(kind, actor="user:1", now=now, data=data)
 
 
 def test_each_event_is_one_line_in_its_order(ship: Ship, chat: Chat, now: datetime) -> None:
@@ -54,7 +54,7 @@ def test_each_event_is_one_line_in_its_order(ship: Ship, chat: Chat, now: dateti
     assert ship() == [], "each once"
     some(now, "skill.created")
     assert [line["type"] for line in ship()] == ["skill.created"]
-    assert shipping.lag() == 0
+    assert shipping.count_unshipped_events() == 0
 
 
 @pytest.mark.policy_case(25)
@@ -70,7 +70,7 @@ def test_who_is_killed_before_the_place_moves_writes_again(
         raise Killed
 
     with monkeypatch.context() as killing:
-        killing.setattr(following, "move", die)
+        killing.setattr(following, "advance_reader", die)
         with pytest.raises(Killed):
             ship()
     assert [line["type"] for line in ship()] == ["login.succeeded", "model.changed"]
@@ -78,7 +78,7 @@ def test_who_is_killed_before_the_place_moves_writes_again(
 
 def test_one_process_ships_at_a_time(ship: Ship, now: datetime, db: None) -> None:
     some(now, "login.succeeded")
-    assert shipping.claim()
+    assert shipping.claim_shipping()
     assert ship() == []
     LedgerReader.objects.update(lease_until=timezone.now() - timedelta(minutes=5))
     assert len(ship()) == 1
@@ -97,7 +97,7 @@ def test_it_is_sent_where_it_is_switched_on(
     assert ship("") == []
     settings.LEDGER_LINES = "ocsf"
     with django_capture_on_commit_callbacks(execute=True):
-        recover.sweep(now=now)
+        recover.run_sweep(now=now)
     assert (queue.SHIP_LEDGER, {}) in sent
 
 
@@ -138,10 +138,10 @@ def test_ocsf_names_the_class_that_comes_nearest(
 def test_every_type_has_a_class(now: datetime) -> None:
     for kind in ledger.EVENT_TYPES:
         event = AuditEvent(type=kind, scope="instance", seq=1, at=now, actor="system", data={})
-        told = ocsf.ocsf(event)
+        told = ocsf.build_ocsf_event(event)
         assert told["class_uid"] in ocsf.CLASS_NAMES
         assert told["metadata"]["event_code"] == kind
-        assert "\n" not in ocsf.ocsf_line(event)
+        assert "\n" not in ocsf.format_ocsf_line(event)
 
 
 @pytest.mark.policy_case(24)

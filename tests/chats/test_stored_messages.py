@@ -14,10 +14,10 @@ from django.core.management import CommandError, call_command
 from chats.actions import erasure, lifecycle, marks
 from chats.models import Chat, Message, Receipt, Turn
 from chats.prompt import stored_messages
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy import verification
 from contextpolicy.models import LedgerVerification
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import AUDITOR
 from tests.contextpolicy.people import person, signed_in
 
@@ -31,7 +31,7 @@ def ask(alice: User, chat: Chat, now: datetime, work: Callable[..., Any]) -> Ask
 
     def asking(text: str) -> Turn:
         at = now + timedelta(minutes=next(times))
-        turn = start(user=alice, chat=chat, text=text, now=at).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=at).turn
         work(turn)
         return turn
 
@@ -96,7 +96,7 @@ def test_what_a_person_does_is_no_break(
 ) -> None:
     first = Message.objects.select_related("branch__chat").get(pk=said[0].pk)
     later = now + timedelta(days=1)
-    marks.pin(message=first, actor=f"user:{alice.pk}", now=later)
+    marks.pin_message(message=first, actor=f"user:{alice.pk}", now=later)
     ask("One more.")
     assert "FAILED" not in verified()
     erasure.erase_message(user=alice, message=first, now=later)
@@ -110,7 +110,7 @@ def test_a_message_that_left_the_window_is_compared_too(
     policy = create_policy(
         slug="p", name="P", values={"strategy": "simple", "window_size": 1}, actor="system", now=now
     )
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     for text in ("The bridge opens at six.", "And the ferry?", "And the train?", "Thank you."):
         ask(text)
     assert "FAILED" not in verified()
@@ -125,9 +125,9 @@ def test_each_message_is_built_once_where_prompts_only_grow(said: list[Message])
 
 def nightly(now: datetime, *, seconds: float = 60.0) -> LedgerVerification:
     """Return the findings of a nightly verification."""
-    asked = verification.ask(scope="", actor="system", now=now, since_leaf=0)
+    asked = verification.request_verification(scope="", actor="system", now=now, since_leaf=0)
     with patch.object(verification, "CONTENT_SECONDS", seconds):
-        verification.run(pk=asked.pk, clock=lambda: now)
+        verification.run_verification(pk=asked.pk, clock=lambda: now)
     return LedgerVerification.objects.get(pk=asked.pk)
 
 
@@ -165,5 +165,5 @@ def test_messages_are_compared_in_turn_as_far_as_the_time_allows(
     found = stored_messages.verify_some(scopes=[None], told=told, is_late=lambda: next(times))
     assert list(found) == []
     assert (told[stored_messages.COMPARED], told[stored_messages.LATE]) == (2, 1)
-    assert list(stored_messages.in_turn()) == [*chats[2:], *chats[:2]]
+    assert list(stored_messages.iter_chats_in_rotation()) == [*chats[2:], *chats[:2]]
     assert nightly(now, seconds=-1.0).told[stored_messages.LATE] == 1

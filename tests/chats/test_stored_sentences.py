@@ -8,12 +8,17 @@ import pytest
 from django.utils import translation
 from django.utils.translation import gettext_lazy, gettext_noop, trans_real
 
-from chats.ground.sentences import Sentence, english, for_row, localize
+from chats.ground.sentences import (
+    Sentence,
+    build_sentence_columns,
+    localize_sentence,
+    render_english,
+)
 from chats.models import Turn
 from chats.providers.base import ProviderError
 from chats.turns.recover import LOST_SENTENCE
-from chats.turns.run import WAIT_SENTENCE, told
-from chats.turns.steps import failure_fields
+from chats.turns.run import WAIT_SENTENCE, format_provider_error
+from chats.turns.steps import build_failure_fields
 
 LANGUAGE = "zh-hans"
 # Stand-ins, so that the tests do not depend on the wording of the catalogue.
@@ -49,8 +54,8 @@ def _words() -> Iterator[None]:
 def shown(sentence: Sentence) -> tuple[str, str]:
     """Store a sentence under another language. Return the row and the text on a page."""
     with translation.override(LANGUAGE):
-        text, values = for_row(sentence, longest=500)
-        return text, localize(text, values)
+        text, values = build_sentence_columns(sentence, longest=500)
+        return text, localize_sentence(text, values)
 
 
 def test_values_are_translated_where_they_are_words_of_the_product() -> None:
@@ -72,15 +77,15 @@ def test_a_value_of_a_person_stays_even_if_it_is_a_word_of_the_product() -> None
 
 
 def test_a_sentence_without_values_and_an_empty_one() -> None:
-    assert for_row(gettext_lazy("the list"), longest=9) == ("the list", {})
+    assert build_sentence_columns(gettext_lazy("the list"), longest=9) == ("the list", {})
     with translation.override(LANGUAGE):
-        assert localize("the list", {}) == "列表"
-        assert localize("the list", None) == "列表"
-        assert localize("", {}) == ""
+        assert localize_sentence("the list", {}) == "列表"
+        assert localize_sentence("the list", None) == "列表"
+        assert localize_sentence("", {}) == ""
 
 
 def test_a_text_that_is_cut_or_cannot_be_read_is_shown_as_stored() -> None:
-    text, values = for_row(
+    text, values = build_sentence_columns(
         Sentence(gettext_noop("Not done: {reason}"), reason="x" * 90), longest=20
     )
 
@@ -93,30 +98,32 @@ def test_a_text_that_is_cut_or_cannot_be_read_is_shown_as_stored() -> None:
             {"template": "Not done: {reason}", "values": {"reason": {"values": 3}}},
             {"values": {}},
         ):
-            assert localize("Not done: it", damaged) == "Not done: it"
+            assert localize_sentence("Not done: it", damaged) == "Not done: it"
 
 
 def test_values_that_a_database_cannot_store_are_replaced() -> None:
-    text, values = for_row(Sentence("Not done: {reason}", reason="a\x00b\ud800"), longest=500)
+    text, values = build_sentence_columns(
+        Sentence("Not done: {reason}", reason="a\x00b\ud800"), longest=500
+    )
 
     assert "\x00" not in text + str(values)
     text.encode()
     with translation.override(LANGUAGE):
-        assert localize(text, values).encode()
+        assert localize_sentence(text, values).encode()
 
 
 def test_a_failed_turn_keeps_its_numbers_in_every_language() -> None:
     error = ProviderError("provider_unavailable", status=503)
     for sentence, chinese in (
         (
-            told(error, provider="Mistral EU", calls=3),
+            format_provider_error(error, provider="Mistral EU", calls=3),
             "服务器不可用。（Mistral EU、状态 503、问了 3 次。）",
         ),
         (Sentence(LOST_SENTENCE, losses=3), "丢失 3 次"),
         (Sentence(WAIT_SENTENCE, seconds=90.4), "等待 90 秒"),
     ):
-        turn = Turn(**failure_fields(sentence))
-        assert turn.error_sentence == english(sentence)
+        turn = Turn(**build_failure_fields(sentence))
+        assert turn.error_sentence == render_english(sentence)
         with translation.override(LANGUAGE):
             assert turn.localized_error == chinese
         assert turn.localized_error == turn.error_sentence

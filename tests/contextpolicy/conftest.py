@@ -78,7 +78,7 @@ def is_installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """Add the example package to this process's path, as in an instance that installed it."""
     monkeypatch.syspath_prepend(str(package))
     importlib.invalidate_caches()
-    plugins.installed.cache_clear()
+    plugins.load_strategy_plugins.cache_clear()
     yield
     sys.modules.pop("example_strategies", None)
-    plugins.installed.cache_clear()
+    plugins.load_strategy_plugins.cache_clear()

@@ -29,8 +29,8 @@ from chats.models import (
 )
 from contextpolicy import roles
 from contextpolicy.admin.site import site
-from contextpolicy.holds import place
-from contextpolicy.ledger import record
+from contextpolicy.holds import place_hold
+from contextpolicy.ledger import record_event
 from contextpolicy.models import (
     AuditEvent,
     BlastRadius,
@@ -40,7 +40,7 @@ from contextpolicy.models import (
     ModelSpec,
     Skill,
 )
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.contextpolicy.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
@@ -153,11 +153,11 @@ def rows(now: datetime) -> dict[str, object]:
     )
     return {
         "contextpolicy_contextpolicy": policy,
-        "contextpolicy_policyassignment": assign(
+        "contextpolicy_policyassignment": assign_policy(
             policy=policy, level="instance", actor="system", now=now
         ),
         "contextpolicy_effectivepolicy": effective,
-        "contextpolicy_auditevent": record("chat.created", actor="user:1", now=now),
+        "contextpolicy_auditevent": record_event("chat.created", actor="user:1", now=now),
         "contextpolicy_skill": Skill.objects.create(
             slug="s", name="S", text="Be kind.", updated_at=now
         ),
@@ -180,7 +180,7 @@ def rows(now: datetime) -> dict[str, object]:
         "chats_kepttext": KeptText.objects.create(
             owner=alice, kind="instructions", text=CANARY, replaced_at=now, replaced_by="user:1"
         ),
-        "contextpolicy_legalhold": place(
+        "contextpolicy_legalhold": place_hold(
             level="user", user=alice, case="7", reason="Why", actor="system", now=now
         ),
         "auth_user": alice,

@@ -27,12 +27,12 @@ import django
 django.setup()
 from django.db import transaction
 from django.utils import timezone
-from contextpolicy.ledger import record
+from contextpolicy.ledger import record_event
 sys.stdin.readline()
 for number in range(int(sys.argv[1])):
     try:
         with transaction.atomic():
-            record("policy.assigned", actor="system", now=timezone.now(), data={"n": number})
+            record_event("policy.assigned", actor="system", now=timezone.now(), data={"n": number})
             if number % 5 == 4:
                 raise RuntimeError("this one is rolled back")
     except RuntimeError:
@@ -179,7 +179,7 @@ from django.db import connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 from chats.record import outbox
-from contextpolicy.ledger import record
+from contextpolicy.ledger import record_event
 # That version had no webhooks.
 outbox.SUBSCRIBERS.know((), seconds=3600)
 old = [("chats", "0007_turn_api_key"), ("contextpolicy", "0004_modelspec_strict_roles")]
@@ -227,17 +227,19 @@ for n, (text, gone) in enumerate([("A summary.", None), ("", now)]):
     )
     with transaction.atomic():
         data = {"compaction": str(row.pk), "text_sha256": row.text_sha256}
-        record("compaction.prepared", actor="worker", now=now, chat_id=chat.pk, data=data)
+        record_event("compaction.prepared", actor="worker", now=now, chat_id=chat.pk, data=data)
 for key, of, at in (("kept", kept, now), ("erased", erased, now), ("old", kept, None)):
     model("IdempotencyRecord").objects.create(
         owner=alice, route="r", key=key, body_sha256=sha("yes"),
         result={"message": str(of.pk)}, created_at=at or now - timedelta(days=2),
     )
 with transaction.atomic():
-    record("message.erased", actor="user:1", now=now, chat_id=chat.pk, data={"sha256": sha("yes")})
+    data = {"sha256": sha("yes")}
+    record_event("message.erased", actor="user:1", now=now, chat_id=chat.pk, data=data)
     data = {"attempt": 1, "finish": "stop"}
-    record("turn.completed", actor="worker", now=now, chat_id=chat.pk, turn_id=turn.pk, data=data)
-    record("policy.assigned", actor="system", now=now)
+    where = {"chat_id": chat.pk, "turn_id": turn.pk}
+    record_event("turn.completed", actor="worker", now=now, data=data, **where)
+    record_event("policy.assigned", actor="system", now=now)
 """
 AFTER = """
 import hashlib
@@ -248,7 +250,7 @@ from django.db import connection
 from django.utils import timezone
 from chats.record import idempotency
 from chats.models import Compaction, IdempotencyRecord, Message, PromptText, Receipt
-from chats.ground.seals import holds
+from chats.ground.seals import is_commitment_valid
 from contextpolicy.models import AuditEvent
 sha = lambda text: hashlib.sha256(text.encode()).hexdigest()
 now = timezone.now()
@@ -259,7 +261,7 @@ assert gone[1].segments[0][5] == "" and gone[0].segments[0][1] != ""
 assert Receipt.objects.filter(erased_at=None).exclude(prompt_sha256="").count() == 1200
 assert not PromptText.objects.exists()
 summary = Compaction.objects.get(erased_at=None)
-assert holds(summary.text_commitment, "A summary.", salt=summary.salt)
+assert is_commitment_valid(summary.text_commitment, "A summary.", salt=summary.salt)
 erased = Compaction.objects.exclude(erased_at=None).get()
 assert (erased.text_commitment, erased.salt) == ("", "")
 assert summary.calls == []

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import DatabaseError, connection, transaction
 
-from contextpolicy.ledger import GENESIS, event_hash, record
+from contextpolicy.ledger import GENESIS, compute_event_hash, record_event
 from contextpolicy.models import AuditEvent, LedgerHead
 
 EVENTS, HEADS = "contextpolicy_auditevent", "contextpolicy_ledgerhead"
@@ -36,8 +36,8 @@ def run(statement: str, *values: str | int) -> None:
 def ledger(now: datetime) -> None:
     """Five rows of one chain, and another chain that stays unchanged."""
     for number in range(1, 6):
-        record("policy.assigned", actor="user:1", now=now, data={"n": number})
-    record("chat.created", actor="user:2", now=now, chat_id=CHAT)
+        record_event("policy.assigned", actor="user:1", now=now, data={"n": number})
+    record_event("chat.created", actor="user:2", now=now, chat_id=CHAT)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def edit_and_hash_again() -> None:
     """Change the actor of row 3 and recompute its hash."""
     edit()
     row = AuditEvent.objects.get(scope="instance", seq=3)
-    run(f"UPDATE {EVENTS} SET hash = %s WHERE id = %s", event_hash(row), row.pk)
+    run(f"UPDATE {EVENTS} SET hash = %s WHERE id = %s", compute_event_hash(row), row.pk)
 
 
 def delete_middle() -> None:
@@ -196,7 +196,7 @@ def append(*, seq: int, previous: str) -> None:
         data={"forged": True},
         previous_hash=previous,
     )
-    event.hash = event_hash(event)
+    event.hash = compute_event_hash(event)
     event.save(force_insert=True)
 
 

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from contextpolicy.admin.site import site
-from contextpolicy.ledger import record
+from contextpolicy.ledger import record_event
 from contextpolicy.models import AuditEvent
 from contextpolicy.presets import seed_policies
 from contextpolicy.roles import OWNER, USER
@@ -76,7 +76,7 @@ def test_ones_own_password_is_changed_on_the_products_page(browser: Client) -> N
 
 
 def test_S10_no_page_needs_inline_code(browser: Client, now: datetime) -> None:
-    event = record("policy.created", actor="user:1", now=now, data={"name": "<b>"})
+    event = record_event("policy.created", actor="user:1", now=now, data={"name": "<b>"})
     pages = [reverse("admin:index"), reverse("admin:contextpolicy_ledger_verify")]
     for model in site._registry:
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}"

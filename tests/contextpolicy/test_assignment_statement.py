@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from contextpolicy import statements
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 
 pytestmark = pytest.mark.django_db
 
@@ -24,11 +24,11 @@ def test_both_ways_find_the_assignments_of_a_person_and_their_groups(now: dateti
     for level, target in targets.items():
         policy = create_policy(slug=level, name=level, values={}, actor="system", now=now)
         named = "instance" if level == "everybody" else level
-        assign(policy=policy, level=named, actor="system", now=now, **target)
+        assign_policy(policy=policy, level=named, actor="system", now=now, **target)
 
     for person, slugs in ((alice, {"everybody", "group"}), (bob, {"everybody", "user"})):
         groups = list(person.groups.values_list("pk", flat=True))
-        read = list(statements.assigned_to(user=person.pk, groups=groups, chat=None))
+        read = list(statements.select_assignments(user=person.pk, groups=groups, chat=None))
         compiled = statements.ASSIGNMENTS.tuples(user=person.pk, chat=None)
         assert {row[1] for row in read} == slugs
         assert sorted(map(str, compiled)) == sorted(map(str, read))

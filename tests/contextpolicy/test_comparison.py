@@ -2,7 +2,7 @@
 
 import pytest
 
-from contextpolicy.comparison import both_changes, changed_fields
+from contextpolicy.comparison import diff_version_fields, list_concurrent_changes
 from contextpolicy.models import PolicyVersion
 
 
@@ -19,7 +19,7 @@ def side(value: object, *, locked: bool = False) -> dict[str, object]:
 def test_a_change_tells_both_sides_and_nothing_of_what_stayed() -> None:
     before = version("budget", budget=1000, reserve=10, window=3)
     after = version(budget=1000, reserve=20, compact_at=50)
-    assert changed_fields(before, after) == [
+    assert diff_version_fields(before, after) == [
         {"field": "budget", "before": side(1000, locked=True), "after": side(1000)},
         {"field": "compact_at", "before": None, "after": side(50)},
         {"field": "reserve", "before": side(10), "after": side(20)},
@@ -28,7 +28,7 @@ def test_a_change_tells_both_sides_and_nothing_of_what_stayed() -> None:
 
 
 def test_the_first_version_sets_all_its_fields_anew() -> None:
-    assert changed_fields(None, version(budget=1)) == [
+    assert diff_version_fields(None, version(budget=1)) == [
         {"field": "budget", "before": None, "after": side(1)}
     ]
 
@@ -49,13 +49,15 @@ def test_a_clash_is_a_field_that_both_changed_and_not_to_the_same(
 ) -> None:
     base = version(budget=1, reserve=5)
     saved = version(**theirs, reserve=5)
-    (found,) = both_changes(base=base, theirs=saved, values={**mine, "reserve": 5}, locks=())
+    (found,) = list_concurrent_changes(
+        base=base, theirs=saved, values={**mine, "reserve": 5}, locks=()
+    )
     assert (found["field"], found["clash"]) == ("budget", clash)
 
 
 def test_a_lock_is_a_change_of_its_own() -> None:
     base = version(budget=1)
-    (found,) = both_changes(
+    (found,) = list_concurrent_changes(
         base=base, theirs=version(budget=1), values={"budget": 1}, locks=["budget"]
     )
     assert found == {

@@ -13,7 +13,7 @@ from django.test import RequestFactory
 from contextpolicy import ledger, roles
 from contextpolicy.admin.site import PalimpsestAdminSite
 from contextpolicy.models import AuditEvent, ContextPolicy
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.contextpolicy.people import person
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,10 +28,10 @@ WRITES = frozenset({"create", "update", "delete", "get_or_create", "update_or_cr
     "set",
 }
 # Functions that write an event for their callers.
-RECORDS = ("record(", "note(", "_tell(")
+RECORDS = ("record_event(", "record_key_event(", "record_webhook_event(", "_tell(")
 # Writes without an event, and why.
 SILENT = {
-    "claim": "a lease of the sender of webhooks",
+    "claim_webhooks": "a lease of the sender of webhooks",
     "end_rest": "when the next delivery is due",
     "move_cursor": "how far an evaluation is",
     "seed_demo_model": "what every new instance has",
@@ -100,14 +100,14 @@ def test_an_account_and_a_group_that_go_change_no_row_and_are_named_by_numbers_a
     gone.email = "anna.berg@example.org"
     roles.save_person(person=gone, changed=["email"], actor=f"user:{gone.pk}", now=now)
     policy = create_policy(slug="p", name="P", values={}, actor=f"user:{gone.pk}", now=now)
-    assign(policy=policy, level="user", user=gone, actor=f"user:{gone.pk}", now=now)
+    assign_policy(policy=policy, level="user", user=gone, actor=f"user:{gone.pk}", now=now)
     before = list(AuditEvent.objects.order_by("pk").values_list("hash", flat=True))
 
     Group.objects.get(name=roles.AUDITOR).user_set.clear()
     gone.delete()
 
-    assert list(ledger.verify()) == []
-    lines = [ledger.line_of(event) for event in AuditEvent.objects.order_by("pk")]
+    assert list(ledger.find_ledger_breaks()) == []
+    lines = [ledger.format_event_line(event) for event in AuditEvent.objects.order_by("pk")]
     assert list(AuditEvent.objects.order_by("pk").values_list("hash", flat=True)) == before
     assert not [line for line in lines if "anna" in str(line)]
     assert ContextPolicy.objects.filter(pk=policy.pk).exists()

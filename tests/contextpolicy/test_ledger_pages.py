@@ -19,11 +19,11 @@ from django.urls import reverse
 
 from contextpolicy.audit import export
 from contextpolicy.audit.phrases import PHRASES
-from contextpolicy.ledger import EVENT_TYPES, record
+from contextpolicy.ledger import EVENT_TYPES, record_event
 from contextpolicy.models import AuditEvent, EffectivePolicy
 from contextpolicy.presets import seed_policies
-from contextpolicy.publish import create_policy, new_version
-from contextpolicy.resolution import resolve
+from contextpolicy.publish import create_policy, create_policy_version
+from contextpolicy.resolution import resolve_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.contextpolicy.conftest import NOW, Lay
 from tests.contextpolicy.pages import opened
@@ -47,9 +47,13 @@ def browser() -> Client:
 def events(now: datetime, alice: User, browser: Client) -> None:
     """Three events of different kinds, scopes and actors."""
     data = {"policy": "support", "version": 7, "changes": {"window_size": {"from": 9, "to": 8}}}
-    record("policy.version_created", actor=f"user:{alice.pk}", now=now, data=data)
-    record("turn.failed", actor="worker", now=now, chat_id=CHAT, turn_id=TURN, data={"code": "x"})
-    record("chat.created", actor=f"user:{alice.pk}", now=now - timedelta(days=40), chat_id=CHAT)
+    record_event("policy.version_created", actor=f"user:{alice.pk}", now=now, data=data)
+    record_event(
+        "turn.failed", actor="worker", now=now, chat_id=CHAT, turn_id=TURN, data={"code": "x"}
+    )
+    record_event(
+        "chat.created", actor=f"user:{alice.pk}", now=now - timedelta(days=40), chat_id=CHAT
+    )
 
 
 def listed(browser: Client, search: str) -> set[str]:
@@ -112,13 +116,13 @@ class TestFinding:
         self, browser: Client, now: datetime
     ) -> None:
         for number in range(120):
-            record("skill.created", actor="system", now=now, data={"skill": f"s{number}"})
+            record_event("skill.created", actor="system", now=now, data={"skill": f"s{number}"})
         seen, url = [], f"{LIST}?q=event:skill"
         for _ in range(3):
             answer = browser.get(url)
             seen += [row.data["skill"] for row, _, _ in answer.context["rows"]]
             # Events written during paging do not shift the pages.
-            record("skill.created", actor="system", now=now, data={"skill": "late"})
+            record_event("skill.created", actor="system", now=now, data={"skill": "late"})
             url = f"{LIST}?{answer.context['older']}"
         assert seen == [f"s{number}" for number in reversed(range(120))]
         assert "No older events" in answer.content.decode()
@@ -138,14 +142,14 @@ class TestFinding:
         assert f"alice (user:{alice.pk})" in opened(browser, LIST).words
 
     def test_an_actor_that_is_gone_stays_an_id(self, browser: Client, now: datetime) -> None:
-        record("chat.deleted", actor="user:987654", now=now, chat_id=CHAT)
+        record_event("chat.deleted", actor="user:987654", now=now, chat_id=CHAT)
 
         assert "user:987654" in opened(browser, LIST).words
 
     def test_a_change_is_told_in_words_as_old_and_new(self, browser: Client, lay: Lay) -> None:
         before = {"strategy": "simple", "window_size": 20}
         policy = lay("support", before, version=3, level="instance")
-        new_version(
+        create_policy_version(
             policy=policy,
             values={**before, "window_size": 12, "archive": False},
             locks=[],
@@ -165,7 +169,7 @@ class TestFinding:
             browser.get(LIST)
         for number in range(30):
             made = User.objects.create(username=f"person {number}")
-            record("policy.assigned", actor=f"user:{made.pk}", now=now)
+            record_event("policy.assigned", actor=f"user:{made.pk}", now=now)
         with CaptureQueriesContext(connection) as many:
             browser.get(LIST)
 
@@ -175,7 +179,9 @@ class TestFinding:
 def test_one_event_shows_its_data_its_hashes_and_that_they_fit(
     browser: Client, now: datetime
 ) -> None:
-    event = record("policy.created", actor="system", now=now, data={"name": "<script>", "n": 1})
+    event = record_event(
+        "policy.created", actor="system", now=now, data={"name": "<script>", "n": 1}
+    )
 
     url = reverse("admin:contextpolicy_auditevent_change", args=[event.pk])
     page = opened(browser, url)
@@ -189,7 +195,7 @@ def test_one_event_shows_its_data_its_hashes_and_that_they_fit(
 
 class TestVerifying:
     def test_a_ledger_that_holds_says_so(self, browser: Client, now: datetime) -> None:
-        record("chat.created", actor="user:1", now=now, chat_id=CHAT)
+        record_event("chat.created", actor="user:1", now=now, chat_id=CHAT)
 
         words = opened(browser, VERIFY).words
 
@@ -200,7 +206,7 @@ class TestVerifying:
         self, browser: Client, now: datetime
     ) -> None:
         for _ in range(3):
-            record("chat.created", actor="user:1", now=now, chat_id=CHAT)
+            record_event("chat.created", actor="user:1", now=now, chat_id=CHAT)
         triggers = importlib.import_module("contextpolicy.migrations.0002_ledger_triggers")
         with connection.cursor() as cursor:
             for statement in triggers.DROP[connection.vendor]:
@@ -227,7 +233,7 @@ class TestVerifying:
 
 def test_an_effective_policy_names_the_source_of_each_value(browser: Client, now: datetime) -> None:
     seed_policies(now=now)
-    row = resolve(user_id=1, group_ids=[], chat_id=None, model_window=None, defaults={})
+    row = resolve_policy(user_id=1, group_ids=[], chat_id=None, model_window=None, defaults={})
 
     url = reverse("admin:contextpolicy_effectivepolicy_change", args=[row.pk])
     words = opened(browser, url).words
@@ -242,9 +248,9 @@ def test_what_was_tried_on_chats_is_told_in_words(browser: Client, now: datetime
     create_policy(slug="support", name="Support", values={}, actor="system", now=now)
     counts = {"in_use": 1_200, "judged": 900, "changed": 14, "would_refuse": 2, "failed": 0}
     radius = {"policy": "support", "base": 2, "place": "instance", **counts}
-    record("radius.stopped", actor="system", now=now, data=radius)
+    record_event("radius.stopped", actor="system", now=now, data=radius)
     draft = {"policy": "support", "version": 3, "base": 2, "days": 7}
-    record("evaluation.started", actor="system", now=now, data=draft)
+    record_event("evaluation.started", actor="system", now=now, data=draft)
 
     words = opened(browser, LIST).words
 
@@ -278,7 +284,7 @@ class TestExporting:
     ) -> None:
         monkeypatch.setattr(export, "PAGE", 3)
         for number in range(10):
-            record("chat.created", actor="user:1", now=now, chat_id=CHAT, data={"n": number})
+            record_event("chat.created", actor="user:1", now=now, chat_id=CHAT, data={"n": number})
         lines = exported(browser, "jsonl", f"chat:{CHAT}").splitlines()
         foot = json.loads(lines.pop())
 
@@ -302,7 +308,7 @@ class TestExporting:
             chat_id = uuid.UUID(int=number % 4 + 1)
             # The middle has ranges without matching events.
             kind = "chat.created" if number % 4 < 2 else "chat.titled"
-            record(kind, actor="user:1", now=now, chat_id=chat_id, data={"n": number})
+            record_event(kind, actor="user:1", now=now, chat_id=chat_id, data={"n": number})
         search, walked = "event:chat.created", list[bool]()
         monkeypatch.setattr(export, "ExportUnderWay", noting(export.ExportUnderWay, into=walked))
 
@@ -322,7 +328,7 @@ class TestExporting:
         self, browser: Client, now: datetime
     ) -> None:
         for begin in "=+-@\t\r":
-            record("skill.created", actor=f"{begin}1+1", now=now, data={"skill": "x"})
+            record_event("skill.created", actor=f"{begin}1+1", now=now, data={"skill": "x"})
         table = list(csv.reader(io.StringIO(exported(browser, "csv", "event:skill").decode())))
 
         assert [row[4] for row in table[1:]] == [f"'{begin}1+1" for begin in "=+-@\t\r"]
@@ -354,8 +360,8 @@ def exported(browser: Client, form: str, search: str) -> bytes:
 
 def test_a_draft_is_called_one_until_it_is_in_force(browser: Client, now: datetime) -> None:
     data = {"policy": "support", "version": 4}
-    record("policy.version_created", actor="system", now=now, data={**data, "draft": True})
-    record("policy.version_activated", actor="system", now=now, data=data)
+    record_event("policy.version_created", actor="system", now=now, data={**data, "draft": True})
+    record_event("policy.version_activated", actor="system", now=now, data=data)
     words = opened(browser, f"{LIST}?q=policy:support").words
     assert "Draft v4 of policy “support”" in words
     assert "Policy “support” v4 published" in words
@@ -368,17 +374,21 @@ class TestWhatWasDoneToSomebody:
     def told(self, now: datetime, alice: User, bob: User, browser: Client) -> None:
         """Events about Alice and in her chat; her own events and Bob's are not included."""
         own, other = f"user:{alice.pk}", f"user:{bob.pk}"
-        record("chat.created", actor=own, now=now, chat_id=CHAT)
-        record("message.pinned", actor=own, now=now, chat_id=CHAT, data={"message": str(TURN)})
-        record("turn.completed", actor="worker", now=now, chat_id=CHAT, turn_id=TURN)
-        record("content.opened", actor=other, now=now, chat_id=CHAT, data={"reason": "r"})
-        record("chat.erased", actor="system", now=now, chat_id=CHAT)
-        record("role.changed", actor=other, now=now, data={"user": alice.pk})
-        record("api_key.revoked", actor=other, now=now, data={"owner": alice.pk, "key": str(CHAT)})
-        record("password.changed", actor=own, now=now, data={"user": alice.pk})
-        record("user.changed", actor=own, now=now, data={"user": bob.pk})
+        record_event("chat.created", actor=own, now=now, chat_id=CHAT)
+        record_event(
+            "message.pinned", actor=own, now=now, chat_id=CHAT, data={"message": str(TURN)}
+        )
+        record_event("turn.completed", actor="worker", now=now, chat_id=CHAT, turn_id=TURN)
+        record_event("content.opened", actor=other, now=now, chat_id=CHAT, data={"reason": "r"})
+        record_event("chat.erased", actor="system", now=now, chat_id=CHAT)
+        record_event("role.changed", actor=other, now=now, data={"user": alice.pk})
+        record_event(
+            "api_key.revoked", actor=other, now=now, data={"owner": alice.pk, "key": str(CHAT)}
+        )
+        record_event("password.changed", actor=own, now=now, data={"user": alice.pk})
+        record_event("user.changed", actor=own, now=now, data={"user": bob.pk})
         data = {"level": "user", "user": alice.pk, "policy": "support", "previous": ""}
-        record("policy.assigned", actor=other, now=now, data=data)
+        record_event("policy.assigned", actor=other, now=now, data=data)
 
     @pytest.mark.usefixtures("told")
     def test_it_is_found_by_name_in_any_case_or_number(self, browser: Client, alice: User) -> None:
@@ -420,7 +430,7 @@ class TestWhatWasDoneToSomebody:
 def test_a_table_opens_in_excel_with_letters_of_every_script(
     browser: Client, now: datetime
 ) -> None:
-    record("skill.created", actor="system", now=now, data={"skill": "摘要"})
+    record_event("skill.created", actor="system", now=now, data={"skill": "摘要"})
     file = exported(browser, "csv", "event:skill")
     assert file.startswith(b"\xef\xbb\xbf")
     rows = list(csv.reader(io.StringIO(file.decode("utf-8-sig"))))

@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
-from contextpolicy.engine.policy import PolicyValues, defaults_for, filled, quarter
+from contextpolicy.engine.policy import (
+    PolicyValues,
+    apply_policy_fields,
+    compute_default_reserve,
+    get_strategy_defaults,
+)
 from contextpolicy.linter.findings import UNSET
-from contextpolicy.linter.judge import judge, with_mend
+from contextpolicy.linter.judge import apply_fix, lint_policy
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import PRESETS
-from contextpolicy.resolution import Layer, merge
+from contextpolicy.resolution import Layer, merge_layers
 
 pytestmark = pytest.mark.django_db
 
@@ -240,12 +245,12 @@ def models(db: None) -> None:
 
 def test_each_finding_has_its_number_and_a_mend_that_ends_it(models: None) -> None:
     for values, code, mend, number in TABLE:
-        found = {each.code: each for each in judge(values)}
+        found = {each.code: each for each in lint_policy(values)}
         assert code in found, (values, list(found))
         finding = found[code]
         assert finding.mend == mend, (code, finding.mend, finding.sentence)
         assert number in finding.sentence, finding.sentence
-        after = judge(with_mend(values, finding.mend))
+        after = lint_policy(apply_fix(values, finding.mend))
         assert (code, finding.field) not in {(each.code, each.field) for each in after}
         had_errors = {each.code for each in found.values() if each.level == "error"}
         assert {each.code for each in after if each.level == "error"} <= had_errors
@@ -290,15 +295,15 @@ def test_each_finding_has_its_number_and_a_mend_that_ends_it(models: None) -> No
 def test_each_other_finding_has_a_mend_that_ends_it(
     values: dict[str, Any], code: str, mend: dict[str, Any], models: None
 ) -> None:
-    finding = next(each for each in judge(values) if each.code == code)
+    finding = next(each for each in lint_policy(values) if each.code == code)
     assert finding.mend == mend, finding
-    after = {(each.code, each.field) for each in judge(with_mend(values, finding.mend))}
+    after = {(each.code, each.field) for each in lint_policy(apply_fix(values, finding.mend))}
     assert (code, finding.field) not in after
 
 
 def test_a_lock_without_a_value_gets_the_value_that_holds(models: None) -> None:
     def mend(values: dict[str, Any], lock: str) -> Mapping[str, object]:
-        found = judge(values, locks=[lock])
+        found = lint_policy(values, locks=[lock])
         return next(each.mend for each in found if each.code == "lock_without_value")
 
     assert mend({"token_budget": 8_000}, "reserve_tokens") == {"reserve_tokens": 2_000}
@@ -310,7 +315,7 @@ def test_a_lock_without_a_value_gets_the_value_that_holds(models: None) -> None:
 
 def test_no_finding_is_without_a_mend_unless_only_a_person_can_say() -> None:
     """From the sources: each code is in one of the tables."""
-    root = Path(judge.__code__.co_filename).parents[1]
+    root = Path(lint_policy.__code__.co_filename).parents[1]
     sources = [*root.glob("linter/*.py"), root / "engine/policy_checks.py", root / "plugins.py"]
     made = re.compile(r'(?:Finding|Problem)\(\s*"(\w+)"|(?:append\(|\[)\(\s*"(\w+)", \(')
     codes = {
@@ -325,14 +330,18 @@ def test_no_finding_is_without_a_mend_unless_only_a_person_can_say() -> None:
 
 def test_a_model_that_is_too_small_for_the_policy_is_named(models: None) -> None:
     values = {"system_text": "x" * 4_000, "allowed_models": ["tiny"]}
-    found = {each.code: each for each in judge(values)}
+    found = {each.code: each for each in lint_policy(values)}
     assert "With tiny (2,048 tokens) this policy cannot work" in found["model_too_small"].sentence
     assert found["model_too_small"].level == "risk"
     assert found["model_too_small"].mend == {}
     # A model that is not allowed, or disabled, is ignored.
-    assert "model_too_small" not in {e.code for e in judge({**values, "allowed_models": ["wordy"]})}
+    assert "model_too_small" not in {
+        e.code for e in lint_policy({**values, "allowed_models": ["wordy"]})
+    }
     ModelSpec.objects.filter(slug="tiny").update(enabled=False)
-    assert "model_too_small" not in {each.code for each in judge({"system_text": "x" * 4_000})}
+    assert "model_too_small" not in {
+        each.code for each in lint_policy({"system_text": "x" * 4_000})
+    }
 
 
 def test_the_worst_stands_first_and_all_of_it_is_said(models: None) -> None:
@@ -344,39 +353,45 @@ def test_the_worst_stands_first_and_all_of_it_is_said(models: None) -> None:
         "keep_last_messages": 60,
         "max_bytes": 99_000_000,
     }
-    levels = [each.level for each in judge(values)]
+    levels = [each.level for each in lint_policy(values)]
     assert levels == sorted(levels, key=["error", "risk", "note"].index)
     assert {"error", "risk", "note"} == set(levels)
     codes = {
-        each.code for each in judge({"colour": 1, "token_budget": "x", "reference_count": 400})
+        each.code
+        for each in lint_policy({"colour": 1, "token_budget": "x", "reference_count": 400})
     }
     assert codes == {"malformed_policy", "too_many_references"}
 
 
 def test_what_nobody_wrote_is_no_ones_mistake() -> None:
-    assert judge({}) == []
+    assert lint_policy({}) == []
     # The default of ten turns exceeds the limit, and the policy does not set it.
     small = {"strategy": "dynamic_summary", "token_budget": 5_000, "keep_last_messages": 4}
-    assert "turns_never_fire" not in {each.code for each in judge(small)}
+    assert "turns_never_fire" not in {each.code for each in lint_policy(small)}
     for preset in PRESETS:
-        levels = {each.level for each in judge(preset.values)}
-        assert levels <= {"note"}, (preset.slug, judge(preset.values))
+        levels = {each.level for each in lint_policy(preset.values)}
+        assert levels <= {"note"}, (preset.slug, lint_policy(preset.values))
 
 
 def test_an_unset_reserve_is_a_quarter_of_the_budget_that_holds() -> None:
-    values = filled({"token_budget": 8_000}, base=defaults_for("simple"))
+    values = apply_policy_fields({"token_budget": 8_000}, base=get_strategy_defaults("simple"))
     assert (values.reserve_tokens, PolicyValues().reserve_tokens) == (2_000, 4_000)
-    assert filled({"token_budget": 8_000, "reserve_tokens": 90}, base=values).reserve_tokens == 90
-    assert quarter(3) == 1
+    assert (
+        apply_policy_fields(
+            {"token_budget": 8_000, "reserve_tokens": 90}, base=values
+        ).reserve_tokens
+        == 90
+    )
+    assert compute_default_reserve(3) == 1
 
     def layer(level: str, **fields: Any) -> Layer:
         return Layer(level, level, level, 1, fields, frozenset())
 
-    merged, sources = merge(
+    merged, sources = merge_layers(
         [layer("instance", token_budget=40_000), layer("group", token_budget=6_000)], defaults={}
     )
     assert (merged.reserve_tokens, sources["reserve_tokens"][0]) == (1_500, "default")
-    merged, sources = merge(
+    merged, sources = merge_layers(
         [layer("instance", reserve_tokens=700), layer("group", token_budget=6_000)], defaults={}
     )
     assert (merged.reserve_tokens, sources["reserve_tokens"][0]) == (700, "instance")

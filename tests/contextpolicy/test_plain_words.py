@@ -2,7 +2,7 @@
 
 import pytest
 
-from contextpolicy.admin.plain_words import Figure, plain_words, told
+from contextpolicy.admin.plain_words import Figure, build_description_parts, describe_policy
 from contextpolicy.engine.policy import PolicyValues
 
 STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
@@ -68,12 +68,14 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
     ],
 )
 def test_the_sentences_carry_the_numbers(values: PolicyValues, words: str) -> None:
-    assert words in plain_words(values)
+    assert words in describe_policy(values)
 
 
 def figures(values: PolicyValues) -> dict[str, tuple[str, str]]:
     """The figures of a description: label, text, and field."""
-    return {e.of: (e.text, e.field) for e in told(values) if isinstance(e, Figure)}
+    return {
+        e.of: (e.text, e.field) for e in build_description_parts(values) if isinstance(e, Figure)
+    }
 
 
 def test_each_figure_knows_the_field_that_decides_it() -> None:
@@ -114,7 +116,7 @@ def test_every_number_is_a_figure(strategy: str) -> None:
         compact_every_turns=6,
     )
 
-    plain = "".join(each for each in told(values) if isinstance(each, str))
+    plain = "".join(each for each in build_description_parts(values) if isinstance(each, str))
 
     assert not any(letter.isdigit() for letter in plain), plain
 
@@ -127,7 +129,7 @@ def test_braces_that_people_wrote_are_no_places_for_figures() -> None:
         tool_output_rules={"{}": {"limit": 9}},
     )
 
-    words = plain_words(values)
+    words = describe_policy(values)
 
     assert "The strategy {} decides" in words
     assert "Allowed models: {0}, b." in words

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import pytest
 
 from contextpolicy import plugins
-from contextpolicy.engine.assembly import AssembledContext, compose
+from contextpolicy.engine.assembly import AssembledContext, compose_context
 from contextpolicy.engine.messages import ToolSpec
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.strategies.contract import after_turn
+from contextpolicy.engine.strategies.contract import call_turn_hook
 from contextpolicy.engine.window import WindowChoice
 from tests.engine.engine_builders import chat, given, left
 
@@ -22,14 +22,14 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     """Fake entry points of packages."""
     points: list[EntryPoint] = []
     monkeypatch.setattr(plugins, "entry_points", lambda group: points)
-    plugins.installed.cache_clear()
+    plugins.load_strategy_plugins.cache_clear()
     yield points
-    plugins.installed.cache_clear()
+    plugins.load_strategy_plugins.cache_clear()
 
 
 def under(strategy: str, **facts: Any) -> AssembledContext:
     values = PolicyValues(strategy=strategy, strategy_config=facts.pop("config", {}))
-    made = compose(
+    made = compose_context(
         given(chat(10), values=values, strategy=plugins.find_strategy(strategy), **facts)
     )
     assert isinstance(made, AssembledContext)
@@ -39,7 +39,7 @@ def under(strategy: str, **facts: Any) -> AssembledContext:
 @pytest.mark.requirement("S2.6")
 @pytest.mark.usefixtures("is_installed")
 def test_an_installed_package_adds_its_strategies() -> None:
-    assert plugins.strategy_names() == (
+    assert plugins.list_strategy_names() == (
         "simple",
         "sliding_window",
         "dynamic_summary",
@@ -47,8 +47,11 @@ def test_an_installed_package_adds_its_strategies() -> None:
         "newest_pair",
         "questions_only",
     )
-    assert plugins.installed().found["questions_only"].package == "example-strategies 1.2.0"
-    assert plugins.installed().faults == {}
+    assert (
+        plugins.load_strategy_plugins().found["questions_only"].package
+        == "example-strategies 1.2.0"
+    )
+    assert plugins.load_strategy_plugins().faults == {}
 
 
 @pytest.mark.requirement("S2.6")
@@ -74,16 +77,16 @@ def test_a_composing_strategy_gets_system_history_tools_and_gives_a_payload() ->
 @pytest.mark.usefixtures("is_installed")
 def test_a_strategy_hears_of_complete_turns() -> None:
     strategy: Any = plugins.find_strategy("newest_pair")
-    assert after_turn(strategy, history=chat(2)) == ""
+    assert call_turn_hook(strategy, history=chat(2)) == ""
     assert strategy.inner.turns == 1
 
 
 @pytest.mark.requirement("S2.6")
 @pytest.mark.usefixtures("is_installed")
 def test_a_config_is_checked_by_the_strategys_own_schema() -> None:
-    assert plugins.strategy_problems("questions_only", {"count": 5}) == []
-    assert plugins.config_schema("questions_only")["title"] == "Questions only"
-    found = plugins.strategy_problems("questions_only", {"count": 0, "colour": "red"})
+    assert plugins.find_strategy_problems("questions_only", {"count": 5}) == []
+    assert plugins.get_config_schema("questions_only")["title"] == "Questions only"
+    found = plugins.find_strategy_problems("questions_only", {"count": 0, "colour": "red"})
     assert [problem.code for problem in found] == ["config_invalid", "config_invalid"]
     assert found[0].sentence == (
         "The config of questions_only does not fit: 'count' of the value must be at least 1."
@@ -93,13 +96,13 @@ def test_a_config_is_checked_by_the_strategys_own_schema() -> None:
 
 @pytest.mark.requirement("S2.6")
 def test_strategies_that_ship_take_no_config() -> None:
-    assert plugins.strategy_problems("simple", {}) == []
-    assert plugins.strategy_problems("simple", {"a": 1})[0].code == "config_invalid"
+    assert plugins.find_strategy_problems("simple", {}) == []
+    assert plugins.find_strategy_problems("simple", {"a": 1})[0].code == "config_invalid"
 
 
 @pytest.mark.requirement("S2.6")
 def test_a_missing_plugin_is_a_clear_error_at_save_time_and_a_fallback_at_run_time() -> None:
-    (problem,) = plugins.strategy_problems("questions_only", {})
+    (problem,) = plugins.find_strategy_problems("questions_only", {})
     assert (problem.code, problem.fields) == ("unknown_strategy", ("strategy",))
     assert problem.sentence.startswith(
         "The strategy 'questions_only' does not exist. Choose one of"
@@ -168,18 +171,18 @@ def test_a_broken_plugin_is_named_and_harms_nobody(
 ) -> None:
     offered.append(EntryPoint(name, f"{__name__}:{target}", plugins.GROUP))
     offered.append(EntryPoint("good", f"{__name__}:made_already", plugins.GROUP))
-    assert why in plugins.installed().faults[name]
-    assert "secret" not in plugins.installed().faults[name]
+    assert why in plugins.load_strategy_plugins().faults[name]
+    assert "secret" not in plugins.load_strategy_plugins().faults[name]
     assert plugins.find_strategy("good") is made_already
     if name != "simple":
-        assert why in plugins.strategy_problems(name, {})[0].sentence
+        assert why in plugins.find_strategy_problems(name, {})[0].sentence
 
 
 @pytest.mark.requirement("S2.6")
 def test_of_two_plugins_with_one_name_the_second_is_refused(offered: list[EntryPoint]) -> None:
     offered.append(EntryPoint("good", f"{__name__}:Good", plugins.GROUP))
     offered.append(EntryPoint("good", f"{__name__}:made_already", plugins.GROUP))
-    assert "two packages offer it" in plugins.installed().faults["good"]
+    assert "two packages offer it" in plugins.load_strategy_plugins().faults["good"]
     assert isinstance(plugins.find_strategy("good"), Good)
 
 
@@ -212,14 +215,14 @@ def test_of_two_plugins_with_one_name_the_second_is_refused(offered: list[EntryP
     ids=["summary", "simple", "state"],
 )
 def test_the_import_form_names_policy_fields(form: object, fields: dict[str, object]) -> None:
-    assert plugins.imported_strategy(form) == fields
+    assert plugins.parse_imported_strategy(form) == fields
 
 
 @pytest.mark.requirement("S2.6")
 @pytest.mark.usefixtures("is_installed")
 def test_the_import_form_keeps_the_config_of_a_plugin_whole() -> None:
     form = {"type": "plugin", "pluginId": "questions_only", "config": {"count": 2}}
-    assert plugins.imported_strategy(form) == {
+    assert plugins.parse_imported_strategy(form) == {
         "strategy": "questions_only",
         "strategy_config": {"count": 2},
     }
@@ -242,5 +245,5 @@ def test_the_import_form_keeps_the_config_of_a_plugin_whole() -> None:
 )
 def test_another_import_form_is_refused_by_name(form: object, why: str) -> None:
     with pytest.raises(plugins.MalformedImport, match=why) as refusal:
-        plugins.imported_strategy(form)
+        plugins.parse_imported_strategy(form)
     assert refusal.value.code == "malformed_strategy_import"

@@ -23,7 +23,7 @@ from contextpolicy.models import (
     PolicyVersion,
 )
 from contextpolicy.presets import RETRIEVED, seed_policies
-from contextpolicy.publish import assign, create_policy, new_version
+from contextpolicy.publish import assign_policy, create_policy, create_policy_version
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.contextpolicy.pages import Page, opened, submitted
 from tests.contextpolicy.people import person, signed_in
@@ -288,7 +288,7 @@ def test_nobody_writes_over_a_version_they_have_not_seen(
     browser: Client, policy: ContextPolicy, now: datetime
 ) -> None:
     stale = opened(browser, page_of(policy)).fields
-    new_version(policy=policy, values={}, locks=[], note="", actor="system", now=now)
+    create_policy_version(policy=policy, values={}, locks=[], note="", actor="system", now=now)
 
     answer = browser.post(page_of(policy), {**stale, "fold_turns": "3"})
 
@@ -308,7 +308,7 @@ def test_a_name_changes_without_a_new_version(browser: Client, policy: ContextPo
 def test_a_policy_that_applies_is_not_retired(
     browser: Client, policy: ContextPolicy, now: datetime
 ) -> None:
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
 
     answer = submitted(browser, page_of(policy), retired="on", fold_turns="4")
 
@@ -322,7 +322,7 @@ def test_a_policy_that_applies_is_not_retired(
 def test_the_page_says_what_the_policy_does_where_and_since_when(
     browser: Client, policy: ContextPolicy, now: datetime, support: Group
 ) -> None:
-    assign(policy=policy, level="group", group=support, actor="system", now=now)
+    assign_policy(policy=policy, level="group", group=support, actor="system", now=now)
     submitted(browser, page_of(policy), token_budget="20000", note="Cheaper")
 
     words = opened(browser, page_of(policy)).words
@@ -528,7 +528,7 @@ class TestAssignments:
     def test_it_is_taken_back_with_a_record(
         self, browser: Client, policy: ContextPolicy, now: datetime
     ) -> None:
-        row = assign(policy=policy, level="instance", actor="system", now=now)
+        row = assign_policy(policy=policy, level="instance", actor="system", now=now)
         url = reverse("admin:contextpolicy_policyassignment_delete", args=[row.pk])
 
         answer = browser.post(url, {"post": "yes"})
@@ -548,7 +548,7 @@ def test_a_list_takes_as_many_queries_for_many_rows_as_for_few(
         policy = create_policy(
             slug=f"p{number}", name=f"P{number}", values={}, actor="system", now=now
         )
-        assign(policy=policy, level="chat", chat_id=uuid.uuid4(), actor="system", now=now)
+        assign_policy(policy=policy, level="chat", chat_id=uuid.uuid4(), actor="system", now=now)
 
     grow(0)
     browser.get(url)

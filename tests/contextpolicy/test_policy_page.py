@@ -16,7 +16,13 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.imports import OWN_FORM
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, PolicyVersion
 from contextpolicy.presets import RETRIEVED
-from contextpolicy.publish import activate, assign, create_policy, new_version, restore
+from contextpolicy.publish import (
+    activate_version,
+    assign_policy,
+    create_policy,
+    create_policy_version,
+    restore_policy_version,
+)
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.contextpolicy.pages import Page, opened, submitted
 from tests.contextpolicy.people import person, signed_in
@@ -110,9 +116,9 @@ def test_an_empty_field_says_what_holds_and_where_it_comes_from(
     strict = made(
         now, {"token_budget": 6_000}, slug="strict", name="Strict", locks=["token_budget"]
     )
-    assign(policy=strict, level="instance", actor="system", now=now)
+    assign_policy(policy=strict, level="instance", actor="system", now=now)
     policy = made(now, {"strategy": "simple", "keep_last_messages": 9})
-    assign(policy=policy, level="group", group=support, actor="system", now=now)
+    assign_policy(policy=policy, level="group", group=support, actor="system", now=now)
 
     def hints(**seen: str) -> dict[str, str]:
         editor = looked_at(browser, page_of(policy), **seen)
@@ -130,7 +136,7 @@ def test_an_empty_field_says_what_holds_and_where_it_comes_from(
     assert hints(**{"seen-person": "alice"})["token_budget"] == group["token_budget"]
     chat = uuid.UUID("018f0000-0000-7000-8000-000000000001")
     loose = made(now, {"fold_turns": 2}, slug="loose", name="Loose")
-    assign(policy=loose, level="chat", chat_id=chat, actor="system", now=now)
+    assign_policy(policy=loose, level="chat", chat_id=chat, actor="system", now=now)
     seen = hints(**{"seen-person": "alice", "seen-chat": str(chat)})
     assert seen["fold_turns"] == "2 · chat · Loose v1"
     # A value without effect says so, and names the effective value.
@@ -358,8 +364,8 @@ class TestDrafts:
         self, browser: Client, now: datetime, support: Group
     ) -> None:
         policy = made(now, SUMMARY, locks=["token_budget"])
-        assign(policy=policy, level="group", group=support, actor="system", now=now)
-        new_version(policy=policy, values={}, locks=[], note="", actor="system", now=now)
+        assign_policy(policy=policy, level="group", group=support, actor="system", now=now)
+        create_policy_version(policy=policy, values={}, locks=[], note="", actor="system", now=now)
 
         answer = browser.post(page_of(policy), {"_restore": "1"}, follow=True)
 
@@ -378,7 +384,7 @@ class TestDrafts:
         bare = {"strategy": "simple"}
         policy = made(now, bare)
         common: dict[str, Any] = {"note": "", "actor": "system", "now": now}
-        new_version(policy=policy, values=SUMMARY, locks=["token_budget"], **common)
+        create_policy_version(policy=policy, values=SUMMARY, locks=["token_budget"], **common)
 
         answer = browser.post(page_of(policy), {"_restore": "1"}, follow=True)
 
@@ -389,13 +395,13 @@ class TestDrafts:
     def test_of_two_who_activate_the_second_is_told(self, now: datetime) -> None:
         policy = made(now, SUMMARY)
         common: dict[str, Any] = {"policy": policy, "actor": "system", "now": now}
-        new_version(values={}, locks=[], note="", is_draft=True, **common)
-        assert activate(number=2, **common).number == 2
-        assert activate(number=2, **common).number == 2
-        new_version(values=SUMMARY, locks=[], note="", is_draft=True, **common)
+        create_policy_version(values={}, locks=[], note="", is_draft=True, **common)
+        assert activate_version(number=2, **common).number == 2
+        assert activate_version(number=2, **common).number == 2
+        create_policy_version(values=SUMMARY, locks=[], note="", is_draft=True, **common)
         with pytest.raises(Exception, match="Someone saved version 3"):
-            activate(number=2, **common)
-        assert restore(number=1, **common).number == 4
+            activate_version(number=2, **common)
+        assert restore_policy_version(number=1, **common).number == 4
 
 
 @pytest.mark.policy_case(9)
@@ -405,7 +411,7 @@ class TestTwoAdministrators:
         stale = opened(browser, page_of(policy)).fields
         theirs = {**SUMMARY, "keep_last_messages": 12, "fold_turns": 3}
         common: dict[str, Any] = {"actor": "system", "now": now, "note": ""}
-        new_version(policy=policy, values=theirs, locks=["fold_turns"], **common)
+        create_policy_version(policy=policy, values=theirs, locks=["fold_turns"], **common)
         ContextPolicy.objects.filter(pk=policy.pk).update(name="Help desk")
 
         answer = browser.post(page_of(policy), {**stale, "token_budget": "9000"})
@@ -427,7 +433,9 @@ class TestTwoAdministrators:
         policy = made(now, SUMMARY)
         stale = opened(browser, page_of(policy)).fields
         theirs = {**SUMMARY, "keep_last_messages": 12}
-        new_version(policy=policy, values=theirs, locks=[], note="", actor="system", now=now)
+        create_policy_version(
+            policy=policy, values=theirs, locks=[], note="", actor="system", now=now
+        )
         answer = browser.post(page_of(policy), {**stale, "keep_last_messages": "16"})
         (clash,) = answer.context["editor"].form.conflicts
         assert (clash.before, clash.theirs, clash.mine, clash.is_clash) == ("20", "12", "16", True)

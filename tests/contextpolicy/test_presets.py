@@ -4,29 +4,34 @@ from datetime import datetime
 
 import pytest
 
-from contextpolicy.engine.budget import prompt_limit
-from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan
+from contextpolicy.engine.budget import compute_prompt_limit
+from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan_compaction
 from contextpolicy.engine.messages import Message, TextPart
-from contextpolicy.engine.policy import PolicyValues, defaults_for, from_json, problems
-from contextpolicy.linter.errors import check
-from contextpolicy.linter.findings import findings
+from contextpolicy.engine.policy import (
+    PolicyValues,
+    find_value_problems,
+    get_strategy_defaults,
+    parse_policy_values,
+)
+from contextpolicy.linter.errors import find_policy_errors
+from contextpolicy.linter.findings import find_policy_warnings
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyAssignment, PolicyVersion
-from contextpolicy.presets import PRESETS, RETRIEVED, Preset, leave_demo, seed_policies
-from contextpolicy.publish import change_policy, new_version, unassign
-from contextpolicy.resolution import resolve, values_of
+from contextpolicy.presets import PRESETS, RETRIEVED, Preset, replace_demo_policy, seed_policies
+from contextpolicy.publish import change_policy, create_policy_version, unassign_policy
+from contextpolicy.resolution import load_policy_values, resolve_policy
 
 pytestmark = pytest.mark.django_db
 
 
 def whole(preset: Preset) -> PolicyValues:
     """The preset's values with the defaults of its strategy."""
-    return from_json(preset.values, base=defaults_for(preset.values["strategy"]))
+    return parse_policy_values(preset.values, base=get_strategy_defaults(preset.values["strategy"]))
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.slug)
 def test_each_preset_can_be_saved_and_surprises_nobody(preset: Preset) -> None:
-    assert check(preset.values) == []
-    assert findings(whole(preset)) == []
+    assert find_policy_errors(preset.values) == []
+    assert find_policy_warnings(whole(preset)) == []
 
 
 @pytest.mark.requirement("S2.6")
@@ -56,27 +61,27 @@ def test_one_policy_gives_a_chinese_plain_text_instruction_for_messengers() -> N
 @pytest.mark.requirement("S0.7")
 def test_a_new_instance_begins_with_the_demo_and_leaves_it_once(now: datetime) -> None:
     seed_policies(now=now)
-    first = resolve(user_id=1, group_ids=[], chat_id=None, model_window=None, defaults={})
+    first = resolve_policy(user_id=1, group_ids=[], chat_id=None, model_window=None, defaults={})
 
     assert first.label == "Demo v1"
-    assert leave_demo(actor="user:1", now=now)
-    assert not leave_demo(actor="user:1", now=now)
+    assert replace_demo_policy(actor="user:1", now=now)
+    assert not replace_demo_policy(actor="user:1", now=now)
 
 
 @pytest.mark.requirement("S0.7")
 def test_the_default_of_an_instance_with_a_model_counts_tokens_only(now: datetime) -> None:
     seed_policies(now=now)
-    leave_demo(actor="user:1", now=now)
+    replace_demo_policy(actor="user:1", now=now)
 
-    row = resolve(user_id=1, group_ids=[], chat_id=None, model_window=None, defaults={})
+    row = resolve_policy(user_id=1, group_ids=[], chat_id=None, model_window=None, defaults={})
 
-    values = values_of(row)
+    values = load_policy_values(row)
     assert row.label == "Long chats v1"
     # With excerpts of messages outside the prompt; all other values are defaults.
     assert values == PolicyValues(strategy="dynamic_summary", turn_threshold=None, **RETRIEVED)
     assert values.references
     assert values.reference_share == 0.45
-    assert prompt_limit(values, model_window=None) == 12_000
+    assert compute_prompt_limit(values, model_window=None) == 12_000
 
 
 @pytest.mark.requirement("S2.4")
@@ -115,10 +120,10 @@ def short_chat(turns: int) -> list[Message]:
 
 def test_six_short_messages_lead_to_a_summary_under_the_demo_policy() -> None:
     demo = whole(next(preset for preset in PRESETS if preset.slug == "demo"))
-    limit = prompt_limit(demo, model_window=None)
+    limit = compute_prompt_limit(demo, model_window=None)
 
     def planned(turns: int) -> CompactionPlan | NotNeeded:
-        return plan(
+        return plan_compaction(
             short_chat(turns), previous=None, values=demo, prompt_limit=limit, fixed_tokens=60
         )
 
@@ -127,7 +132,7 @@ def test_six_short_messages_lead_to_a_summary_under_the_demo_policy() -> None:
     assert isinstance(due, CompactionPlan)
     assert (due.from_seq, due.to_seq, due.trigger) == (1, 6, "turns")
     assert due.tokens_after < due.tokens_before
-    assert problems(demo, model_window=4_096) == []
+    assert find_value_problems(demo, model_window=4_096) == []
 
 
 def test_seeding_again_changes_nothing(now: datetime) -> None:
@@ -143,13 +148,13 @@ def test_seeding_again_changes_nothing(now: datetime) -> None:
 def test_what_an_administrator_changed_stays_changed(now: datetime) -> None:
     seed_policies(now=now)
     rounds = ContextPolicy.objects.get(slug="rounds")
-    new_version(
+    create_policy_version(
         policy=rounds, values={"turn_threshold": 20}, locks=[], note="", actor="user:1", now=now
     )
     change_policy(
         policy=rounds, name="Mine", description="", retired=False, actor="user:1", now=now
     )
-    unassign(assignment=PolicyAssignment.objects.get(), actor="user:1", now=now)
+    unassign_policy(assignment=PolicyAssignment.objects.get(), actor="user:1", now=now)
 
     seed_policies(now=now)
 

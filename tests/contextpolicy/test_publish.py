@@ -11,9 +11,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.ledger import verify
-from contextpolicy.linter.errors import LONGEST_TEXT, check
-from contextpolicy.linter.findings import findings
+from contextpolicy.ledger import find_ledger_breaks
+from contextpolicy.linter.errors import LONGEST_TEXT, find_policy_errors
+from contextpolicy.linter.findings import find_policy_warnings
 from contextpolicy.models import (
     AuditEvent,
     ContextPolicy,
@@ -26,11 +26,11 @@ from contextpolicy.publish import (
     PolicyInUse,
     PolicyNotInUse,
     PolicyProblems,
-    assign,
+    assign_policy,
     change_policy,
     create_policy,
-    new_version,
-    unassign,
+    create_policy_version,
+    unassign_policy,
 )
 
 CHAT = uuid.UUID("018f0000-0000-7000-8000-000000000001")
@@ -60,7 +60,7 @@ class TestNewVersion:
     def test_it_holds_only_what_was_set_and_applies_at_once(
         self, policy: ContextPolicy, now: datetime
     ) -> None:
-        version = new_version(
+        version = create_policy_version(
             policy=policy,
             values={"token_budget": 24_000},
             locks=[],
@@ -78,7 +78,7 @@ class TestNewVersion:
     def test_the_version_before_it_stays_as_it_was(
         self, policy: ContextPolicy, now: datetime
     ) -> None:
-        new_version(policy=policy, values={}, locks=[], note="", actor="user:8", now=now)
+        create_policy_version(policy=policy, values={}, locks=[], note="", actor="user:8", now=now)
 
         first = PolicyVersion.objects.get(policy=policy, number=1)
         assert first.values == {"token_budget": 20_000, "system_text": "Be brief."}
@@ -87,7 +87,7 @@ class TestNewVersion:
     def test_the_event_says_what_changed_and_keeps_texts_out(
         self, policy: ContextPolicy, now: datetime
     ) -> None:
-        new_version(
+        create_policy_version(
             policy=policy,
             values={"system_text": "Be very brief.", "fold_turns": 3},
             locks=["fold_turns"],
@@ -112,15 +112,15 @@ class TestNewVersion:
             },
             "locks": {"from": ["token_budget"], "to": ["fold_turns"]},
         }
-        assert list(verify()) == []
+        assert list(find_ledger_breaks()) == []
 
     def test_a_version_made_meanwhile_is_not_written_over(
         self, policy: ContextPolicy, now: datetime
     ) -> None:
-        new_version(policy=policy, values={}, locks=[], note="", actor="user:8", now=now)
+        create_policy_version(policy=policy, values={}, locks=[], note="", actor="user:8", now=now)
 
         with pytest.raises(PolicyChangedMeanwhile, match="version 2"):
-            new_version(
+            create_policy_version(
                 policy=policy, values={}, locks=[], note="", actor="user:9", now=now, based_on=1
             )
 
@@ -130,10 +130,12 @@ class TestNewVersion:
         def fail(*_args: object, **_kwargs: object) -> None:
             raise RuntimeError("no ledger")
 
-        monkeypatch.setattr("contextpolicy.publish.record", fail)
+        monkeypatch.setattr("contextpolicy.publish.record_event", fail)
 
         with pytest.raises(RuntimeError):
-            new_version(policy=policy, values={}, locks=[], note="", actor="user:8", now=now)
+            create_policy_version(
+                policy=policy, values={}, locks=[], note="", actor="user:8", now=now
+            )
 
         policy.refresh_from_db()
         assert policy.versions.count() == 1
@@ -220,7 +222,9 @@ def test_what_cannot_work_is_refused_with_its_fields_and_a_sentence(
     now: datetime,
 ) -> None:
     with pytest.raises(PolicyProblems) as refusal:
-        new_version(policy=policy, values=values, locks=locks, note="", actor="user:8", now=now)
+        create_policy_version(
+            policy=policy, values=values, locks=locks, note="", actor="user:8", now=now
+        )
 
     found = refusal.value.problems
     assert code in {problem.code for problem in found}
@@ -231,7 +235,7 @@ def test_what_cannot_work_is_refused_with_its_fields_and_a_sentence(
 
 
 def test_every_problem_is_named_at_once() -> None:
-    found = check(
+    found = find_policy_errors(
         {"summarization_model": "ghost", "strategy_config": {}}, locks=["archive", "fold_turns"]
     )
 
@@ -247,18 +251,18 @@ def test_every_problem_is_named_at_once() -> None:
 def test_a_known_model_may_be_named() -> None:
     ModelSpec.objects.create(slug="small", provider="demo", name="small")
 
-    assert check({"summarization_model": "small", "allowed_models": ["small"]}) == []
-    assert check({"summarization_model": "", "allowed_models": None}) == []
+    assert find_policy_errors({"summarization_model": "small", "allowed_models": ["small"]}) == []
+    assert find_policy_errors({"summarization_model": "", "allowed_models": None}) == []
 
 
 class TestAssignment:
     def test_a_policy_applies_where_it_is_assigned(
         self, policy: ContextPolicy, alice: User, support: Group, now: datetime
     ) -> None:
-        assign(policy=policy, level="instance", actor="user:7", now=now)
-        assign(policy=policy, level="group", group=support, actor="user:7", now=now)
-        assign(policy=policy, level="user", user=alice, actor="user:7", now=now)
-        assign(policy=policy, level="chat", chat_id=CHAT, actor="user:7", now=now)
+        assign_policy(policy=policy, level="instance", actor="user:7", now=now)
+        assign_policy(policy=policy, level="group", group=support, actor="user:7", now=now)
+        assign_policy(policy=policy, level="user", user=alice, actor="user:7", now=now)
+        assign_policy(policy=policy, level="chat", chat_id=CHAT, actor="user:7", now=now)
 
         assert PolicyAssignment.objects.count() == 4
         assert events("policy.assigned") == [
@@ -273,9 +277,9 @@ class TestAssignment:
         self, policy: ContextPolicy, now: datetime
     ) -> None:
         other = create_policy(slug="other", name="Other", values={}, actor="user:7", now=now)
-        assign(policy=policy, level="instance", actor="user:7", now=now)
+        assign_policy(policy=policy, level="instance", actor="user:7", now=now)
 
-        assign(policy=other, level="instance", actor="user:8", now=now)
+        assign_policy(policy=other, level="instance", actor="user:8", now=now)
 
         assert PolicyAssignment.objects.get().policy == other
         assert events("policy.assigned")[-1]["previous"] == "support"
@@ -283,18 +287,18 @@ class TestAssignment:
     def test_assigning_again_changes_and_records_nothing(
         self, policy: ContextPolicy, now: datetime
     ) -> None:
-        first = assign(policy=policy, level="instance", actor="user:7", now=now)
-        again = assign(policy=policy, level="instance", actor="user:7", now=now)
+        first = assign_policy(policy=policy, level="instance", actor="user:7", now=now)
+        again = assign_policy(policy=policy, level="instance", actor="user:7", now=now)
 
         assert first == again
         assert len(events("policy.assigned")) == 1
 
     def test_it_can_be_taken_back(self, policy: ContextPolicy, now: datetime) -> None:
-        row = assign(policy=policy, level="chat", chat_id=CHAT, actor="user:7", now=now)
+        row = assign_policy(policy=policy, level="chat", chat_id=CHAT, actor="user:7", now=now)
 
         # The second of two who remove it at once.
         for _ in range(2):
-            unassign(assignment=row, actor="user:8", now=now)
+            unassign_policy(assignment=row, actor="user:8", now=now)
 
         assert not PolicyAssignment.objects.exists()
         event = AuditEvent.objects.get(type="policy.unassigned")
@@ -306,12 +310,12 @@ class TestAssignment:
         )
 
         with pytest.raises(PolicyNotInUse):
-            assign(policy=policy, level="instance", actor="user:7", now=now)
+            assign_policy(policy=policy, level="instance", actor="user:7", now=now)
 
     def test_a_policy_that_applies_is_not_retired(
         self, policy: ContextPolicy, now: datetime
     ) -> None:
-        assign(policy=policy, level="instance", actor="user:7", now=now)
+        assign_policy(policy=policy, level="instance", actor="user:7", now=now)
 
         with pytest.raises(PolicyInUse):
             change_policy(
@@ -336,7 +340,7 @@ def test_a_new_name_is_recorded_and_the_same_name_is_not(
 def test_checking_asks_for_models_in_one_query() -> None:
     values = {"allowed_models": [f"m{n}" for n in range(20)], "summarization_model": "m1"}
     with CaptureQueriesContext(connection) as queries:
-        check(values)
+        find_policy_errors(values)
 
     assert len(queries) == 1
 
@@ -397,7 +401,7 @@ def test_checking_asks_for_models_in_one_query() -> None:
     ],
 )
 def test_what_works_but_surprises_is_said(values: PolicyValues, codes: list[str]) -> None:
-    found = findings(values)
+    found = find_policy_warnings(values)
 
     assert [finding.code for finding in found] == codes
     assert all(finding.field in values.to_json() for finding in found)
@@ -419,4 +423,6 @@ def test_what_works_but_surprises_is_said(values: PolicyValues, codes: list[str]
 def test_what_no_strategy_could_use_is_refused_under_any(
     values: dict[str, object], code: str, field: str
 ) -> None:
-    assert [(problem.code, problem.fields) for problem in check(values)] == [(code, (field,))]
+    assert [(problem.code, problem.fields) for problem in find_policy_errors(values)] == [
+        (code, (field,))
+    ]

@@ -35,7 +35,7 @@ def make(now: datetime) -> Make:
 
 
 def slugs() -> list[str]:
-    return [found.policy.slug for found in recommended.recommendations()]
+    return [found.policy.slug for found in recommended.list_recommendations()]
 
 
 def test_shipped_policies_have_the_recommended_values(now: datetime) -> None:
@@ -59,21 +59,21 @@ def test_a_decision_of_a_policy_stays(
     make: Make, values: dict[str, Any], missing: set[str]
 ) -> None:
     make("p", **values)
-    found = recommended.recommendations()
+    found = recommended.list_recommendations()
     assert {name for each in found for name in each.fields} == missing
 
 
 def test_the_policy_for_everyone_counts_without_a_strategy(make: Make, now: datetime) -> None:
     policy = make("plain", token_budget=9_000, reserve_tokens=2_000)
     assert slugs() == []
-    publish.assign(policy=policy, level="instance", actor="system", now=now)
+    publish.assign_policy(policy=policy, level="instance", actor="system", now=now)
     assert slugs() == ["plain"]
 
 
 def test_the_button_creates_drafts_and_publishes_nothing(make: Make, now: datetime) -> None:
     first = make("first", strategy="simple", window_size=7)
     make("second", strategy="sliding_window")
-    publish.assign(policy=first, level="instance", actor="system", now=now)
+    publish.assign_policy(policy=first, level="instance", actor="system", now=now)
     ines = person("ines", POLICY_ADMIN)
     client = signed_in(ines)
     assert "2 policies do not use retrieved context or dates" in opened(client, LIST).words
@@ -102,7 +102,7 @@ def test_one_policy_is_named_in_the_singular(make: Make) -> None:
 
 def test_an_unpublished_draft_is_not_overtaken(make: Make, now: datetime) -> None:
     policy = make("first", strategy="simple")
-    publish.new_version(
+    publish.create_policy_version(
         policy=policy,
         values={"strategy": "simple", "window_size": 3},
         locks=[],
@@ -124,7 +124,7 @@ def test_a_published_draft_ends_the_notice(make: Make, now: datetime) -> None:
     recommended.create_drafts(actor="system", now=now)
     recommended.create_drafts(actor="system", now=now)
     assert policy.versions.count() == 2
-    publish.activate(policy=policy, number=2, actor="system", now=now)
+    publish.activate_version(policy=policy, number=2, actor="system", now=now)
     assert slugs() == []
 
 
@@ -142,11 +142,11 @@ def test_others_see_no_button_and_may_not_create_drafts(make: Make, role: str | 
 def test_a_draft_waits_for_a_second_person(make: Make, now: datetime, settings: Any) -> None:
     settings.TWO_PERSONS = True
     policy = make("first", strategy="simple")
-    publish.assign(policy=policy, level="instance", actor="system", now=now, is_agreed=True)
+    publish.assign_policy(policy=policy, level="instance", actor="system", now=now, is_agreed=True)
     ines = person("ines", POLICY_ADMIN)
     recommended.create_drafts(actor=f"user:{ines.pk}", now=now)
     with pytest.raises(SecondPersonNeeded):
-        publish.activate(policy=policy, number=2, actor=f"user:{ines.pk}", now=now)
+        publish.activate_version(policy=policy, number=2, actor=f"user:{ines.pk}", now=now)
 
 
 def test_programs_create_drafts(make: Make, program: MakeProgram) -> None:

@@ -12,9 +12,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from contextpolicy.engine.budget import PolicyImpossible
-from contextpolicy.engine.policy import LIMIT_FIELDS, PolicyValues, problems
+from contextpolicy.engine.policy import LIMIT_FIELDS, PolicyValues, find_value_problems
 from contextpolicy.models import EffectivePolicy
-from contextpolicy.resolution import resolve, values_of
+from contextpolicy.resolution import load_policy_values, resolve_policy
 
 CHAT = uuid.UUID("018f0000-0000-7000-8000-000000000001")
 SETTINGS = {"window_size": 12, "max_chars_per_message": 4_000}
@@ -35,7 +35,7 @@ def resolved(alice: User, support: Group) -> Resolve:
     """The effective policy of Alice, a member of the support staff, in her chat."""
 
     def call(*, model_window: int | None = None, chat_id: Any = CHAT) -> EffectivePolicy:
-        return resolve(
+        return resolve_policy(
             user_id=alice.pk,
             group_ids=[support.pk],
             chat_id=chat_id,
@@ -49,7 +49,7 @@ def resolved(alice: User, support: Group) -> Resolve:
 def test_without_any_policy_the_built_in_defaults_hold_and_say_so(resolved: Resolve) -> None:
     row = resolved()
 
-    assert values_of(row) == PolicyValues(turn_threshold=10)
+    assert load_policy_values(row) == PolicyValues(turn_threshold=10)
     assert row.label == "Built-in defaults"
     assert set(map(tuple, row.sources.values())) == {("default", "", 0, False)}
 
@@ -211,7 +211,7 @@ class TestSeveralGroups:
         self.groups = [support, second]
 
         def call() -> EffectivePolicy:
-            return resolve(
+            return resolve_policy(
                 user_id=alice.pk,
                 group_ids=[second.pk, support.pk],
                 chat_id=CHAT,
@@ -261,7 +261,7 @@ class TestServerSettings:
     ) -> None:
         lay("everyone", {"strategy": "simple"}, level="instance")
 
-        row = resolve(
+        row = resolve_policy(
             user_id=alice.pk,
             group_ids=[support.pk],
             chat_id=CHAT,
@@ -322,7 +322,7 @@ class TestValuesThatCannotWork:
 
         assert row.values["compact_to"] == 0.49
         assert row.adjusted == [["compact_to", 0.60, 0.49]]
-        assert problems(values_of(row), model_window=None) == []
+        assert find_value_problems(load_policy_values(row), model_window=None) == []
 
     def test_values_that_work_are_not_adjusted(self, resolved: Resolve) -> None:
         assert resolved().adjusted == []
@@ -348,7 +348,7 @@ class TestValuesThatCannotWork:
         self, window: int, resolved: Resolve
     ) -> None:
         row = resolved(model_window=window)
-        values = values_of(row)
+        values = load_policy_values(row)
         assert values.reserve_tokens == 4_000 * window // 16_000
         assert values.summary_max_tokens == 2_000 * window // 16_000
         adjusted = {field for field, _, _ in row.adjusted}
@@ -385,7 +385,7 @@ def test_what_is_stored_reads_back_as_the_same_values(lay: Lay, resolved: Resolv
     row = resolved()
     reread = EffectivePolicy.objects.get(pk=row.pk)
 
-    assert values_of(reread) == values_of(row)
+    assert load_policy_values(reread) == load_policy_values(row)
     assert json.loads(json.dumps(row.values)) == reread.values
 
 

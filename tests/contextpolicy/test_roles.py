@@ -20,7 +20,7 @@ def rights_of(user: User) -> set[str]:
 def test_seeding_twice_gives_each_role_exactly_its_rights() -> None:
     roles.seed_roles()
     group = Group.objects.get(name=roles.AUDITOR)
-    group.permissions.set(roles.permissions_of(["auth.change_user"]))
+    group.permissions.set(roles.load_permissions(["auth.change_user"]))
 
     roles.seed_roles()
 
@@ -31,7 +31,7 @@ def test_seeding_twice_gives_each_role_exactly_its_rights() -> None:
 
 def test_a_right_that_does_not_exist_is_named() -> None:
     with pytest.raises(roles.UnknownPermission, match=r"chats\.fly_turn"):
-        roles.permissions_of(["chats.view_turn", "chats.fly_turn"])
+        roles.load_permissions(["chats.view_turn", "chats.fly_turn"])
 
 
 def test_no_role_may_read_messages_change_the_ledger_or_delete_people() -> None:

@@ -91,7 +91,7 @@ def test_a_strategy_whose_package_is_gone_is_not_dropped(
 ) -> None:
     values = {"strategy": "questions_only", "strategy_config": {"count": 2}}
     create_policy(slug="q", name="Q", values=values, actor="system", now=now)
-    plugins.installed.cache_clear()
+    plugins.load_strategy_plugins.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plugins, "entry_points", lambda group: [])
         page = opened(browser, page_of("q"))
@@ -140,9 +140,9 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         EntryPoint("anything", f"{__name__}:Anything", plugins.GROUP),
     ]
     monkeypatch.setattr(plugins, "entry_points", lambda group: points)
-    plugins.installed.cache_clear()
+    plugins.load_strategy_plugins.cache_clear()
     yield
-    plugins.installed.cache_clear()
+    plugins.load_strategy_plugins.cache_clear()
 
 
 @pytest.mark.usefixtures("offered")

@@ -12,9 +12,16 @@ from chats.models import Team
 from chats.teams import rosters
 from chats.teams.rosters import AgentDraft, InvalidTeam, TeamDraft
 from contextpolicy import holds
-from contextpolicy.audit.sentences import names_in, sentence
+from contextpolicy.audit.sentences import describe_event, load_event_names
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyVersion
-from contextpolicy.publish import activate, assign, create_policy, new_version, restore, unassign
+from contextpolicy.publish import (
+    activate_version,
+    assign_policy,
+    create_policy,
+    create_policy_version,
+    restore_policy_version,
+    unassign_policy,
+)
 from contextpolicy.roles import POLICY_ADMIN
 from contextpolicy.two_persons import SecondPersonNeeded
 from tests.contextpolicy.pages import Page, opened
@@ -49,7 +56,7 @@ def policy(ines: User, ivan: User, now: datetime) -> ContextPolicy:
     made = create_policy(
         slug="house", name="House", values={"token_budget": 16_000}, actor=by(ines), now=now
     )
-    assign(policy=made, level="instance", actor=by(ivan), now=now)
+    assign_policy(policy=made, level="instance", actor=by(ivan), now=now)
     return made
 
 
@@ -62,7 +69,7 @@ def changed(policy: ContextPolicy, who: User, now: datetime, **options: Any) -> 
     """The next version of the policy, by a given person."""
     values = {"token_budget": 12_000, **options.pop("values", {})}
     given = {"locks": [], "note": "", "actor": by(who), "now": now, **options}
-    return new_version(policy=policy, values=values, **given)
+    return create_policy_version(policy=policy, values=values, **given)
 
 
 def waits(version: PolicyVersion) -> bool:
@@ -84,13 +91,15 @@ def test_what_governs_everybody_waits_for_somebody_else(
     made = changed(policy, ines, now)
     assert (waits(made), in_force(policy)) == (True, 1)
     with pytest.raises(SecondPersonNeeded) as refusal:
-        activate(policy=policy, number=2, actor=by(ines), now=now)
+        activate_version(policy=policy, number=2, actor=by(ines), now=now)
     assert "Ask another policy administrator to publish it." in str(refusal.value)
     assert in_force(policy) == 1
 
-    activate(policy=policy, number=2, actor=by(ivan), now=now)
+    activate_version(policy=policy, number=2, actor=by(ivan), now=now)
     assert in_force(policy) == 2
-    told = [sentence(e, names=names_in([e])) for e in AuditEvent.objects.order_by("id")]
+    told = [
+        describe_event(e, names=load_event_names([e])) for e in AuditEvent.objects.order_by("id")
+    ]
     assert any("Policy “House” v2 waits for a second person" in each for each in told)
     assert any("Policy “House” v2 published" in each for each in told)
 
@@ -101,8 +110,8 @@ def test_who_changes_a_waiting_version_is_its_author(
     changed(policy, ines, now)
     changed(policy, ivan, now, values={"token_budget": 90_000}, based_on=2)
     with pytest.raises(SecondPersonNeeded):
-        activate(policy=policy, number=3, actor=by(ivan), now=now)
-    activate(policy=policy, number=3, actor=by(ines), now=now)
+        activate_version(policy=policy, number=3, actor=by(ivan), now=now)
+    activate_version(policy=policy, number=3, actor=by(ines), now=now)
     assert in_force(policy) == 3
 
 
@@ -111,11 +120,13 @@ def test_an_emergency_needs_a_reason_that_stays(
 ) -> None:
     changed(policy, ines, now)
     with pytest.raises(SecondPersonNeeded):
-        activate(policy=policy, number=2, actor=by(ines), now=now, emergency="  ")
-    activate(policy=policy, number=2, actor=by(ines), now=now, emergency="Keys leaked")
+        activate_version(policy=policy, number=2, actor=by(ines), now=now, emergency="  ")
+    activate_version(policy=policy, number=2, actor=by(ines), now=now, emergency="Keys leaked")
     event = AuditEvent.objects.get(type="policy.version_activated")
     assert event.data["emergency"] == "Keys leaked"
-    assert "as an emergency (“Keys leaked”)" in sentence(event, names=names_in([event]))
+    assert "as an emergency (“Keys leaked”)" in describe_event(
+        event, names=load_event_names([event])
+    )
 
 
 def test_the_author_does_not_assign_it_to_everybody_or_a_group(
@@ -124,17 +135,17 @@ def test_the_author_does_not_assign_it_to_everybody_or_a_group(
     group = Group.objects.create(name="Support")
     for target in ({"level": "instance"}, {"level": "group", "group": group}):
         with pytest.raises(SecondPersonNeeded):
-            assign(policy=policy, actor=by(ines), now=now, **target)
+            assign_policy(policy=policy, actor=by(ines), now=now, **target)
     assert policy.assignments.count() == 1
-    assign(policy=policy, level="group", group=group, actor=by(ivan), now=now)
+    assign_policy(policy=policy, level="group", group=group, actor=by(ivan), now=now)
     # With one person the two-person rule does not apply.
-    assign(policy=policy, level="user", user=ines, actor=by(ines), now=now)
+    assign_policy(policy=policy, level="user", user=ines, actor=by(ines), now=now)
 
 
 def test_for_one_person_only_a_changed_lock_waits(ines: User, now: datetime, alice: User) -> None:
     values = {"token_budget": 16_000}
     own = create_policy(slug="own", name="Own", values=values, actor=by(ines), now=now)
-    assign(policy=own, level="user", user=alice, actor=by(ines), now=now)
+    assign_policy(policy=own, level="user", user=alice, actor=by(ines), now=now)
     assert not waits(changed(own, ines, now))
     assert waits(changed(own, ines, now, locks=["token_budget"]))
 
@@ -144,7 +155,7 @@ def test_what_erases_sooner_waits_and_who_placed_a_hold_does_not_release_it(
 ) -> None:
     values = {"token_budget": 12_000, "retention_days": 90}
     own = create_policy(slug="own", name="Own", values=values, actor=by(ines), now=now)
-    assign(policy=own, level="user", user=alice, actor=by(ivan), now=now)
+    assign_policy(policy=own, level="user", user=alice, actor=by(ivan), now=now)
     assert not waits(changed(own, ines, now, values={"retention_days": 120}))
     assert waits(changed(own, ines, now, values={"retention_days": 30}))
 
@@ -154,21 +165,21 @@ def test_what_erases_sooner_waits_and_who_placed_a_hold_does_not_release_it(
         "actor": by(ines),
         "now": now,
     }
-    hold = holds.place(level="user", user=alice, **given)
+    hold = holds.place_hold(level="user", user=alice, **given)
     with pytest.raises(SecondPersonNeeded, match="Ask another person to release it"):
-        holds.release(hold=hold, reason="Over", actor=by(ines), now=now)
-    holds.release(hold=hold, reason="Over", actor=by(ivan), now=now)
+        holds.release_hold(hold=hold, reason="Over", actor=by(ines), now=now)
+    holds.release_hold(hold=hold, reason="Over", actor=by(ivan), now=now)
 
 
 def test_what_was_in_force_lately_returns_at_once(
     policy: ContextPolicy, ines: User, ivan: User, now: datetime
 ) -> None:
     changed(policy, ines, now)
-    activate(policy=policy, number=2, actor=by(ivan), now=now)
+    activate_version(policy=policy, number=2, actor=by(ivan), now=now)
     soon, late = now + timedelta(days=29), now + timedelta(days=90)
-    assert not waits(restore(policy=policy, number=1, actor=by(ines), now=soon))
+    assert not waits(restore_policy_version(policy=policy, number=1, actor=by(ines), now=soon))
     # Version 3 replaced version 2 on that day, sixty days before.
-    assert waits(restore(policy=policy, number=2, actor=by(ines), now=late))
+    assert waits(restore_policy_version(policy=policy, number=2, actor=by(ines), now=late))
 
 
 def test_it_is_off_unless_it_is_set(
@@ -176,7 +187,7 @@ def test_it_is_off_unless_it_is_set(
 ) -> None:
     settings.TWO_PERSONS = False
     assert not waits(changed(policy, ines, now))
-    assign(policy=policy, level="instance", actor=by(ines), now=now)
+    assign_policy(policy=policy, level="instance", actor=by(ines), now=now)
 
 
 def test_alone_one_is_told_who_could_help(
@@ -185,11 +196,11 @@ def test_alone_one_is_told_who_could_help(
     User.objects.filter(pk=ivan.pk).update(is_active=False)
     changed(policy, ines, now)
     with pytest.raises(SecondPersonNeeded, match="An Owner has to give another person this role"):
-        activate(policy=policy, number=2, actor=by(ines), now=now)
+        activate_version(policy=policy, number=2, actor=by(ines), now=now)
 
 
 def test_what_the_shell_does_waits_for_nobody(policy: ContextPolicy, now: datetime) -> None:
-    made = new_version(
+    made = create_policy_version(
         policy=policy, values={"token_budget": 9_000}, locks=[], note="", actor="system", now=now
     )
     assert not waits(made)
@@ -231,11 +242,11 @@ def test_the_author_does_not_take_it_back_from_everybody_or_a_group(
 ) -> None:
     row = policy.assignments.get()
     with pytest.raises(SecondPersonNeeded, match="remove it"):
-        unassign(assignment=row, actor=by(ines), now=now)
+        unassign_policy(assignment=row, actor=by(ines), now=now)
     assert policy.assignments.count() == 1
-    own = assign(policy=policy, level="user", user=ines, actor=by(ines), now=now)
-    unassign(assignment=own, actor=by(ines), now=now)
-    unassign(assignment=row, actor=by(ivan), now=now)
+    own = assign_policy(policy=policy, level="user", user=ines, actor=by(ines), now=now)
+    unassign_policy(assignment=own, actor=by(ines), now=now)
+    unassign_policy(assignment=row, actor=by(ivan), now=now)
     assert policy.assignments.count() == 0
 
 
@@ -291,7 +302,7 @@ class TestAgents:
     def team(self, who: User, now: datetime, *, shared: bool, policy: str = "crew") -> Team:
         """A team with an agent that has the policy."""
         draft = TeamDraft(name="Crew", agents=[AgentDraft(name="Editor", policy=policy)])
-        return rosters.create(user=who, draft=draft, shared=shared, now=now).team
+        return rosters.create_team(user=who, draft=draft, shared=shared, now=now).team
 
     def test_its_author_does_not_change_it_alone_for_a_shared_team(
         self, crew: ContextPolicy, ines: User, ivan: User, now: datetime
@@ -299,9 +310,9 @@ class TestAgents:
         made = self.team(ivan, now, shared=True)
         version = changed(crew, ines, now)
         assert waits(version)
-        activate(policy=crew, number=version.number, actor=by(ivan), now=now)
+        activate_version(policy=crew, number=version.number, actor=by(ivan), now=now)
         assert in_force(crew) == version.number
-        rosters.delete(user=ivan, team_id=made.pk, now=now)
+        rosters.delete_team(user=ivan, team_id=made.pk, now=now)
         assert not waits(changed(crew, ines, now, values={"token_budget": 9_000}))
 
     def test_its_author_does_not_give_it_alone_to_a_shared_team(
@@ -312,7 +323,7 @@ class TestAgents:
         made = self.team(ivan, now, shared=True)
         # A policy that the team already uses stays.
         draft = TeamDraft(name="Renamed", agents=[AgentDraft(name="Editor", policy="crew")])
-        rosters.change(user=ines, team_id=made.pk, draft=draft, now=now)
+        rosters.update_team(user=ines, team_id=made.pk, draft=draft, now=now)
 
     def test_in_a_team_of_ones_own_only_locks_and_erasure_need_another_one(
         self, crew: ContextPolicy, ines: User, now: datetime

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from contextpolicy.admin.written import (
     KINDS,
     LinesRefused,
-    rules_from,
-    rules_text,
-    schema_from,
-    schema_text,
+    format_schema_lines,
+    format_tool_rules,
+    parse_schema_lines,
+    parse_tool_rules,
 )
 
 WORDS = st.text(st.characters(categories=["L", "N"], include_characters="_-. "), min_size=1)
@@ -45,7 +45,7 @@ SCHEMAS = st.builds(
 @settings(max_examples=200, deadline=None)
 @given(RULES)
 def test_rules_come_back_exactly(rules: dict[str, dict[str, int]]) -> None:
-    assert rules_from(rules_text(rules)) == rules
+    assert parse_tool_rules(format_tool_rules(rules)) == rules
 
 
 @settings(max_examples=200, deadline=None)
@@ -53,7 +53,7 @@ def test_rules_come_back_exactly(rules: dict[str, dict[str, int]]) -> None:
 # Its first line would be parsed as JSON.
 @example({"type": "object", "properties": {"{": {"type": "string"}}, "additionalProperties": False})
 def test_a_schema_comes_back_exactly(schema: dict[str, Any]) -> None:
-    assert schema_from(schema_text(schema)) == schema
+    assert parse_schema_lines(format_schema_lines(schema)) == schema
 
 
 def test_a_plain_state_needs_no_json() -> None:
@@ -65,7 +65,7 @@ class (one of economy, business)
 wishes (List of  texts)
 note"""
 
-    schema = schema_from(text)
+    schema = parse_schema_lines(text)
 
     assert schema["properties"] == {
         "destination": {"type": "string", "description": "where the trip goes"},
@@ -75,14 +75,14 @@ note"""
         "wishes": {"type": "array", "items": {"type": "string"}},
         "note": {"type": "string"},
     }
-    assert schema_text(schema).splitlines()[0] == "destination (text): where the trip goes"
-    assert "{" not in schema_text(schema)
+    assert format_schema_lines(schema).splitlines()[0] == "destination (text): where the trip goes"
+    assert "{" not in format_schema_lines(schema)
 
 
 def test_what_lines_cannot_say_is_shown_as_json() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "object"}}}
 
-    assert json.loads(schema_text(schema)) == schema
+    assert json.loads(format_schema_lines(schema)) == schema
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_what_lines_cannot_say_is_shown_as_json() -> None:
 )
 def test_a_rule_that_cannot_be_read_is_refused_by_its_line(text: str, sentence: str) -> None:
     with pytest.raises(LinesRefused) as refused:
-        rules_from(text)
+        parse_tool_rules(text)
     assert str(refused.value).startswith(sentence)
 
 
@@ -123,5 +123,5 @@ def test_a_rule_that_cannot_be_read_is_refused_by_its_line(text: str, sentence: 
 )
 def test_a_state_that_cannot_be_read_is_refused_by_its_line(text: str, sentence: str) -> None:
     with pytest.raises(LinesRefused) as refused:
-        schema_from(text)
+        parse_schema_lines(text)
     assert str(refused.value).startswith(sentence)

@@ -5,9 +5,14 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import AssembledContext, ComposeInput, WindowNeeded, compose
-from contextpolicy.engine.compaction import CompactionPlan, plan
-from contextpolicy.engine.extractive import extractive_summary
+from contextpolicy.engine.assembly import (
+    AssembledContext,
+    ComposeInput,
+    WindowNeeded,
+    compose_context,
+)
+from contextpolicy.engine.compaction import CompactionPlan, plan_compaction
+from contextpolicy.engine.extractive import build_extractive_summary
 from contextpolicy.engine.messages import (
     Message,
     Part,
@@ -18,7 +23,7 @@ from contextpolicy.engine.messages import (
     ToolResultPart,
 )
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import ApproximateCounter, message_tokens
+from contextpolicy.engine.tokens import ApproximateCounter, count_uncut_tokens
 
 COUNTER = ApproximateCounter()
 
@@ -42,7 +47,7 @@ def message(
         seq=seq,
         role=role,
         parts=parts,
-        tokens=message_tokens(parts, role, COUNTER),
+        tokens=count_uncut_tokens(parts, role, COUNTER),
         turn=turn,
         pinned=pinned,
         excluded=excluded,
@@ -90,7 +95,7 @@ def given(
 def composed(facts: ComposeInput) -> AssembledContext:
     """Compose as a caller does: move the window as often as requested, then return the context."""
     for _ in range(len(facts.history) + 2):
-        made = compose(facts)
+        made = compose_context(facts)
         if isinstance(made, AssembledContext):
             return made
         assert made.to_seq > facts.window_to, "a move must make progress"
@@ -141,11 +146,11 @@ class Player:
         """Compose for a question, then store the question and its reply."""
         asked = message(len(self.messages) + 1, text, role="user", pinned=pinned)
         facts = self.facts(asked)
-        made = compose(facts)
+        made = compose_context(facts)
         while isinstance(made, WindowNeeded):
             self.moves.append(made)
             self.window_to = made.to_seq
-            made = compose(self.facts(asked))
+            made = compose_context(self.facts(asked))
         answered = message(len(self.messages) + 2, reply, role="assistant")
         self.messages += [asked, answered]
         return made
@@ -155,7 +160,7 @@ class Player:
         covered = self.summary.to_seq if self.summary else 0
         exceptions = self.summary.exceptions if self.summary else ()
         waiting = [m for m in self.messages if m.seq > covered or m.seq in exceptions]
-        made = plan(
+        made = plan_compaction(
             [m for m in waiting if m.seq > covered or not m.pinned],
             previous=self.summary,
             values=self.values,
@@ -165,7 +170,7 @@ class Player:
         )
         if not isinstance(made, CompactionPlan):
             return None
-        text = extractive_summary(
+        text = build_extractive_summary(
             made.sources, self.summary, max_tokens=self.values.summary_max_tokens, counter=COUNTER
         )
         name = f"s{len(self.summaries) + 1}"

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from contextpolicy.engine.agent_layouts import PROMPT_FORMS, makes_text
-from contextpolicy.engine.assembly import AssembledContext, compose
+from contextpolicy.engine.agent_layouts import PROMPT_FORMS, is_text_form
+from contextpolicy.engine.assembly import AssembledContext, compose_context
 from contextpolicy.engine.images import Image
 from contextpolicy.engine.messages import FilePart, Message, Summary, TextPart
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.segments import prompt_json
+from contextpolicy.engine.segments import format_prompt_json
 from contextpolicy.engine.team import Speaker
-from contextpolicy.engine.team_view import Viewer, for_text_prompt, instructions
-from contextpolicy.engine.tokens import wire_tokens
+from contextpolicy.engine.team_view import Viewer, build_team_instructions, rewrite_for_text_prompt
+from contextpolicy.engine.tokens import count_wire_tokens
 from contextpolicy.engine.transcript import Background
 from tests.engine.engine_builders import COUNTER, composed, given, message, step
 
@@ -53,7 +53,7 @@ def said(seq: int, text: str, *, by: str, to: tuple[str, ...] = ()) -> Message:
 
 
 def made(form: str, **facts: Any) -> AssembledContext:
-    context = compose(
+    context = compose_context(
         given(
             [said(3, "Hello.\n# Current message", by="Sarah", to=("Max", "Ann"))],
             form=form,
@@ -64,7 +64,9 @@ def made(form: str, **facts: Any) -> AssembledContext:
         )
     )
     assert isinstance(context, AssembledContext)
-    assert context.prompt_tokens >= sum(wire_tokens(wire, COUNTER) for wire in context.messages)
+    assert context.prompt_tokens >= sum(
+        count_wire_tokens(wire, COUNTER) for wire in context.messages
+    )
     return context
 
 
@@ -110,7 +112,7 @@ def test_the_claude_form_closes_its_tags_and_instructions_are_system_text() -> N
 def test_steps_follow_as_messages_and_tools_of_the_past_stay_out(form: str) -> None:
     past = replace(step(2, text="I looked."), speaker="Max")
     silent = replace(step(3), speaker="Max")
-    context = compose(
+    context = compose_context(
         given(
             [past, silent],
             form=form,
@@ -123,7 +125,7 @@ def test_steps_follow_as_messages_and_tools_of_the_past_stay_out(form: str) -> N
     assert isinstance(context, AssembledContext)
     assert [wire.role for wire in context.messages] == ["system", "user", "assistant", "tool"]
     assert "I looked." in context.messages[1].content
-    assert "look_up" not in prompt_json(context.messages[:2], ())
+    assert "look_up" not in format_prompt_json(context.messages[:2], ())
     assert "2:tool_parts_left_out" in context.notes
     assert [(out.from_seq, out.reason) for out in context.left_out if out.from_seq == 3] == [
         (3, "tool_parts")
@@ -151,13 +153,13 @@ def test_the_byte_limit_holds_and_the_oldest_message_goes_first() -> None:
     lines = [said(seq, f"{seq} " + "x" * 300, by="Sarah") for seq in range(1, 8)]
     facts = given(lines, values=values, form="google-gemini", system=SYSTEM)
     context = composed(facts)
-    assert len(prompt_json(context.messages, ())) < 1_900
+    assert len(format_prompt_json(context.messages, ())) < 1_900
     assert "1 xxx" not in context.messages[-1].content
     assert "7 xxx" in context.messages[-1].content
 
 
 def test_only_text_forms_make_texts() -> None:
-    assert [makes_text(form) for form in ("messages", "", "plain", "claude-code")] == [
+    assert [is_text_form(form) for form in ("messages", "", "plain", "claude-code")] == [
         False,
         False,
         True,
@@ -168,16 +170,18 @@ def test_only_text_forms_make_texts() -> None:
 def test_own_messages_keep_their_tools_and_others_their_words() -> None:
     viewer = Viewer(role_id="max", name="Max", mates=("Sarah",))
     max_, sarah = Speaker("max", "Max", "ai"), Speaker("sarah", "Sarah", "ai")
-    own = for_text_prompt(step(2, text="I looked."), speaker=max_, viewer=viewer, counter=COUNTER)
+    own = rewrite_for_text_prompt(
+        step(2, text="I looked."), speaker=max_, viewer=viewer, counter=COUNTER
+    )
     assert (own.role, own.speaker, len(own.parts)) == ("assistant", "Max", 3)
-    other = for_text_prompt(
+    other = rewrite_for_text_prompt(
         step(2, text="[NEXT:Max] Hi"), speaker=sarah, viewer=viewer, counter=COUNTER
     )
     assert (other.role, other.speaker, other.parts) == ("user", "Sarah", (TextPart("Hi"),))
-    silent = for_text_prompt(step(2), speaker=sarah, viewer=viewer, counter=COUNTER)
+    silent = rewrite_for_text_prompt(step(2), speaker=sarah, viewer=viewer, counter=COUNTER)
     assert silent.parts == ()
     file = message(3, parts=(FilePart("text/plain", "a.txt", "x"),))
-    told = for_text_prompt(file, speaker=sarah, viewer=viewer, counter=COUNTER)
+    told = rewrite_for_text_prompt(file, speaker=sarah, viewer=viewer, counter=COUNTER)
     assert "a.txt" in str(told.parts)
-    assert "[FROM:name]" in instructions(viewer)
-    assert "[FROM:name]" not in instructions(viewer, is_text=True)
+    assert "[FROM:name]" in build_team_instructions(viewer)
+    assert "[FROM:name]" not in build_team_instructions(viewer, is_text=True)

@@ -6,11 +6,11 @@ import pytest
 
 from contextpolicy.engine.acceptance import (
     Verdict,
+    append_lost_facts,
+    check_generated_summary,
+    find_missing_sections,
     has_unknown_url,
     keep_sections,
-    missing_sections,
-    verdict,
-    with_carried,
 )
 from contextpolicy.engine.messages import Message, Summary
 from contextpolicy.engine.policy import PolicyValues
@@ -37,7 +37,7 @@ def judged(text: str = GOOD, **facts: object) -> Verdict:
         "values": PolicyValues(),
         "counter": COUNTER,
     }
-    return verdict(text, **{**defaults, **facts})  # type: ignore[arg-type]  # facts of a test
+    return check_generated_summary(text, **{**defaults, **facts})  # type: ignore[arg-type]  # facts of a test
 
 
 def test_a_sound_summary_is_accepted() -> None:
@@ -104,11 +104,11 @@ def test_inv_32_a_summary_may_speak_of_errors_and_of_people_who_are_sorry() -> N
 
 @pytest.mark.parametrize("heading", ["## facts", "# Facts:", "### **x**\n## Facts ##"])
 def test_headings_are_recognised_in_their_usual_forms(heading: str) -> None:
-    assert missing_sections(GOOD.replace("## Facts", heading)) == ()
+    assert find_missing_sections(GOOD.replace("## Facts", heading)) == ()
 
 
 def test_a_heading_inside_a_sentence_is_none() -> None:
-    assert missing_sections("the ## Facts are") == (
+    assert find_missing_sections("the ## Facts are") == (
         "Facts",
         "Preferences",
         "Decisions",
@@ -174,14 +174,14 @@ def test_inv_37_facts_of_pinned_kinds_have_to_be_kept(earlier: bool) -> None:
 
 
 def test_inv_37_lost_facts_are_carried_over_mechanically_as_far_as_they_fit() -> None:
-    carried = with_carried(GOOD, ("471", "https://x.io/1"), max_tokens=500, counter=COUNTER)
+    carried = append_lost_facts(GOOD, ("471", "https://x.io/1"), max_tokens=500, counter=COUNTER)
     assert carried.startswith("## Facts\n- Also mentioned: 471\n- Also mentioned: https://x.io/1\n")
-    assert missing_sections(carried) == ()
+    assert find_missing_sections(carried) == ()
     tight = COUNTER.count(GOOD.strip()) + 12
-    short = with_carried(GOOD, ("471", "https://x.io/1"), max_tokens=tight, counter=COUNTER)
+    short = append_lost_facts(GOOD, ("471", "https://x.io/1"), max_tokens=tight, counter=COUNTER)
     assert "471" in short
     assert "x.io" not in short
-    assert with_carried("no heading", ("471",), max_tokens=50, counter=COUNTER) == (
+    assert append_lost_facts("no heading", ("471",), max_tokens=50, counter=COUNTER) == (
         "- Also mentioned: 471\nno heading"
     )
 

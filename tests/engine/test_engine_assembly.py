@@ -10,8 +10,8 @@ import pytest
 from contextpolicy.engine.assembly import (
     AssembledContext,
     WindowNeeded,
-    compose,
-    was_compressed,
+    compose_context,
+    is_compressed,
 )
 from contextpolicy.engine.budget import PolicyImpossible, QuestionTooLarge, TurnTooLarge
 from contextpolicy.engine.messages import (
@@ -23,8 +23,8 @@ from contextpolicy.engine.messages import (
     WireMessage,
 )
 from contextpolicy.engine.partition import PartitionError
-from contextpolicy.engine.policy import PolicyValues, defaults_for
-from contextpolicy.engine.segments import prompt_json
+from contextpolicy.engine.policy import PolicyValues, get_strategy_defaults
+from contextpolicy.engine.segments import format_prompt_json
 from tests.engine.engine_builders import (
     COUNTER,
     accounted,
@@ -42,7 +42,7 @@ SMALL = PolicyValues(strategy="sliding_window", token_budget=600, reserve_tokens
 
 
 def assembled(*args: object, **facts: object) -> AssembledContext:
-    made = compose(given(*args, **facts))  # type: ignore[arg-type]  # facts of a test
+    made = compose_context(given(*args, **facts))  # type: ignore[arg-type]  # facts of a test
     assert isinstance(made, AssembledContext)
     return made
 
@@ -121,7 +121,7 @@ def test_texts_that_are_no_messages_are_there_by_their_hash() -> None:
 
 def test_the_hash_of_a_prompt_is_that_of_its_canonical_json() -> None:
     context = assembled([step(1), message(2, "é \ud83d", role="user")], tools=TOOLS)
-    written = prompt_json(context.messages, context.tools)
+    written = format_prompt_json(context.messages, context.tools)
     read = json.loads(written)
     assert read["messages"][1]["tool_calls"] == [["c1-0", "look_up", '{"a": 1}']]
     assert read["tools"][0]["name"] == "look_up"
@@ -145,13 +145,13 @@ def test_the_hash_of_a_prompt_is_that_of_its_canonical_json() -> None:
 def test_a_context_is_compressed_only_if_something_was_left_out_or_cut(
     history: list[object], counts: tuple[int, int, int], *, compressed: bool
 ) -> None:
-    context = assembled(history, values=defaults_for("simple"))
+    context = assembled(history, values=get_strategy_defaults("simple"))
     assert (
         context.original_count,
         context.compressed_count,
         context.truncated_count,
     ) == counts
-    assert was_compressed(context) is compressed
+    assert is_compressed(context) is compressed
 
 
 @pytest.mark.requirement("S0.5")
@@ -271,7 +271,7 @@ def test_history_gives_way_before_the_steps_of_the_turn() -> None:
         values=SMALL,
         steps=tuple(step(n, "word " * 100) for n in range(10, 13)),
     )
-    first = compose(facts)
+    first = compose_context(facts)
     assert isinstance(first, WindowNeeded)
     context = composed(facts)
     assert [seq for origin, seq in origins(context) if origin == "step"] == [10, 11, 12]
@@ -357,7 +357,9 @@ def test_a_step_that_cannot_be_made_to_fit_is_refused_by_name() -> None:
 
 
 def test_the_oldest_pins_give_way_when_simple_moves_more_messages_to_them() -> None:
-    values = replace(defaults_for("simple"), token_budget=600, reserve_tokens=100, window_size=2)
+    values = replace(
+        get_strategy_defaults("simple"), token_budget=600, reserve_tokens=100, window_size=2
+    )
     history = [message(n, "word " * 100, pinned=n < 7) for n in range(1, 9)]
     context = assembled(history, values=values)
     assert context.prompt_tokens <= 500
@@ -373,7 +375,7 @@ def test_a_step_with_nothing_to_send_is_left_out() -> None:
 
 
 def test_a_reply_that_goes_on_is_sent_whole_before_the_instruction() -> None:
-    values = replace(defaults_for("simple"), window_size=2)
+    values = replace(get_strategy_defaults("simple"), window_size=2)
     history = [*chat(3), message(4, "z" * 6_000)]
     context = assembled(history, values=values, question=(), instruction="Go on.", tail="tea")
     assert [(wire.role, wire.content[:6]) for wire in context.messages[-3:]] == [
@@ -439,7 +441,7 @@ class Counting:
 
 @pytest.mark.parametrize("strategy", ["simple", "sliding_window", "dynamic_summary"])
 def test_stored_counts_are_used_so_that_history_is_not_counted_again(strategy: str) -> None:
-    values = replace(defaults_for(strategy), token_budget=100_000, turn_threshold=None)
+    values = replace(get_strategy_defaults(strategy), token_budget=100_000, turn_threshold=None)
     counter = Counting()
     assembled(chat(500), values=values, counter=counter)
     assert counter.asked < 5
@@ -449,7 +451,7 @@ def test_only_what_the_window_can_hold_is_cut_and_counted() -> None:
     values = replace(SMALL, max_chars_per_message=300)
     counter = Counting()
     facts = given([message(n, "word " * 200) for n in range(1, 501)], values=values)
-    assert isinstance(compose(replace(facts, counter=counter)), WindowNeeded)
+    assert isinstance(compose_context(replace(facts, counter=counter)), WindowNeeded)
     assert counter.asked < 30
 
 
@@ -463,5 +465,5 @@ def test_composing_a_thousand_messages_takes_milliseconds() -> None:
 
 def _seconds(facts: object) -> float:
     start = time.perf_counter()
-    compose(facts)  # type: ignore[arg-type]  # a ComposeInput
+    compose_context(facts)  # type: ignore[arg-type]  # a ComposeInput
     return time.perf_counter() - start

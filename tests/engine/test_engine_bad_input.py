@@ -16,9 +16,9 @@ from contextpolicy.engine.budget import (
     QuestionTooLarge,
     TurnTooLarge,
 )
-from contextpolicy.engine.chatmessages import MalformedChatMessage, from_chat_messages
-from contextpolicy.engine.compaction import CompactionPlan, plan
-from contextpolicy.engine.extractive import extractive_summary
+from contextpolicy.engine.chatmessages import MalformedChatMessage, parse_chat_messages
+from contextpolicy.engine.compaction import CompactionPlan, plan_compaction
+from contextpolicy.engine.extractive import build_extractive_summary
 from contextpolicy.engine.messages import (
     MalformedParts,
     Message,
@@ -26,12 +26,22 @@ from contextpolicy.engine.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    parts_from_json,
+    parse_parts,
 )
 from contextpolicy.engine.partition import PartitionError
-from contextpolicy.engine.policy import MalformedPolicy, PolicyValues, from_json, problems
+from contextpolicy.engine.policy import (
+    MalformedPolicy,
+    PolicyValues,
+    find_value_problems,
+    parse_policy_values,
+)
 from contextpolicy.engine.policy_fields import Layout
-from contextpolicy.engine.uimessages import MalformedUIMessage, to_ui, ui_list, ui_message
+from contextpolicy.engine.uimessages import (
+    MalformedUIMessage,
+    parse_ui_message,
+    parse_ui_messages,
+    serialize_ui_message,
+)
 from tests.engine.engine_builders import COUNTER, composed, given, message, step
 
 LAYOUTS: tuple[Layout, ...] = ("multi_turn", "A", "B", "C")
@@ -66,7 +76,7 @@ def test_an_id_that_stands_twice_is_refused_and_fifty_thousand_ids_take_no_time(
     listed = [{"id": f"m{n}", "role": "user", "parts": []} for n in range(50_000)]
     begun = time.perf_counter()
     with pytest.raises(MalformedUIMessage, match="'m49999' occurs twice") as refusal:
-        ui_list([*listed, listed[-1]])
+        parse_ui_messages([*listed, listed[-1]])
     assert refusal.value.code == "duplicate_id"
     assert time.perf_counter() - begun < 10
 
@@ -100,7 +110,7 @@ def test_data_that_contains_itself_is_refused() -> None:
         call = {"type": "tool-t", "toolCallId": "c", "state": "input-available", "input": wrong}
         for part in (call, {**call, "input": {}, "output": wrong}):
             with pytest.raises(MalformedUIMessage) as refusal:
-                ui_message({"id": "m", "role": "assistant", "parts": [part]})
+                parse_ui_message({"id": "m", "role": "assistant", "parts": [part]})
             assert refusal.value.code == "malformed_ui_message"
 
 
@@ -127,7 +137,7 @@ def test_results_before_their_calls_are_paired_and_lone_ones_are_noted() -> None
     ]
     assert context.messages[3].content == "early"
     assert set(context.notes) == {"2:no_result:c", "2:stray_result:nobody"}
-    read = from_chat_messages(
+    read = parse_chat_messages(
         [
             {"role": "tool", "tool_call_id": "x", "content": "early"},
             {"role": "user", "content": "a"},
@@ -147,7 +157,9 @@ def test_broken_arguments_reach_the_prompt_as_they_were_written(arguments: str) 
     wide = PolicyValues(strategy="sliding_window")
     sent = composed(given([message(1), stored], values=wide)).messages
     assert [call.arguments for wire in sent for call in wire.tool_calls] == [arguments]
-    written = to_ui(ui_message({"id": "m", "role": "assistant", "parts": []})[0])
+    written = serialize_ui_message(
+        parse_ui_message({"id": "m", "role": "assistant", "parts": []})[0]
+    )
     assert written["parts"] == []
 
 
@@ -157,9 +169,9 @@ def test_broken_arguments_reach_the_prompt_as_they_were_written(arguments: str) 
 @pytest.mark.parametrize("role", ["", "tool ", "System", None, 5, ["user"], "function"])
 def test_an_unknown_role_is_refused_at_each_border(role: object) -> None:
     with pytest.raises(MalformedChatMessage):
-        from_chat_messages([{"role": role, "content": "x"}])
+        parse_chat_messages([{"role": role, "content": "x"}])
     with pytest.raises(MalformedUIMessage):
-        ui_message({"id": "m", "role": role, "parts": []})
+        parse_ui_message({"id": "m", "role": role, "parts": []})
 
 
 @pytest.mark.parametrize(
@@ -168,9 +180,9 @@ def test_an_unknown_role_is_refused_at_each_border(role: object) -> None:
 )
 def test_an_unknown_part_is_refused_at_each_border(part: object) -> None:
     with pytest.raises(MalformedParts):
-        parts_from_json([part])
+        parse_parts([part])
     with pytest.raises(MalformedUIMessage):
-        ui_message({"id": "m", "role": "assistant", "parts": [part]})
+        parse_ui_message({"id": "m", "role": "assistant", "parts": [part]})
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
@@ -191,15 +203,15 @@ json_values = st.recursive(
 @forall(json_values)
 def test_whatever_comes_in_is_read_or_refused_by_name(data: object) -> None:
     with suppress(MalformedUIMessage):
-        ui_list(data)
+        parse_ui_messages(data)
     with suppress(MalformedUIMessage):
-        ui_list([data])
+        parse_ui_messages([data])
     with suppress(MalformedChatMessage):
-        from_chat_messages([data])
+        parse_chat_messages([data])
     with suppress(MalformedParts):
-        parts_from_json([data])
+        parse_parts([data])
     with suppress(MalformedPolicy):
-        from_json({"system_text": data})
+        parse_policy_values({"system_text": data})
 
 
 # --- sizes
@@ -235,9 +247,11 @@ def test_fifty_thousand_messages_of_one_character(strategy: str) -> None:
     history = [message(seq, "x") for seq in range(1, 50_001)]
     values = replace(SMALL, strategy=strategy, keep_last_messages=4)
     assert within_limit(given(history, values=values)) > 0
-    made = plan(history, previous=None, values=values, prompt_limit=1_200, fixed_tokens=9)
+    made = plan_compaction(
+        history, previous=None, values=values, prompt_limit=1_200, fixed_tokens=9
+    )
     if isinstance(made, CompactionPlan):
-        text = extractive_summary(made.sources, None, max_tokens=150, counter=COUNTER)
+        text = build_extractive_summary(made.sources, None, max_tokens=150, counter=COUNTER)
         assert COUNTER.count(text) <= 150
 
 
@@ -269,9 +283,9 @@ ABSURD = (-(10**12), -1, 10**12)
 @pytest.mark.parametrize("number", ABSURD)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_an_absurd_limit_cannot_be_saved(name: str, number: int) -> None:
-    values = from_json({name: number})
+    values = parse_policy_values({name: number})
     assert "number_out_of_range" in [
-        problem.code for problem in problems(values, model_window=None)
+        problem.code for problem in find_value_problems(values, model_window=None)
     ]
 
 
@@ -286,12 +300,12 @@ def test_an_absurd_limit_cannot_be_saved(name: str, number: int) -> None:
 def test_even_with_absurd_limits_a_prompt_fits_or_is_refused(
     fields: dict[str, int], strategy: str, layout: Layout, window: int | None
 ) -> None:
-    values = from_json({**fields, "strategy": strategy, "layout": layout}, base=SMALL)
+    values = parse_policy_values({**fields, "strategy": strategy, "layout": layout}, base=SMALL)
     history: list[Message] = [message(n, "some words " * 20) for n in range(1, 13)]
     history[3] = step(4, "r" * 900)
     if within_limit(given(history, values=values, model_window=window)):
         limit = values.token_budget - values.reserve_tokens
-        plan(
+        plan_compaction(
             history,
             previous=None,
             values=values,
@@ -304,7 +318,7 @@ def test_even_with_absurd_limits_a_prompt_fits_or_is_refused(
 @pytest.mark.parametrize("name", ["prepare_at", "compact_at", "compact_to"])
 @pytest.mark.parametrize("share", [-0.5, 0.0, 1.5])
 def test_a_share_that_is_none_cannot_be_saved(name: str, share: float) -> None:
-    assert problems(from_json({name: share}), model_window=None) != []
+    assert find_value_problems(parse_policy_values({name: share}), model_window=None) != []
     for odd in (float("nan"), float("inf")):
         with pytest.raises(MalformedPolicy):
-            from_json({name: odd})
+            parse_policy_values({name: odd})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import AssembledContext, compose, lead_of
+from contextpolicy.engine.assembly import AssembledContext, compose_context, extract_shared_prefix
 from contextpolicy.engine.messages import ToolSpec
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.policy_fields import Layout
@@ -19,7 +19,7 @@ TODAY = Background(date="2026-11-20")
 
 
 def assembled(*args: Any, **facts: Any) -> AssembledContext:
-    made = compose(given(*args, **facts))
+    made = compose_context(given(*args, **facts))
     assert isinstance(made, AssembledContext)
     return made
 
@@ -72,7 +72,7 @@ def test_one_text_is_another_one_each_time(layout: Layout) -> None:
 
 
 def test_what_is_read_ahead_needs_no_marks() -> None:
-    lead = lead_of(rich())
+    lead = extract_shared_prefix(rich())
     assert lead is not None
     assert lead.cache_marks == ()
 

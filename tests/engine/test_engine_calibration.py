@@ -14,8 +14,8 @@ from contextpolicy.engine.calibration import (
     LOWEST,
     BilledUsage,
     Factors,
-    calibrate,
-    why_not_counted,
+    compute_calibration_factor,
+    explain_calibration_skip,
 )
 
 
@@ -39,15 +39,17 @@ def test_inv_20_each_input_token_counts_once_whatever_it_cost() -> None:
     ids=["counts", "other", "stopped", "unbilled", "uncounted"],
 )
 def test_inv_19_only_completed_calls_of_the_same_model_teach(billed: BilledUsage, why: str) -> None:
-    assert why_not_counted(billed, model="gpt") == why
+    assert explain_calibration_skip(billed, model="gpt") == why
 
 
 def test_the_factor_goes_a_fifth_of_the_way_and_never_a_large_step() -> None:
-    assert calibrate(1.0, estimate=1_000, actual=1_200) == pytest.approx(1.04)
-    assert calibrate(1.0, estimate=1_000, actual=9_000) == pytest.approx(1.0 + LARGEST_STEP)
-    assert calibrate(1.9, estimate=10, actual=1) == pytest.approx(1.75)
-    assert calibrate(1.3, estimate=0, actual=5) == 1.3
-    assert calibrate(1.3, estimate=5, actual=0) == 1.3
+    assert compute_calibration_factor(1.0, estimate=1_000, actual=1_200) == pytest.approx(1.04)
+    assert compute_calibration_factor(1.0, estimate=1_000, actual=9_000) == pytest.approx(
+        1.0 + LARGEST_STEP
+    )
+    assert compute_calibration_factor(1.9, estimate=10, actual=1) == pytest.approx(1.75)
+    assert compute_calibration_factor(1.3, estimate=0, actual=5) == 1.3
+    assert compute_calibration_factor(1.3, estimate=5, actual=0) == 1.3
 
 
 @forall(
@@ -56,7 +58,7 @@ def test_the_factor_goes_a_fifth_of_the_way_and_never_a_large_step() -> None:
 )
 def test_the_factor_stays_within_its_bounds(factor: float, bills: list[tuple[int, int]]) -> None:
     for estimate, actual in bills:
-        following = calibrate(factor, estimate=estimate, actual=actual)
+        following = compute_calibration_factor(factor, estimate=estimate, actual=actual)
         assert LOWEST <= following <= HIGHEST
         assert abs(following - factor) <= LARGEST_STEP + 1e-9
         factor = following
@@ -65,7 +67,7 @@ def test_the_factor_stays_within_its_bounds(factor: float, bills: list[tuple[int
 def test_the_factor_arrives_where_the_bills_are() -> None:
     factor = 1.0
     for _ in range(40):
-        factor = calibrate(factor, estimate=1_000, actual=1_360)
+        factor = compute_calibration_factor(factor, estimate=1_000, actual=1_360)
     assert factor == pytest.approx(1.36, abs=0.01)
 
 
@@ -131,12 +133,11 @@ def test_a_factor_from_before_the_counts_keeps_learning() -> None:
 
 
 def test_scripts_share_a_text_by_tokens() -> None:
-    assert scripts.shares([]) == scripts.shares([""]) == {}
-    assert scripts.shares(["Tomorrow in Oslo", "Übung"]) == {"latin": 1.0}
-    found = scripts.shares(["会议在三月", "abcdefghijklmnopqrst"])
+    assert scripts.compute_script_shares([]) == scripts.compute_script_shares([""]) == {}
+    assert scripts.compute_script_shares(["Tomorrow in Oslo", "Übung"]) == {"latin": 1.0}
+    found = scripts.compute_script_shares(["会议在三月", "abcdefghijklmnopqrst"])
     assert found == {"han": 0.5, "latin": 0.5}
-    assert scripts.sole(found) == ""
-    assert scripts.sole(scripts.shares(["Привет"])) == "cyrillic"
-    assert scripts.present(scripts.shares(["Привет ありがとう 안녕"])) == [
-        "cyrillic", "hangul", "kana", "latin",
-    ]  # fmt: skip
+    assert scripts.find_dominant_script(found) == ""
+    assert scripts.find_dominant_script(scripts.compute_script_shares(["Привет"])) == "cyrillic"
+    found = scripts.compute_script_shares(["Привет ありがとう 안녕"])
+    assert scripts.select_present_scripts(found) == ["cyrillic", "hangul", "kana", "latin"]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import AssembledContext, WindowNeeded, compose
+from contextpolicy.engine.assembly import AssembledContext, WindowNeeded, compose_context
 from contextpolicy.engine.budget import PolicyImpossible, QuestionTooLarge
-from contextpolicy.engine.compaction import CompactionPlan, plan
+from contextpolicy.engine.compaction import CompactionPlan, plan_compaction
 from contextpolicy.engine.messages import (
     Message,
     TextPart,
@@ -18,10 +18,10 @@ from contextpolicy.engine.messages import (
     ToolResultPart,
     ToolSpec,
 )
-from contextpolicy.engine.policy import PolicyValues, from_json, problems
-from contextpolicy.engine.segments import tools_bytes, wire_bytes
-from contextpolicy.engine.toolrules import stub, stubbed_results
-from contextpolicy.engine.window import adaptive_low
+from contextpolicy.engine.policy import PolicyValues, find_value_problems, parse_policy_values
+from contextpolicy.engine.segments import count_tool_bytes, count_wire_bytes
+from contextpolicy.engine.toolrules import find_stubbed_results, format_result_stub
+from contextpolicy.engine.window import compute_adaptive_low
 from tests.engine.engine_builders import (
     COUNTER,
     Player,
@@ -45,7 +45,7 @@ def sent(context: AssembledContext) -> list[int]:
 
 
 def asked_to_move(history: Any, values: PolicyValues) -> WindowNeeded:
-    made = compose(given(history, values=values))
+    made = compose_context(given(history, values=values))
     assert isinstance(made, WindowNeeded)
     return made
 
@@ -72,8 +72,8 @@ def test_a_ceiling_in_tokens_moves_the_window_in_a_batch() -> None:
 def test_a_ceiling_in_tokens_is_one_of_the_providers_tokens() -> None:
     history = chat(8, lambda seq: f"message {seq} " * 20)
     values = sliding(window_tokens=sum(m.tokens for m in history) + 1)
-    assert isinstance(compose(given(history, values=values)), AssembledContext)
-    assert isinstance(compose(given(history, values=values, calibration=1.5)), WindowNeeded)
+    assert isinstance(compose_context(given(history, values=values)), AssembledContext)
+    assert isinstance(compose_context(given(history, values=values, calibration=1.5)), WindowNeeded)
 
 
 def test_the_simple_strategy_keeps_every_ceiling_and_moves_by_one() -> None:
@@ -99,7 +99,7 @@ def test_the_simple_strategy_keeps_every_ceiling_and_moves_by_one() -> None:
 def test_the_adaptive_low_mark_leaves_room_for_so_many_turns(
     tokens: list[int], turns: int, every: int, low: int
 ) -> None:
-    assert adaptive_low(1_000, tokens, turns=turns, every=every) == low
+    assert compute_adaptive_low(1_000, tokens, turns=turns, every=every) == low
 
 
 @pytest.mark.parametrize("every", [3, 8])
@@ -122,7 +122,9 @@ def test_a_summary_is_planned_by_the_same_ceilings(field: str) -> None:
     size = {"window_turns": 30, "window_tokens": total, "compact_every_turns": 8}[field]
     values = PolicyValues(keep_last_messages=2, summary_max_tokens=200, **{field: size})  # type: ignore[arg-type]  # a number
     limit = int(total * 1.1) if field == "compact_every_turns" else 100_000
-    made = plan(history, previous=None, values=values, prompt_limit=limit, fixed_tokens=100)
+    made = plan_compaction(
+        history, previous=None, values=values, prompt_limit=limit, fixed_tokens=100
+    )
     assert isinstance(made, CompactionPlan)
     kept = 60 - len(made.sources)
     if field == "compact_every_turns":
@@ -145,7 +147,7 @@ def test_a_prompt_is_within_its_bytes_beside_its_tokens(
     values = PolicyValues(strategy=strategy, max_bytes=max_bytes)
     tools = TOOLS if has_tools else ()
     context = composed(given(history, values=values, tools=tools))
-    assert wire_bytes(context.messages) + tools_bytes(context.tools) <= max_bytes
+    assert count_wire_bytes(context.messages) + count_tool_bytes(context.tools) <= max_bytes
     assert context.messages[-1].content == "and now?"
 
 
@@ -153,9 +155,9 @@ def test_a_prompt_is_within_its_bytes_beside_its_tokens(
 def test_inv_09_what_must_be_sent_and_is_over_the_bytes_is_refused() -> None:
     values = sliding(max_bytes=500)
     with pytest.raises(QuestionTooLarge, match="takes 600 bytes"):
-        compose(given((), values=values, question=(message(1, "日" * 200),)))
+        compose_context(given((), values=values, question=(message(1, "日" * 200),)))
     with pytest.raises(PolicyImpossible, match="max_bytes is 500"):
-        compose(given((), values=values, system=(("policy", "日" * 200),)))
+        compose_context(given((), values=values, system=(("policy", "日" * 200),)))
 
 
 @pytest.mark.requirement("S2.2")
@@ -198,7 +200,7 @@ def test_each_tool_has_its_own_rule_on_the_prompts_view_only() -> None:
     assert len(result(context, "c2")) <= 100
     assert (
         result(context, "c3")
-        == stub("grep", 900)
+        == format_result_stub("grep", 900)
         == ("[The result of grep, 900 characters, is left out here.]")
     )
     assert 200 < len(result(context, "c4")) <= 300
@@ -240,13 +242,15 @@ def test_the_newest_results_stay_and_the_oldest_of_twice_as_many_go() -> None:
     rules: Any = {"look_up": {"keep_newest": 2}}
     history = [step(seq, "r" * 90) for seq in range(1, 6)]
     values = sliding(tool_output_rules=rules)
-    assert stubbed_results(history[:4], values=values) == {}
-    assert stubbed_results(history, values=values) == {
+    assert find_stubbed_results(history[:4], values=values) == {}
+    assert find_stubbed_results(history, values=values) == {
         seq: frozenset({f"c{seq}-0"}) for seq in (1, 2, 3)
     }
-    assert stubbed_results(history, values=sliding(tool_output_rules={"x": {"limit": 1}})) == {}
+    assert (
+        find_stubbed_results(history, values=sliding(tool_output_rules={"x": {"limit": 1}})) == {}
+    )
     other = replace(values, tool_output_rules={"x": {"keep_newest": 1}})
-    assert stubbed_results([*history, message(6, parts=(TextPart("hi"),))], values=other) == {}
+    assert find_stubbed_results([*history, message(6, parts=(TextPart("hi"),))], values=other) == {}
 
 
 @pytest.mark.parametrize(
@@ -278,8 +282,8 @@ def test_the_newest_results_stay_and_the_oldest_of_twice_as_many_go() -> None:
     ids=range(19),
 )
 def test_inv_22_new_limits_that_cannot_work_are_named(fields: dict[str, object], code: str) -> None:
-    values = from_json({"keep_last_messages": 8, **fields})
-    found = problems(values, model_window=None)
+    values = parse_policy_values({"keep_last_messages": 8, **fields})
+    found = find_value_problems(values, model_window=None)
     assert [problem.code for problem in found] == [code]
     assert set(found[0].fields) & set(fields)
 
@@ -299,9 +303,9 @@ def test_new_limits_that_work_are_no_problem() -> None:
         "chat_system": "ignore",
         "question_prefix": "",
     }
-    values = from_json(fields)
-    assert problems(values, model_window=None) == []
-    assert from_json(values.to_json()) == values
+    values = parse_policy_values(fields)
+    assert find_value_problems(values, model_window=None) == []
+    assert parse_policy_values(values.to_json()) == values
     assert values.pinned_kinds == ("url", "number")
 
 
@@ -320,5 +324,5 @@ def test_policies_stored_before_a_field_existed_are_read_with_its_default() -> N
         "tool_output_rules",
     }
     older = {name: value for name, value in PolicyValues().to_json().items() if name not in new}
-    assert from_json(older) == PolicyValues()
+    assert parse_policy_values(older) == PolicyValues()
     assert COUNTER.count(PolicyValues().question_prefix) > 0

@@ -5,16 +5,16 @@ from functools import partial
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.budget import request_limit
+from contextpolicy.engine.budget import compute_request_limit
 from contextpolicy.engine.chunks import map_reduce
-from contextpolicy.engine.groups import legal_cuts
+from contextpolicy.engine.groups import find_turn_starts
 from contextpolicy.engine.messages import Message, Summary
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.prompts import (
-    merge_request,
-    request_tokens,
-    summary_request,
-    transcript_tokens,
+    build_merge_request,
+    build_summary_request,
+    count_request_tokens,
+    count_transcript_tokens,
 )
 from tests.engine.engine_builders import COUNTER, chat, chats, message
 
@@ -28,7 +28,7 @@ def test_inv_03_each_source_is_read_in_exactly_one_chunk_that_fits(
     for chunk in made.chunks:
         assert chunk.tokens <= source_limit
         assert (chunk.max_chars is None) or len(chunk.messages) == 1
-    cuts = {sources[place].seq for place in legal_cuts(sources)}
+    cuts = {sources[place].seq for place in find_turn_starts(sources)}
     for before, after in zip(made.chunks, made.chunks[1:], strict=False):
         turn = sum(m.tokens for m in before.messages) + after.messages[0].tokens
         assert after.messages[0].seq in cuts or turn > source_limit
@@ -52,7 +52,7 @@ def test_a_message_larger_than_a_call_is_cut_in_its_transcript() -> None:
     sources = [message(1), message(2, "word " * 5_000), message(3)]
     made = map_reduce(sources, source_limit=1_000, summary_max_tokens=200)
     (chunk,) = [chunk for chunk in made.chunks if chunk.max_chars]
-    request = summary_request(
+    request = build_summary_request(
         messages=chunk.messages,
         previous=None,
         values=PolicyValues(),
@@ -63,7 +63,7 @@ def test_a_message_larger_than_a_call_is_cut_in_its_transcript() -> None:
 
 def test_merging_treats_every_part_as_data() -> None:
     previous = Summary("s1", "Ann lives in Oslo.", 1, 6, (), 10)
-    system, user = merge_request(
+    system, user = build_merge_request(
         partial=["first </summary> part", "second part"], previous=previous, values=PolicyValues()
     )
     assert system.role == "system"
@@ -71,12 +71,12 @@ def test_merging_treats_every_part_as_data() -> None:
     order = ["Ann lives", "part 1 of 2", "first", "part 2 of 2", "second", "Write the new"]
     places = [user.content.index(words) for words in order]
     assert places == sorted(places)
-    bare = merge_request(partial=["a", "b"], previous=None, values=PolicyValues())
+    bare = build_merge_request(partial=["a", "b"], previous=None, values=PolicyValues())
     assert "so far (" not in bare[1].content
 
 
 def test_a_second_attempt_is_told_what_the_first_one_lost() -> None:
-    request = summary_request(
+    request = build_summary_request(
         messages=chat(2), previous=None, values=PolicyValues(), lost=("4711", "a\n</transcript>")
     )
     assert "lost these facts. Keep them this time:\n- 4711\n- a &lt;" in request[1].content
@@ -97,19 +97,21 @@ def test_of_too_many_chunks_the_newest_are_read_and_merged_with_what_stands_for_
 
 def test_a_message_costs_what_its_place_in_a_transcript_takes() -> None:
     values, sources = PolicyValues(), chat(12)
-    cost = partial(transcript_tokens, values=values, counter=COUNTER)
+    cost = partial(count_transcript_tokens, values=values, counter=COUNTER)
     assert all(cost(message) > message.tokens for message in sources)
     made = map_reduce(sources, source_limit=200, summary_max_tokens=30, cost=cost)
-    frame = summary_request(messages=(), previous=None, values=values)
+    frame = build_summary_request(messages=(), previous=None, values=values)
     for chunk in made.chunks:
-        request = summary_request(messages=chunk.messages, previous=None, values=values)
-        over = request_tokens(request, counter=COUNTER) - request_tokens(frame, counter=COUNTER)
+        request = build_summary_request(messages=chunk.messages, previous=None, values=values)
+        over = count_request_tokens(request, counter=COUNTER) - count_request_tokens(
+            frame, counter=COUNTER
+        )
         assert over <= 200
 
 
 def test_a_request_leaves_room_for_its_summary() -> None:
     values = PolicyValues(token_budget=10_000, reserve_tokens=2_000, summary_max_tokens=1_000)
-    assert request_limit(values, model_window=None) == 8_000
-    assert request_limit(values, model_window=6_000) == 4_000
+    assert compute_request_limit(values, model_window=None) == 8_000
+    assert compute_request_limit(values, model_window=6_000) == 4_000
     longer = PolicyValues(token_budget=10_000, reserve_tokens=500, summary_max_tokens=1_000)
-    assert request_limit(longer, model_window=None) == 9_000
+    assert compute_request_limit(longer, model_window=None) == 9_000

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from contextpolicy.engine.claims import (
     Claim,
-    claims_in,
+    parse_source_seqs,
     read_label,
-    seqs_in,
-    without_label,
-    without_labels,
+    split_bullet_claims,
+    strip_bullet_label,
+    strip_summary_labels,
     write_label,
     write_mark,
     write_next_day,
@@ -53,7 +53,7 @@ from contextpolicy.engine.claims import (
 def test_a_bullet_is_split_where_a_mark_follows_a_whole_sentence(
     bullet: str, claims: list[Claim]
 ) -> None:
-    assert claims_in(bullet) == claims
+    assert split_bullet_claims(bullet) == claims
 
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=80)
@@ -84,12 +84,14 @@ def test_the_next_day_has_its_year_only_where_that_changes() -> None:
 
 def test_days_and_authors_are_no_words_of_a_summary() -> None:
     text = "## Facts\n- User, 2023-05-08: I paid 40. [#3] 05-12: Twice. [#5]\n- Rent: 2023-06-01\n"
-    assert without_labels(text) == ("## Facts\n- I paid 40. [#3] Twice. [#5]\n- Rent: 2023-06-01\n")
-    assert without_label("User, 2023-05-08: I paid.") == "I paid."
-    assert without_label("Rent: 40") == "Rent: 40"
+    assert strip_summary_labels(text) == (
+        "## Facts\n- I paid 40. [#3] Twice. [#5]\n- Rent: 2023-06-01\n"
+    )
+    assert strip_bullet_label("User, 2023-05-08: I paid.") == "I paid."
+    assert strip_bullet_label("Rent: 40") == "Rent: 40"
 
 
 def test_marks_name_their_messages() -> None:
-    assert seqs_in("a [#12] b [#3, #12] c [4] #5") == [3, 12]
+    assert parse_source_seqs("a [#12] b [#3, #12] c [4] #5") == [3, 12]
     assert write_mark([3, 12]) == "[#3, #12]"
     assert write_mark([]) == ""

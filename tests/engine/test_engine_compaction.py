@@ -11,8 +11,8 @@ from contextpolicy.engine.compaction import (
     CompactionPlan,
     CoverageGap,
     NotNeeded,
-    plan,
-    plan_again,
+    plan_compaction,
+    plan_recompaction,
 )
 from contextpolicy.engine.messages import Message, Summary, TextPart
 from contextpolicy.engine.policy import PRESETS, PolicyValues
@@ -37,7 +37,7 @@ def planned(messages: list[Message], **facts: object) -> CompactionPlan | NotNee
         "prompt_limit": 1_000,
         "fixed_tokens": 0,
     }
-    return plan(messages, **{**defaults, **facts})  # type: ignore[arg-type]  # facts of a test
+    return plan_compaction(messages, **{**defaults, **facts})  # type: ignore[arg-type]  # facts of a test
 
 
 def made(messages: list[Message], **facts: object) -> CompactionPlan:
@@ -321,7 +321,7 @@ def test_a_range_can_be_planned_again_from_its_originals() -> None:
     messages = talk(8)
     messages[2] = replace(messages[2], pinned=True)
     sources = tuple(m for m in messages if not m.pinned)
-    again = plan_again(messages, tokens_before=5_000)
+    again = plan_recompaction(messages, tokens_before=5_000)
     assert again == CompactionPlan(
         from_seq=1,
         to_seq=8,
@@ -333,16 +333,16 @@ def test_a_range_can_be_planned_again_from_its_originals() -> None:
         tokens_after=5_000 - sum(m.tokens for m in sources),
     )
     # The size of that prompt does not give the current size of the originals.
-    then = plan_again(messages, tokens_before=10)
+    then = plan_recompaction(messages, tokens_before=10)
     assert isinstance(then, CompactionPlan)
     assert then.tokens_after == 0
 
 
 def test_what_has_no_originals_any_more_is_not_planned_again() -> None:
     gone = [replace(m, parts=()) for m in talk(4)]
-    assert plan_again(gone, tokens_before=90) == NotNeeded("nothing_to_fold", 90)
-    assert plan_again([message(1, "ok")], tokens_before=90) == NotNeeded("no_gain", 90)
+    assert plan_recompaction(gone, tokens_before=90) == NotNeeded("nothing_to_fold", 90)
+    assert plan_recompaction([message(1, "ok")], tokens_before=90) == NotNeeded("no_gain", 90)
     with pytest.raises(CoverageGap):
-        plan_again([talk(8)[0], talk(8)[3]], tokens_before=90)
+        plan_recompaction([talk(8)[0], talk(8)[3]], tokens_before=90)
     with pytest.raises(CoverageGap):
-        plan_again([talk(8)[0], talk(8)[2]], tokens_before=90)
+        plan_recompaction([talk(8)[0], talk(8)[2]], tokens_before=90)

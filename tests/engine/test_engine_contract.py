@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from contextpolicy.engine.assembly import AssembledContext, compose
+from contextpolicy.engine.assembly import AssembledContext, compose_context
 from contextpolicy.engine.messages import Message, ToolSpec
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.strategies.contract import Composing, Payload, after_turn, hears_turns
+from contextpolicy.engine.strategies.contract import (
+    Composing,
+    Payload,
+    call_turn_hook,
+    has_turn_hook,
+)
 from contextpolicy.engine.transcript import Background, TextEntry
 from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove
 from tests.engine.engine_builders import chat, given, message
@@ -47,7 +52,7 @@ class Payer:
 
 def assembled(strategy: Any, **facts: Any) -> AssembledContext:
     values = PolicyValues(strategy="any", strategy_config={"a": 1})
-    made = compose(given(chat(6), values=values, tools=TOOLS, strategy=strategy, **facts))
+    made = compose_context(given(chat(6), values=values, tools=TOOLS, strategy=strategy, **facts))
     assert isinstance(made, AssembledContext)
     return made
 
@@ -136,16 +141,16 @@ def test_what_fails_after_a_turn_touches_nothing() -> None:
     def pay(*_: Any) -> Payload:
         raise NotImplementedError
 
-    assert after_turn(Composing(Payer(pay)), history=chat(2)) == "RuntimeError"
-    assert after_turn(Choosing(fail), history=chat(2)) == ""
+    assert call_turn_hook(Composing(Payer(pay)), history=chat(2)) == "RuntimeError"
+    assert call_turn_hook(Choosing(fail), history=chat(2)) == ""
 
 
 @pytest.mark.requirement("S2.1")
 def test_a_strategy_that_wants_to_is_told_of_each_complete_turn() -> None:
     told: list[Any] = []
     strategy = Choosing(fail)
-    assert not hears_turns(strategy)
+    assert not has_turn_hook(strategy)
     strategy.on_turn_complete = told.append  # type: ignore[attr-defined]  # an optional hook
-    assert hears_turns(strategy)
-    assert after_turn(strategy, history=chat(2)) == ""
+    assert has_turn_hook(strategy)
+    assert call_turn_hook(strategy, history=chat(2)) == ""
     assert told == [chat(2)]

@@ -4,11 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import AssembledContext, ComposeInput, WindowNeeded, compose
-from contextpolicy.engine.days import begin_days, day_line
-from contextpolicy.engine.messages import Message, Role, TextPart, text_of
+from contextpolicy.engine.assembly import (
+    AssembledContext,
+    ComposeInput,
+    WindowNeeded,
+    compose_context,
+)
+from contextpolicy.engine.days import find_day_starts, format_day_line
+from contextpolicy.engine.messages import Message, Role, TextPart, extract_message_text
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import ApproximateCounter, message_tokens, wire_tokens
+from contextpolicy.engine.tokens import ApproximateCounter, count_uncut_tokens, count_wire_tokens
 
 COUNTER = ApproximateCounter()
 
@@ -16,7 +21,7 @@ COUNTER = ApproximateCounter()
 def said(seq: int, text: str, *, day: str = "", role: Role = "user", turn: str = "") -> Message:
     """A message of one text."""
     parts = (TextPart(text),)
-    tokens = message_tokens(parts, role, COUNTER)
+    tokens = count_uncut_tokens(parts, role, COUNTER)
     return Message(f"m{seq}", seq, role, parts, tokens, day=day, turn=turn)
 
 
@@ -29,7 +34,7 @@ def prompt_of(
     window_to: int = 0,
 ) -> AssembledContext | WindowNeeded:
     """Compose a prompt of a history and a question."""
-    return compose(
+    return compose_context(
         ComposeInput(
             values=values or PolicyValues(strategy="sliding_window"),
             model_window=None,
@@ -151,17 +156,17 @@ def test_every_prompt_with_days_fits_and_adds_up(
         assert made.to_seq > window_to
         window_to = made.to_seq
     assert made.prompt_tokens <= budget - 50
-    assert made.prompt_tokens == sum(wire_tokens(wire, COUNTER) for wire in made.messages)
+    assert made.prompt_tokens == sum(count_wire_tokens(wire, COUNTER) for wire in made.messages)
     assert sum(len(wire.content) for wire in made.messages) <= (most_bytes or 10**6)
     seqs = {s.seq for s in made.segments if s.seq}
     sent = [message for message in (*history, question) if message.seq in seqs]
     plain = "\n".join(wire.content for wire in made.messages)
-    assert all(text_of(message) in plain for message in sent)
-    begun = begin_days(sent)
+    assert all(extract_message_text(message) in plain for message in sent)
+    begun = find_day_starts(sent)
     assert min(begun) == sent[0].seq
     lines = [s.message_id for s in made.segments if s.origin == "day"]
     assert lines == [message.day for message in sent if message.seq in begun]
 
 
 def test_a_day_line_names_the_weekday() -> None:
-    assert day_line("2024-02-29") == "[Thu 2024-02-29]"
+    assert format_day_line("2024-02-29") == "[Thu 2024-02-29]"

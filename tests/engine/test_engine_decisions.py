@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import AssembledContext, WindowNeeded, compose, need
+from contextpolicy.engine.assembly import (
+    AssembledContext,
+    WindowNeeded,
+    assess_compaction_need,
+    compose_context,
+)
 from contextpolicy.engine.budget import PolicyImpossible
-from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan
+from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan_compaction
 from contextpolicy.engine.messages import Message, ToolCallPart
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.policy_fields import Layout
@@ -29,7 +34,7 @@ def planned(messages: tuple[Message, ...], **facts: object) -> CompactionPlan | 
         "prompt_limit": 12_000,
         "fixed_tokens": 0,
     }
-    return plan(messages, **{**usual, **facts})  # type: ignore[arg-type]  # facts of a test
+    return plan_compaction(messages, **{**usual, **facts})  # type: ignore[arg-type]  # facts of a test
 
 
 def test_inv_08_a_turn_whose_call_is_open_is_no_source_of_a_summary() -> None:
@@ -55,25 +60,25 @@ def test_inv_08_a_reply_that_still_streams_is_an_exception_of_the_summary() -> N
 
 def test_inv_28_a_smaller_window_is_heeded_before_the_next_reply() -> None:
     facts = given(long_chat(30), values=replace(VALUES, token_budget=60_000))
-    assert isinstance(compose(facts), AssembledContext)
-    smaller = compose(replace(facts, model_window=8_000))
+    assert isinstance(compose_context(facts), AssembledContext)
+    smaller = compose_context(replace(facts, model_window=8_000))
     assert isinstance(smaller, WindowNeeded)
     assert smaller.tokens_after <= 4_000
     with pytest.raises(PolicyImpossible):
-        compose(replace(facts, model_window=4_005))
+        compose_context(replace(facts, model_window=4_005))
 
 
 def test_inv_29_the_marks_are_tested_before_a_call_and_after_tool_output() -> None:
     facts = given(long_chat(20), values=VALUES)
-    before = compose(facts)
+    before = compose_context(facts)
     assert isinstance(before, AssembledContext)
-    assert need(facts, before).action == "none"
+    assert assess_compaction_need(facts, before).action == "none"
     wide = replace(VALUES, tool_output_limit=60_000)
     output = step(22, "word " * 4_500)
     later = replace(facts, steps=(output,), last_seq=22, values=wide)
-    after = compose(later)
+    after = compose_context(later)
     assert isinstance(after, AssembledContext)
-    assert need(later, after).action in ("prepare", "swap")
+    assert assess_compaction_need(later, after).action in ("prepare", "swap")
 
 
 @forall(st.integers(2, 60), st.sampled_from(["auto", "manual", "overflow"]))
@@ -83,9 +88,9 @@ def test_inv_56_a_preview_changes_nothing_and_says_what_the_run_will_do(
     messages = long_chat(count)
     facts = given(messages, values=VALUES)
     kept = deepcopy((facts.history, facts.question, VALUES.to_json()))
-    preview = planned(messages, trigger=trigger), compose(facts)
+    preview = planned(messages, trigger=trigger), compose_context(facts)
     assert (facts.history, facts.question, VALUES.to_json()) == kept
-    assert (planned(messages, trigger=trigger), compose(facts)) == preview
+    assert (planned(messages, trigger=trigger), compose_context(facts)) == preview
 
 
 @forall(st.integers(500, 6_000), st.integers(20, 60))

@@ -4,12 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from contextpolicy.engine.acceptance import SHORTEST_SUMMARY, with_carried
-from contextpolicy.engine.budget import BudgetRefusal, Marks, in_our_count, marks_of
-from contextpolicy.engine.compaction import SMALLEST_SOURCE, CoverageGap, NotNeeded, plan
+from contextpolicy.engine.acceptance import SHORTEST_SUMMARY, append_lost_facts
+from contextpolicy.engine.budget import (
+    BudgetRefusal,
+    Marks,
+    compute_prompt_marks,
+    convert_provider_tokens,
+)
+from contextpolicy.engine.compaction import SMALLEST_SOURCE, CoverageGap, NotNeeded, plan_compaction
 from contextpolicy.engine.messages import Message, Summary, TextPart
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.window import adaptive_low
+from contextpolicy.engine.window import compute_adaptive_low
 from tests.engine.engine_builders import COUNTER, message, step
 from tests.engine.test_engine_acceptance import GOOD, judged
 from tests.engine.test_engine_compaction import SUMMARY, VALUES, made, planned, refused, talk
@@ -57,10 +62,10 @@ def test_facts_at_the_end_of_a_source_are_read_as_they_stand() -> None:
 
 
 def test_carried_facts_may_fill_the_summary_to_its_limit() -> None:
-    whole = with_carried(GOOD, ("471",), max_tokens=10_000, counter=COUNTER)
+    whole = append_lost_facts(GOOD, ("471",), max_tokens=10_000, counter=COUNTER)
     tokens = COUNTER.count(whole)
-    assert with_carried(GOOD, ("471",), max_tokens=tokens, counter=COUNTER) == whole
-    assert "471" not in with_carried(GOOD, ("471",), max_tokens=tokens - 1, counter=COUNTER)
+    assert append_lost_facts(GOOD, ("471",), max_tokens=tokens, counter=COUNTER) == whole
+    assert "471" not in append_lost_facts(GOOD, ("471",), max_tokens=tokens - 1, counter=COUNTER)
 
 
 # --- the plan: prompt limit 1,000, prepare at 700, swap at 900, down to 450, summary 100
@@ -289,12 +294,12 @@ def test_a_ceiling_in_tokens_is_near_at_its_own_number() -> None:
 
 
 def test_the_adaptive_low_mark_counts_whole_tokens_of_the_usual_turn() -> None:
-    assert adaptive_low(1_000, [100, 33], turns=2, every=3) == 1_000 - 3 * 66
-    assert adaptive_low(1_000, [100], turns=1, every=3) == 700
-    assert adaptive_low(1_000, [100], turns=0, every=3) == 700
+    assert compute_adaptive_low(1_000, [100, 33], turns=2, every=3) == 1_000 - 3 * 66
+    assert compute_adaptive_low(1_000, [100], turns=1, every=3) == 700
+    assert compute_adaptive_low(1_000, [100], turns=0, every=3) == 700
     floor, ceiling = (
-        adaptive_low(15, [99], turns=1, every=9),
-        adaptive_low(15, [], turns=1, every=1),
+        compute_adaptive_low(15, [99], turns=1, every=9),
+        compute_adaptive_low(15, [], turns=1, every=1),
     )
     assert (floor, ceiling) == (1, 13)
     assert isinstance(floor, int)
@@ -303,18 +308,26 @@ def test_the_adaptive_low_mark_counts_whole_tokens_of_the_usual_turn() -> None:
 
 def test_marks_are_turned_into_our_count_and_the_limit_stays_in_the_providers() -> None:
     values = PolicyValues(token_budget=1_100, reserve_tokens=100)
-    assert marks_of(values, model_window=None, calibration=2.0) == Marks(1_000, 500, 450, 225)
-    assert marks_of(values, model_window=600, calibration=1.0) == Marks(500, 500, 450, 225)
+    assert compute_prompt_marks(values, model_window=None, calibration=2.0) == Marks(
+        1_000, 500, 450, 225
+    )
+    assert compute_prompt_marks(values, model_window=600, calibration=1.0) == Marks(
+        500, 500, 450, 225
+    )
     absolute = replace(values, compact_at_tokens=80, compact_to_tokens=40)
-    assert marks_of(absolute, model_window=None, calibration=1.0) == Marks(1_000, 1_000, 80, 40)
-    assert in_our_count(10, calibration=0.5) == 20
+    assert compute_prompt_marks(absolute, model_window=None, calibration=1.0) == Marks(
+        1_000, 1_000, 80, 40
+    )
+    assert convert_provider_tokens(10, calibration=0.5) == 20
     for wrong in (0, -1):
         with pytest.raises(ValueError, match=r"^The calibration of a model must be"):
-            in_our_count(10, calibration=wrong)
+            convert_provider_tokens(10, calibration=wrong)
     assert BudgetRefusal.code == "budget_refused"
 
 
 def test_a_plan_is_made_by_itself_without_a_trigger() -> None:
-    found = plan(talk(30), previous=None, values=VALUES, prompt_limit=1_000, fixed_tokens=0)
+    found = plan_compaction(
+        talk(30), previous=None, values=VALUES, prompt_limit=1_000, fixed_tokens=0
+    )
     assert not isinstance(found, NotNeeded)
     assert found.trigger == "prepare"

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.acceptance import missing_sections, verdict
-from contextpolicy.engine.extractive import extractive_summary
+from contextpolicy.engine.acceptance import check_generated_summary, find_missing_sections
+from contextpolicy.engine.extractive import build_extractive_summary
 from contextpolicy.engine.messages import Message, Summary
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.sayings import is_small_talk, saying
+from contextpolicy.engine.sayings import is_small_talk, score_sentence
 from tests.engine.engine_builders import COUNTER, chats, message, step
 
 TALK = [
@@ -25,7 +25,7 @@ TALK = [
 
 
 def summarised(messages: list[Message], previous: Summary | None = None, most: int = 2_000) -> str:
-    return extractive_summary(messages, previous, max_tokens=most, counter=COUNTER)
+    return build_extractive_summary(messages, previous, max_tokens=most, counter=COUNTER)
 
 
 def section(text: str, name: str) -> str:
@@ -35,7 +35,7 @@ def section(text: str, name: str) -> str:
 @pytest.mark.requirement("S4.4")
 def test_sentences_with_facts_and_decisions_are_kept_in_their_sections_with_their_sources() -> None:
     text = summarised(TALK)
-    assert missing_sections(text) == ()
+    assert find_missing_sections(text) == ()
     assert "- User: I prefer trains to planes. [#1]" in section(text, "Preferences")
     assert "- Assistant: The train to Oslo leaves on 2026-03-01 at 14:30. [#2]" in text
     assert "https://example.org/oslo for tickets. [#3]" in section(text, "Decisions")
@@ -132,7 +132,7 @@ def test_a_small_summary_is_bullets_without_headings_and_is_accepted() -> None:
     assert [line[0] for line in text.splitlines()] == ["-"] * len(text.splitlines())
     sources = [int(n) for n in re.findall(r"\[#(\d+)\]", text)]
     assert sources == sorted(sources)
-    judged = verdict(
+    judged = check_generated_summary(
         text,
         sources=TALK,
         previous=None,
@@ -203,7 +203,7 @@ def test_a_short_source_still_gets_its_most_telling_words() -> None:
 
 
 def test_with_no_room_at_all_the_headings_remain() -> None:
-    assert missing_sections(summarised(TALK, most=5)) == ()
+    assert find_missing_sections(summarised(TALK, most=5)) == ()
 
 
 def test_headings_of_a_policy_take_the_place_of_the_usual_ones() -> None:
@@ -211,10 +211,12 @@ def test_headings_of_a_policy_take_the_place_of_the_usual_ones() -> None:
     names = ("Trips", "open ITEMS")
 
     def under(talk: list[Message], previous: Summary | None = None) -> str:
-        return extractive_summary(talk, previous, max_tokens=2_000, counter=COUNTER, sections=names)
+        return build_extractive_summary(
+            talk, previous, max_tokens=2_000, counter=COUNTER, sections=names
+        )
 
     text = under(TALK)
-    assert missing_sections(text, names) == ()
+    assert find_missing_sections(text, names) == ()
     assert re.findall(r"^## .*$", text, flags=re.M) == ["## Trips", "## open ITEMS"]
     assert "400 euros" in section(text, "Trips")
     assert "blue bag? [#5]" in section(text, "open ITEMS")
@@ -250,7 +252,7 @@ class Superlinear:
 
 
 def test_a_counter_that_does_not_add_up_is_obeyed_all_the_same() -> None:
-    text = extractive_summary(TALK, None, max_tokens=110, counter=Superlinear())
+    text = build_extractive_summary(TALK, None, max_tokens=110, counter=Superlinear())
     assert Superlinear().count(text) <= 110
     assert "[#" in text
 
@@ -281,7 +283,7 @@ def test_ten_times_the_messages_take_about_ten_times_as_long_to_summarise_and_to
         talk = long_talk(count)
         begun = time.process_time()
         text = summarised(talk)
-        verdict(
+        check_generated_summary(
             text,
             sources=talk,
             previous=None,
@@ -325,7 +327,7 @@ def test_a_quoted_mark_of_a_template_is_made_harmless_and_carried_over_so() -> N
     values = PolicyValues(pinned_kinds=("identifier",))
     for previous in (None, earlier):
         text = summarised(said, previous)
-        judged = verdict(
+        judged = check_generated_summary(
             text,
             sources=said,
             previous=previous,
@@ -437,7 +439,7 @@ def test_what_a_person_s_code_names_counts_in_the_model_s_words() -> None:
     ],
 )
 def test_courtesies_are_small_talk_although_they_name_a_person(text: str) -> None:
-    assert is_small_talk(saying(text, by_person=True))
+    assert is_small_talk(score_sentence(text, by_person=True))
 
 
 @pytest.mark.parametrize(
@@ -456,7 +458,7 @@ def test_courtesies_are_small_talk_although_they_name_a_person(text: str) -> Non
     ],
 )
 def test_statements_that_resemble_courtesies_are_no_small_talk(text: str) -> None:
-    assert not is_small_talk(saying(text, by_person=True))
+    assert not is_small_talk(score_sentence(text, by_person=True))
 
 
 @pytest.mark.parametrize(
@@ -472,4 +474,4 @@ def test_statements_that_resemble_courtesies_are_no_small_talk(text: str) -> Non
     ],
 )
 def test_only_rules_and_tastes_are_preferences(text: str, name: str) -> None:
-    assert saying(text, by_person=True).section == name
+    assert score_sentence(text, by_person=True).section == name

@@ -8,17 +8,17 @@ from contextpolicy.engine.extras import (
     MOST,
     CallExtras,
     read_extras,
-    unknown_of_call,
-    unknown_of_message,
+    select_unknown_call_fields,
+    select_unknown_message_fields,
 )
 from contextpolicy.engine.messages import (
     ReasoningPart,
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    parts_from_json,
-    parts_to_json,
-    wires_of,
+    convert_parts_to_wires,
+    parse_parts,
+    serialize_parts,
 )
 
 KEPT = CallExtras(
@@ -48,11 +48,11 @@ def test_extras_of_another_form_count_as_none(text: str) -> None:
 
 def test_only_fields_without_a_place_are_unknown() -> None:
     message = {"role": "assistant", "content": "x", "reasoning_details": [1], "mood": ""}
-    assert unknown_of_message(message) == {"reasoning_details": [1]}
+    assert select_unknown_message_fields(message) == {"reasoning_details": [1]}
     call = {"id": "c", "type": "function", "extra_content": {"a": 1}, "index": 0}
-    assert unknown_of_call(call) == {"extra_content": {"a": 1}}
+    assert select_unknown_call_fields(call) == {"extra_content": {"a": 1}}
     function = {"name": "f", "arguments": "{}", "thought_signature": "s"}
-    assert unknown_of_call({**call, "function": function}) == {
+    assert select_unknown_call_fields({**call, "function": function}) == {
         "extra_content": {"a": 1},
         "function": {"thought_signature": "s"},
     }
@@ -62,10 +62,10 @@ def test_a_calls_extras_survive_storage_and_bring_its_thoughts_along() -> None:
     call = ToolCallPart("c", "search", "{}", KEPT.written())
     parts = (ReasoningPart("Hm."), TextPart("I look."), call, ToolResultPart("c", "search", "x"))
 
-    stored = json.loads(json.dumps(parts_to_json(parts)))
+    stored = json.loads(json.dumps(serialize_parts(parts)))
 
-    assert parts_from_json(stored) == parts
-    with_extras = wires_of("assistant", parts)[0]
+    assert parse_parts(stored) == parts
+    with_extras = convert_parts_to_wires("assistant", parts)[0]
     assert with_extras.thoughts == "Hm."
     plain = (parts[0], parts[1], ToolCallPart("c", "search", "{}"), parts[3])
-    assert wires_of("assistant", plain)[0].thoughts == ""
+    assert convert_parts_to_wires("assistant", plain)[0].thoughts == ""

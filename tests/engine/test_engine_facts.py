@@ -2,7 +2,7 @@
 
 import pytest
 
-from contextpolicy.engine.facts import facts_in, names_in, retention
+from contextpolicy.engine.facts import compare_summary_facts, extract_facts, extract_names
 
 
 @pytest.mark.parametrize(
@@ -24,16 +24,16 @@ from contextpolicy.engine.facts import facts_in, names_in, retention
     ],
 )
 def test_facts_are_found_by_kind(text: str, kind: str, found: tuple[str, ...]) -> None:
-    assert facts_in(text)[kind] == found  # type: ignore[index]  # a kind
+    assert extract_facts(text)[kind] == found  # type: ignore[index]  # a kind
 
 
 def test_a_fact_of_one_kind_is_none_of_another() -> None:
-    found = facts_in("https://example.org/2026-03-01/x_y")
+    found = extract_facts("https://example.org/2026-03-01/x_y")
     assert [kind for kind, facts in found.items() if facts] == ["url"]
 
 
 def test_inv_37_a_report_says_which_facts_were_kept_and_which_were_lost() -> None:
-    found = retention(
+    found = compare_summary_facts(
         "Now Ann pays 1,250 on 2026-03-01, see https://example.org. Then Bob pays 12.",
         "ann pays 1250 on 2026-03-01.",
     )
@@ -46,7 +46,7 @@ def test_inv_37_a_report_says_which_facts_were_kept_and_which_were_lost() -> Non
 
 
 def test_a_fact_stands_in_a_summary_as_a_whole_or_not_at_all() -> None:
-    found = retention("12 and Ann", "2012, 12.5 and Hannah")
+    found = compare_summary_facts("12 and Ann", "2012, 12.5 and Hannah")
     assert (found.lost["number"], found.lost["name"]) == (("12",), ("Ann",))
 
 
@@ -74,31 +74,37 @@ def test_a_fact_stands_in_a_summary_as_a_whole_or_not_at_all() -> None:
     ],
 )
 def test_a_capital_that_begins_a_sentence_makes_no_name(text: str, names: tuple[str, ...]) -> None:
-    assert names_in(text) == names
+    assert extract_names(text) == names
 
 
 def test_words_that_begin_sentences_are_not_lost() -> None:
-    found = retention("Nothing helps. Restart the pump, said Eva.", "They restarted it.")
+    found = compare_summary_facts(
+        "Nothing helps. Restart the pump, said Eva.", "They restarted it."
+    )
     assert found.lost["name"] == ("Eva",)
     assert found.kept["name"] == ()
 
 
 def test_chinese_facts_stand_between_other_characters() -> None:
-    found = retention("会议在3月5日，https://example.org/会", "定于3月5日开会")
+    found = compare_summary_facts("会议在3月5日，https://example.org/会", "定于3月5日开会")
     assert found.kept["date"] == ("3月5日",)
     assert found.lost["url"]
 
 
 def test_the_number_of_a_source_mark_keeps_no_amount() -> None:
-    found = retention("Ann pays 131 euros.", "## Facts\n- Ann pays. [#131]\n- [#7, #131; #5-131]")
+    found = compare_summary_facts(
+        "Ann pays 131 euros.", "## Facts\n- Ann pays. [#131]\n- [#7, #131; #5-131]"
+    )
     assert (found.kept["number"], found.lost["number"]) == ((), ("131",))
 
 
 def test_an_old_source_mark_may_go() -> None:
-    found = retention("- Ann pays 40 euros. [#117, #118][#2–9]", "- Ann pays 40 euros. [#201]")
+    found = compare_summary_facts(
+        "- Ann pays 40 euros. [#117, #118][#2–9]", "- Ann pays 40 euros. [#201]"
+    )
     assert (found.kept["number"], found.lost["number"]) == (("40",), ())
     assert found.share == 1.0
 
 
 def test_sources_without_facts_lose_nothing() -> None:
-    assert retention("so be it", "").share == 1.0
+    assert compare_summary_facts("so be it", "").share == 1.0

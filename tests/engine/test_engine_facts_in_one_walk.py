@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextpolicy.engine import facts
-from contextpolicy.engine.claims import without_marks
+from contextpolicy.engine.claims import strip_source_marks
 from tests.engine import facts_by_definition as defined
 from tests.load.facts import TEXTS, growth
 
@@ -29,9 +29,9 @@ PROSE = st.lists(WORDS | RUNS, max_size=25).flatmap(
 @settings(max_examples=600, deadline=None)
 @given(PROSE)
 def test_one_walk_finds_the_facts_and_names_of_the_definition(text: str) -> None:
-    plain = without_marks(text)
-    assert facts.facts_in(text) == defined.facts_in(plain)
-    assert facts.names_in(text) == defined.names_in(plain)
+    plain = strip_source_marks(text)
+    assert facts.extract_facts(text) == defined.facts_in(plain)
+    assert facts.extract_names(text) == defined.names_in(plain)
 
 
 @settings(max_examples=600, deadline=None)
@@ -41,8 +41,8 @@ def test_one_walk_keeps_and_loses_the_facts_of_the_definition(
 ) -> None:
     if joins:
         summary = f"{summary}{sources[len(sources) // 3 :]}"
-    expected = defined.retention(without_marks(sources), without_marks(summary))
-    assert facts.retention(sources, summary) == expected
+    expected = defined.retention(strip_source_marks(sources), strip_source_marks(summary))
+    assert facts.compare_summary_facts(sources, summary) == expected
 
 
 @pytest.mark.parametrize("kind", sorted(TEXTS))

@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from contextpolicy.engine.assembly import AssembledContext, compose
-from contextpolicy.engine.entries import sendable_tokens
-from contextpolicy.engine.images import Image, image_in
+from contextpolicy.engine.assembly import AssembledContext, compose_context
+from contextpolicy.engine.entries import estimate_sendable_tokens
+from contextpolicy.engine.images import Image, parse_image_reference
 from contextpolicy.engine.messages import (
     FilePart,
     Part,
     TextPart,
     WireMessage,
-    image_text,
-    wires_of,
+    convert_parts_to_wires,
+    format_image_text,
 )
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import summary_request
-from contextpolicy.engine.segments import prompt_json
-from contextpolicy.engine.tokens import ApproximateCounter, message_tokens, wire_tokens
+from contextpolicy.engine.prompts import build_summary_request
+from contextpolicy.engine.segments import format_prompt_json
+from contextpolicy.engine.tokens import ApproximateCounter, count_uncut_tokens, count_wire_tokens
 from tests.engine.engine_builders import given, message
 
 COUNTER = ApproximateCounter()
@@ -47,10 +47,12 @@ def test_a_reference_is_read_as_it_was_written() -> None:
     ],
 )
 def test_any_other_file_is_no_image_that_is_sent(reference: str) -> None:
-    assert image_in(reference) is None
+    assert parse_image_reference(reference) is None
     part = FilePart("image/png", "a.png", reference)
-    assert wires_of("user", (part,)) == [WireMessage("user", "[Attached file: a.png (image/png)]")]
-    assert image_text(part) == "[Attached file: a.png (image/png)]"
+    assert convert_parts_to_wires("user", (part,)) == [
+        WireMessage("user", "[Attached file: a.png (image/png)]")
+    ]
+    assert format_image_text(part) == "[Attached file: a.png (image/png)]"
 
 
 @pytest.mark.parametrize(
@@ -69,39 +71,39 @@ def test_any_other_file_is_no_image_that_is_sent(reference: str) -> None:
 def test_texts_and_images_keep_their_order(
     parts: tuple[Part, ...], content: str, pieces: list[object]
 ) -> None:
-    [wire] = wires_of("user", parts)
+    [wire] = convert_parts_to_wires("user", parts)
     assert (wire.content, wire.pieces()) == (content, pieces)
 
 
 def test_a_place_beyond_a_text_that_was_cut_is_its_end() -> None:
-    [wire] = wires_of("user", (TextPart("a" * 50), STORED))
+    [wire] = convert_parts_to_wires("user", (TextPart("a" * 50), STORED))
     assert wire._replace(content="aa").pieces() == ["aa", STORED]
 
 
 def test_an_image_counts_the_same_whatever_is_on_it() -> None:
-    plain = message_tokens((TextPart("one"),), "user", COUNTER)
-    assert message_tokens((TextPart("one"), STORED, LINKED), "user", COUNTER) == plain + 2000
-    assert message_tokens((TextPart("one"), OTHER), "user", COUNTER) < plain + 100
+    plain = count_uncut_tokens((TextPart("one"),), "user", COUNTER)
+    assert count_uncut_tokens((TextPart("one"), STORED, LINKED), "user", COUNTER) == plain + 2000
+    assert count_uncut_tokens((TextPart("one"), OTHER), "user", COUNTER) < plain + 100
 
 
 def test_people_and_summaries_read_a_line_in_its_place() -> None:
-    [wire] = wires_of("user", (TextPart("one"), STORED, LINKED))
+    [wire] = convert_parts_to_wires("user", (TextPart("one"), STORED, LINKED))
     assert wire.shown() == (
         "one\n\n[Image: image/png, 12,345 bytes]\n\n[Image: image/*, at an address]"
     )
     assert f"[Image: image/png, 12,345 bytes, SHA-256 {HASH}]" in wire.shown(by_hash=True)
     assert "https://a.example/b.png?c=d" in wire.shown(by_hash=True)
     assert WireMessage("user", "plain").shown(by_hash=True) == "plain"
-    asked = summary_request(
+    asked = build_summary_request(
         values=PolicyValues(), previous=None, messages=[message(1, parts=(TextPart("x"), STORED))]
     )
     assert "[Image: image/png, 12,345 bytes]" in asked[-1].content
 
 
 def test_the_hash_of_a_prompt_has_its_images_and_no_other_prompt_changed() -> None:
-    [wire] = wires_of("user", (TextPart("one"), STORED))
-    assert HASH in prompt_json([wire], ())
-    assert "images" not in prompt_json([wire._replace(images=())], ())
+    [wire] = convert_parts_to_wires("user", (TextPart("one"), STORED))
+    assert HASH in format_prompt_json([wire], ())
+    assert "images" not in format_prompt_json([wire._replace(images=())], ())
 
 
 def composed(*, strict_roles: bool = False, **values: Any) -> AssembledContext:
@@ -113,7 +115,9 @@ def composed(*, strict_roles: bool = False, **values: Any) -> AssembledContext:
     )
     question = (message(4, role="user", parts=(TextPart("and"), STORED, TextPart("now"))),)
     policy = PolicyValues(strategy="sliding_window", **values)
-    made = compose(given(history, values=policy, question=question, strict_roles=strict_roles))
+    made = compose_context(
+        given(history, values=policy, question=question, strict_roles=strict_roles)
+    )
     assert isinstance(made, AssembledContext)
     return made
 
@@ -127,7 +131,7 @@ def test_neighbours_that_are_joined_keep_their_images_and_their_counts() -> None
         ["one", STORED, LINKED], ["and", STORED, "now"],
     ]  # fmt: skip
     for made in (plain, strict):
-        counted = sum(wire_tokens(wire, COUNTER) for wire in made.messages)
+        counted = sum(count_wire_tokens(wire, COUNTER) for wire in made.messages)
         assert made.prompt_tokens == counted > 3000
 
 
@@ -150,11 +154,11 @@ def test_a_question_of_an_image_alone_is_sent() -> None:
     for layout in ("multi_turn", "A", "B"):
         values = PolicyValues(strategy="sliding_window", layout=layout)
         question = (message(1, role="user", parts=(STORED,)),)
-        made = compose(given((), values=values, question=question))
+        made = compose_context(given((), values=values, question=question))
         assert isinstance(made, AssembledContext)
         assert made.messages[-1].pieces() == [STORED]
 
 
 def test_the_room_for_history_is_not_taken_for_empty_of_images() -> None:
     seen = message(1, role="user", parts=(TextPart("one"), STORED))
-    assert sendable_tokens(seen, values=PolicyValues()) > 1000
+    assert estimate_sendable_tokens(seen, values=PolicyValues()) > 1000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contextpolicy.engine.language import is_other_language, language_of
+from contextpolicy.engine.language import detect_text_language, is_other_language
 
 TEXTS = {
     "en": "We decided that the train to Oslo is the best choice "
@@ -29,7 +29,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("language", TEXTS)
 def test_a_clear_text_is_told(language: str) -> None:
-    assert language_of(TEXTS[language]) == language
+    assert detect_text_language(TEXTS[language]) == language
 
 
 @pytest.mark.parametrize(
@@ -38,17 +38,20 @@ def test_a_clear_text_is_told(language: str) -> None:
     ids=ascii,
 )
 def test_nothing_is_said_of_a_text_that_is_not_clear(text: str) -> None:
-    assert language_of(text) == ""
+    assert detect_text_language(text) == ""
 
 
 def test_half_and_half_is_not_clear() -> None:
-    assert language_of("Мы решили поехать в Осло на поезде " + "we take a train to Oslo now") == ""
+    assert (
+        detect_text_language("Мы решили поехать в Осло на поезде " + "we take a train to Oslo now")
+        == ""
+    )
 
 
 def test_code_addresses_and_headings_say_nothing_about_the_language() -> None:
     around = "## Facts\n## The list of the things that are to be done\n" + TEXTS["de"]
     code = "\n```\nif the and is are was of to with for that this have has not will\n```\n"
-    assert language_of(around + code + "see https://the-and.is/are/was/of/to") == "de"
+    assert detect_text_language(around + code + "see https://the-and.is/are/was/of/to") == "de"
 
 
 def test_inv_34_two_clear_languages_differ_and_nothing_else_does() -> None:

@@ -15,7 +15,7 @@ from contextpolicy.engine.assembly import (
     AssembledContext,
     ComposeInput,
     WindowNeeded,
-    compose,
+    compose_context,
 )
 from contextpolicy.engine.budget import BudgetRefusal, PolicyImpossible
 from contextpolicy.engine.groups import has_content
@@ -23,8 +23,8 @@ from contextpolicy.engine.messages import Message, Summary, TextPart, ToolSpec
 from contextpolicy.engine.partition import REASONS
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.policy_fields import Layout
-from contextpolicy.engine.segments import tools_bytes, wire_bytes
-from contextpolicy.engine.tokens import tools_tokens, wire_tokens
+from contextpolicy.engine.segments import count_tool_bytes, count_wire_bytes
+from contextpolicy.engine.tokens import count_tool_tokens, count_wire_tokens
 from contextpolicy.engine.transcript import Background, TextEntry
 from tests.engine.engine_builders import (
     COUNTER,
@@ -137,14 +137,14 @@ def test_the_account_of_a_prompt_uses_the_closed_lists(facts: ComposeInput) -> N
 def test_inv_21_the_prompt_with_all_its_parts_never_exceeds_its_limit(facts: ComposeInput) -> None:
     context = _composed_or_refused(facts)
     if context is not None:
-        recounted = sum(wire_tokens(wire, COUNTER) for wire in context.messages)
-        recounted += tools_tokens(context.tools, COUNTER)
+        recounted = sum(count_wire_tokens(wire, COUNTER) for wire in context.messages)
+        recounted += count_tool_tokens(context.tools, COUNTER)
         assert recounted == context.prompt_tokens == sum(s.tokens for s in context.segments)
         limit = facts.values.token_budget - facts.values.reserve_tokens
         assert recounted * facts.calibration <= limit
         assert context.budget.used == recounted
         if facts.values.max_bytes is not None:
-            taken = wire_bytes(context.messages) + tools_bytes(context.tools)
+            taken = count_wire_bytes(context.messages) + count_tool_bytes(context.tools)
             assert taken <= facts.values.max_bytes
 
 
@@ -374,7 +374,7 @@ def test_inv_12_one_oversized_message_cannot_hold_the_prompt_over_its_limit(
 def test_inv_10_the_last_complete_turn_stays_when_it_fits() -> None:
     history = [message(n, "word " * 100) for n in range(1, 41)]
     values = PolicyValues(strategy="sliding_window", token_budget=500, reserve_tokens=20)
-    first = compose(given(history, values=values))
+    first = compose_context(given(history, values=values))
     assert isinstance(first, WindowNeeded)
     assert first.to_seq == 38
     context = composed(given(history, values=values))
@@ -410,7 +410,7 @@ def test_inv_65_a_character_limit_cuts_neither_system_text_nor_pins_nor_summary(
 
 def test_inv_23_a_system_text_beyond_the_limit_is_refused_with_its_numbers() -> None:
     with pytest.raises(PolicyImpossible, match="leave no room") as refusal:
-        compose(given(system=(("policy", "word " * 20_000),)))
+        compose_context(given(system=(("policy", "word " * 20_000),)))
     assert refusal.value.code == "policy_impossible"
     assert "12,000" in str(refusal.value)
 
@@ -418,5 +418,7 @@ def test_inv_23_a_system_text_beyond_the_limit_is_refused_with_its_numbers() -> 
 def test_inv_15_composing_changes_no_message() -> None:
     history = tuple(message(n, "x" * 500) for n in range(1, 9))
     copy = tuple(Message(**{f: getattr(m, f) for f in Message.__slots__}) for m in history)
-    compose(given(history, values=PolicyValues(strategy="simple", max_chars_per_message=50)))
+    compose_context(
+        given(history, values=PolicyValues(strategy="simple", max_chars_per_message=50))
+    )
     assert history == copy

@@ -9,16 +9,16 @@ from hypothesis import assume
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import AssembledContext, ComposeInput, compose
+from contextpolicy.engine.assembly import AssembledContext, ComposeInput, compose_context
 from contextpolicy.engine.budget import (
     BudgetRefusal,
     PolicyImpossible,
-    low_mark,
-    prepare_mark,
-    prompt_limit,
+    compute_low_mark,
+    compute_prepare_mark,
+    compute_prompt_limit,
 )
-from contextpolicy.engine.compaction import CompactionPlan, CoverageGap, NotNeeded, plan
-from contextpolicy.engine.groups import legal_cuts, repair
+from contextpolicy.engine.compaction import CompactionPlan, CoverageGap, NotNeeded, plan_compaction
+from contextpolicy.engine.groups import find_turn_starts, repair_tool_parts
 from contextpolicy.engine.messages import (
     FilePart,
     Message,
@@ -28,9 +28,9 @@ from contextpolicy.engine.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from contextpolicy.engine.policy import PolicyValues, problems
-from contextpolicy.engine.prompts import SECTIONS, summary_request
-from contextpolicy.engine.tokens import message_tokens
+from contextpolicy.engine.policy import PolicyValues, find_value_problems
+from contextpolicy.engine.prompts import SECTIONS, build_summary_request
+from contextpolicy.engine.tokens import count_uncut_tokens
 from tests.engine.engine_builders import (
     COUNTER,
     Player,
@@ -52,11 +52,11 @@ TRIGGERS = st.sampled_from(["auto", "prepare", "manual", "overflow"])
 def planned(
     messages: list[Message], *, values: PolicyValues = FOLDING, trigger: str = "auto"
 ) -> CompactionPlan | NotNeeded:
-    return plan(
+    return plan_compaction(
         messages,
         previous=None,
         values=values,
-        prompt_limit=prompt_limit(values, model_window=None),
+        prompt_limit=compute_prompt_limit(values, model_window=None),
         fixed_tokens=0,
         trigger=trigger,  # type: ignore[arg-type]  # one of its words
     )
@@ -82,11 +82,11 @@ def test_inv_07_a_repair_moves_no_reasoning_away_from_the_call_it_led_to(
     def skeleton(some: list[Part] | tuple[Part, ...]) -> list[type[Part]]:
         return [type(part) for part in some if not isinstance(part, ToolResultPart)]
 
-    repaired, _ = repair(broken)
+    repaired, _ = repair_tool_parts(broken)
     assert skeleton(repaired) == skeleton(broken)
     made = [message(1), message(2, role="assistant", parts=tuple(broken)), message(3, role="user")]
-    assert legal_cuts(made)[:1] == (0,)
-    assert 1 not in legal_cuts(made)
+    assert find_turn_starts(made)[:1] == (0,)
+    assert 1 not in find_turn_starts(made)
 
 
 @forall(chats(), TRIGGERS, st.integers(0, 6))
@@ -115,7 +115,7 @@ def test_inv_10_the_last_turn_stays_whole_wherever_it_fits(
     context = composed(given(plain, values=values))
     sent = {s.seq for s in context.segments if s.origin == "history"}
     spent = sum(s.tokens for s in context.segments if s.origin == "history")
-    last = plain[legal_cuts(plain)[-1] :]
+    last = plain[find_turn_starts(plain)[-1] :]
     if context.prompt_tokens - spent + sum(m.tokens for m in last) <= budget - 20:
         assert {m.seq for m in last} <= sent
 
@@ -135,7 +135,7 @@ def test_inv_15_composing_and_planning_change_nothing_they_are_given(facts: Comp
 def test_inv_18_what_a_file_holds_costs_nothing(content: bytes, kind: str) -> None:
     empty = FilePart(kind, "a", "")
     full = FilePart(kind, "a", f"data:{kind};base64,{content.hex()}")
-    costs = {message_tokens((part,), "user", COUNTER) for part in (empty, full)}
+    costs = {count_uncut_tokens((part,), "user", COUNTER) for part in (empty, full)}
     assert len(costs) == 1
 
 
@@ -158,7 +158,7 @@ def larger_policies(draw: st.DrawFn) -> PolicyValues:
 def test_inv_22_a_policy_that_could_be_saved_answers_a_short_question(
     values: PolicyValues, window: int | None
 ) -> None:
-    assume(problems(values, model_window=window, count=COUNTER.count) == [])
+    assume(find_value_problems(values, model_window=window, count=COUNTER.count) == [])
     system = (("policy", values.system_text),)
     context = composed(given((), values=values, model_window=window, system=system))
     assert context.messages[-1].content.endswith("and now?")
@@ -171,7 +171,7 @@ def test_inv_23_a_system_text_is_refused_exactly_when_it_leaves_no_room(
     system = (("policy", "word " * words),)
     facts = given(system=system, values=PolicyValues(token_budget=budget, reserve_tokens=20))
     try:
-        made = compose(facts)
+        made = compose_context(facts)
     except PolicyImpossible:
         made = None
     except BudgetRefusal:
@@ -186,7 +186,9 @@ def test_inv_23_a_system_text_is_refused_exactly_when_it_leaves_no_room(
 def test_inv_24_after_a_compaction_nothing_is_due_until_the_chat_grows(run: Run) -> None:
     values, turns = run
     player = Player(replace(values, strategy="dynamic_summary", window_size=None))
-    mark = prepare_mark(values, prompt_limit=prompt_limit(values, model_window=None))
+    mark = compute_prepare_mark(
+        values, prompt_limit=compute_prompt_limit(values, model_window=None)
+    )
     for question, reply, _ in turns:
         player.turn(question, reply)
         made = player.fold()
@@ -199,12 +201,12 @@ def test_inv_25_a_plan_reaches_the_low_mark_or_leaves_as_little_as_it_may(run: R
     values, turns = run
     values = replace(values, strategy="dynamic_summary", window_size=None, keep_last_messages=0)
     player = Player(replace(values, max_chars_per_message=None))
-    low = low_mark(values, prompt_limit=prompt_limit(values, model_window=None))
+    low = compute_low_mark(values, prompt_limit=compute_prompt_limit(values, model_window=None))
     for question, reply, _ in turns:
         player.turn(question, reply)
         made = player.fold()
         if made is not None and made.tokens_after > low:
-            assert len(legal_cuts(player.messages[made.to_seq :])) <= 1
+            assert len(find_turn_starts(player.messages[made.to_seq :])) <= 1
 
 
 @forall(inputs(), st.integers(40, 2_000))
@@ -240,7 +242,7 @@ def test_inv_35_each_message_reaches_the_summariser_with_its_number_speaker_and_
         replace(message(n, text), speaker=name, created_at=f"2026-01-0{n}T10:00Z")
         for n, (text, name) in enumerate(said, start=1)
     ]
-    _, data = summary_request(messages=spoken, previous=None, values=PolicyValues())
+    _, data = build_summary_request(messages=spoken, previous=None, values=PolicyValues())
     for made in spoken:
         name = made.speaker.replace("<", "&lt;").replace(">", "&gt;")
         assert (

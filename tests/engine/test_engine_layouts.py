@@ -9,18 +9,22 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import AssembledContext, compose
+from contextpolicy.engine.assembly import AssembledContext, compose_context
 from contextpolicy.engine.messages import Summary, WireMessage
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.segments import Scale
 from contextpolicy.engine.systemtext import (
     UnknownOrigin,
-    budget_note,
-    governed,
-    runtime_note,
-    system_parts,
+    filter_system_parts,
+    format_budget_note,
+    format_runtime_note,
+    order_system_parts,
 )
-from contextpolicy.engine.text_layouts import TextContext, context_text, to_messages
+from contextpolicy.engine.text_layouts import (
+    TextContext,
+    build_context_messages,
+    format_context_text,
+)
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.engine.transcript import Background, TextEntry, TranscriptWriter
 from tests.engine.engine_builders import (
@@ -54,7 +58,7 @@ BACKGROUND = Background(
 
 def assembled(*args: Any, layout: str = "A", **facts: Any) -> AssembledContext:
     values = facts.pop("values", PolicyValues(strategy="sliding_window"))
-    made = compose(given(*args, values=replace(values, layout=layout), **facts))
+    made = compose_context(given(*args, values=replace(values, layout=layout), **facts))
     assert isinstance(made, AssembledContext)
     return made
 
@@ -90,9 +94,12 @@ def test_the_list_for_the_api_is_the_worked_example_in_turns() -> None:
         system=EXAMPLE["system"], recent=entries(EXAMPLE["recent"]), background=BACKGROUND
     )
     question = EXAMPLE["question"]
-    listed = to_messages(context, include_system=True, question=question)
+    listed = build_context_messages(context, include_system=True, question=question)
     assert sent(listed) == GOLDEN["expected"]["multi_turn"]
-    assert sent(to_messages(context, question=question)) == GOLDEN["expected"]["multi_turn"][1:]
+    assert (
+        sent(build_context_messages(context, question=question))
+        == GOLDEN["expected"]["multi_turn"][1:]
+    )
 
 
 @pytest.mark.requirement("S1.4")
@@ -102,7 +109,7 @@ def test_summary_and_pins_stand_before_recent_messages_in_role_user() -> None:
         pinned=(TextEntry("assistant", "the door code is 4711"),),
         recent=(TextEntry("user", "hi"), TextEntry("system", "obey me")),
     )
-    assert sent(to_messages(context, include_system=True, question="and now?")) == [
+    assert sent(build_context_messages(context, include_system=True, question="and now?")) == [
         {"role": "user", "content": "Conversation (summary):\nAnn lives in Oslo."},
         {
             "role": "user",
@@ -115,7 +122,7 @@ def test_summary_and_pins_stand_before_recent_messages_in_role_user() -> None:
 
 @pytest.mark.requirement("S1.4")
 def test_without_context_there_is_the_question_alone() -> None:
-    assert to_messages(TextContext(), question="hi") == [WireMessage("user", "hi")]
+    assert build_context_messages(TextContext(), question="hi") == [WireMessage("user", "hi")]
 
 
 @pytest.mark.requirement("S1.3")
@@ -139,14 +146,14 @@ def test_sections_stand_in_their_order_with_a_blank_line_between() -> None:
         "Conversation (recent):\nUser: hi\nthere\nAssistant: ho\n\n"
         "Relevant reference (semantic):\nSystem: imported\n\nDate: 2026-03-01"
     )
-    assert context_text(context) == text
-    assert context_text(context, include_system=True) == f"System: Be brief.\n\n{text}"
+    assert format_context_text(context) == text
+    assert format_context_text(context, include_system=True) == f"System: Be brief.\n\n{text}"
 
 
 @pytest.mark.requirement("S1.3")
 def test_empty_sections_are_left_out() -> None:
-    assert context_text(TextContext(), include_system=True) == ""
-    assert context_text(TextContext(recent=(TextEntry("user", ""),))) == (
+    assert format_context_text(TextContext(), include_system=True) == ""
+    assert format_context_text(TextContext(recent=(TextEntry("user", ""),))) == (
         "Conversation (recent):\nUser: "
     )
 
@@ -354,15 +361,15 @@ def test_the_chats_own_text_replaces_or_follows_the_policys(
 
 def test_a_chat_without_an_own_text_keeps_the_policys() -> None:
     values = PolicyValues(layout="A")
-    assert governed((("policy", "x"), ("chat", "")), values=values)[0] == ("policy", "x")
+    assert filter_system_parts((("policy", "x"), ("chat", "")), values=values)[0] == ("policy", "x")
 
 
 @pytest.mark.requirement("S4.9")
 def test_the_system_text_is_built_of_ordered_parts_with_their_origins() -> None:
     values = PolicyValues(reserve_tokens=1_000, tool_output_limit=2_000)
-    parts = system_parts(
+    parts = order_system_parts(
         [
-            ("budget", budget_note(values)),
+            ("budget", format_budget_note(values)),
             ("policy", "Be brief."),
             ("runtime", "You run in a web page."),
             ("skills", "one"),
@@ -387,7 +394,7 @@ def test_the_system_text_is_built_of_ordered_parts_with_their_origins() -> None:
 @pytest.mark.requirement("S4.9")
 def test_a_system_part_of_an_unknown_origin_is_refused() -> None:
     with pytest.raises(UnknownOrigin, match="Unknown origin 'mood'") as refusal:
-        system_parts([("mood", "happy")])
+        order_system_parts([("mood", "happy")])
     assert refusal.value.code == "unknown_origin"
 
 
@@ -430,7 +437,9 @@ def test_profile_and_other_chats_are_sections_of_their_own() -> None:
         references=(TextEntry("user", "old"),),
     )
 
-    assert context_text(TextContext(recent=(TextEntry("user", "hi"),), background=background)) == (
+    assert format_context_text(
+        TextContext(recent=(TextEntry("user", "hi"),), background=background)
+    ) == (
         "User Preferences: tea\n\n"
         "User Profile: Be brief.\n User: obey\n\n"
         "Conversation (recent):\nUser: hi\n\n"
@@ -454,5 +463,5 @@ def test_each_layout_sends_profile_and_other_chats(layout: str) -> None:
 
 
 def test_what_serves_the_chat_is_named_without_a_clock() -> None:
-    assert runtime_note("small") == runtime_note("small")
-    assert "with the model small." in runtime_note("small")
+    assert format_runtime_note("small") == format_runtime_note("small")
+    assert "with the model small." in format_runtime_note("small")

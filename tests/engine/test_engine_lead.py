@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contextpolicy.engine.assembly import AssembledContext, compose, lead_of
+from contextpolicy.engine.assembly import AssembledContext, compose_context, extract_shared_prefix
 from contextpolicy.engine.messages import Summary, ToolSpec
 from contextpolicy.engine.partition import check_partition
 from contextpolicy.engine.policy import PolicyValues
@@ -17,7 +17,7 @@ TOOLS = (ToolSpec("look_up", "Looks things up.", {"type": "object"}),)
 
 
 def assembled(*args: Any, **facts: Any) -> AssembledContext:
-    made = compose(given(*args, **facts))
+    made = compose_context(given(*args, **facts))
     assert isinstance(made, AssembledContext)
     return made
 
@@ -35,7 +35,7 @@ def rich(**facts: Any) -> AssembledContext:
 
 def test_the_lead_ends_before_the_tail_and_accounts_for_itself() -> None:
     whole = rich()
-    lead = lead_of(whole)
+    lead = extract_shared_prefix(whole)
     assert lead is not None
     assert lead.messages == whole.messages[: len(lead.messages)]
     left_out = [s.origin for s in whole.segments[len(lead.segments) :]]
@@ -50,7 +50,7 @@ def test_the_lead_ends_before_the_tail_and_accounts_for_itself() -> None:
 
 
 def test_another_question_and_another_day_begin_alike() -> None:
-    short = lead_of(rich())
+    short = extract_shared_prefix(rich())
     assert short is not None
     other = assembled(
         chat(12)[6:],
@@ -68,7 +68,7 @@ def test_for_a_strict_provider_what_was_joined_to_the_question_is_not_in_it() ->
     whole = assembled(
         history, strict_roles=True, question=(message(4, "and this?", role="user"),), last_seq=4
     )
-    lead = lead_of(whole)
+    lead = extract_shared_prefix(whole)
     assert lead is not None
     assert [s.seq for s in lead.segments if s.seq] == [1, 2]
     assert lead.messages == whole.messages[:-1]
@@ -76,7 +76,7 @@ def test_for_a_strict_provider_what_was_joined_to_the_question_is_not_in_it() ->
 
 def test_a_history_that_is_one_text_of_its_own_is_a_lead() -> None:
     values = PolicyValues(strategy="sliding_window", layout="B")
-    lead = lead_of(assembled(chat(6), values=values))
+    lead = extract_shared_prefix(assembled(chat(6), values=values))
     other = (message(7, "something else", role="user"),)
     assert lead is not None
     assert assembled(chat(6), values=values, question=other).messages[:-1] == lead.messages
@@ -85,8 +85,8 @@ def test_a_history_that_is_one_text_of_its_own_is_a_lead() -> None:
 @pytest.mark.parametrize("layout", ["A", "C"])
 def test_a_layout_of_one_text_has_no_lead(layout: Layout) -> None:
     values = PolicyValues(strategy="sliding_window", layout=layout)
-    assert lead_of(assembled(chat(6), values=values)) is None
+    assert extract_shared_prefix(assembled(chat(6), values=values)) is None
 
 
 def test_a_prompt_in_which_nothing_was_said_has_no_lead() -> None:
-    assert lead_of(assembled(())) is None
+    assert extract_shared_prefix(assembled(())) is None

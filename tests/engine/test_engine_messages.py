@@ -9,10 +9,10 @@ from contextpolicy.engine.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    parts_from_json,
-    parts_to_json,
-    text_of,
-    wires_of,
+    convert_parts_to_wires,
+    extract_message_text,
+    parse_parts,
+    serialize_parts,
 )
 from tests.engine.engine_builders import message
 
@@ -27,14 +27,14 @@ ALL_KINDS: tuple[Part, ...] = (
 
 @pytest.mark.requirement("S0.1")
 def test_parts_survive_the_way_to_json_and_back() -> None:
-    written = parts_to_json(ALL_KINDS)
+    written = serialize_parts(ALL_KINDS)
     assert written[2] == {
         "type": "tool_call",
         "call_id": "c1",
         "name": "look_up",
         "arguments": '{"q": "é"}',
     }
-    assert parts_from_json(written) == ALL_KINDS
+    assert parse_parts(written) == ALL_KINDS
 
 
 @pytest.mark.parametrize(
@@ -53,22 +53,22 @@ def test_parts_survive_the_way_to_json_and_back() -> None:
 )
 def test_malformed_parts_are_refused_with_a_code(data: object) -> None:
     with pytest.raises(MalformedParts) as refusal:
-        parts_from_json(data)
+        parse_parts(data)
     assert refusal.value.code == "malformed_parts"
 
 
 def test_the_refusal_names_the_part_and_what_it_needs() -> None:
     with pytest.raises(MalformedParts, match=r"Part 2 .* 'tool_call' .* call_id, name, arguments"):
-        parts_from_json([{"type": "text", "text": "a"}, {"type": "tool_call"}])
+        parse_parts([{"type": "text", "text": "a"}, {"type": "tool_call"}])
 
 
 def test_the_visible_text_is_the_text_parts_alone() -> None:
-    assert text_of(message(2, parts=ALL_KINDS)) == "let me look\n\nfound"
+    assert extract_message_text(message(2, parts=ALL_KINDS)) == "let me look\n\nfound"
 
 
 @pytest.mark.requirement("S4.2")
 def test_calls_and_results_become_wire_messages_and_reasoning_stays_behind() -> None:
-    wires = wires_of("assistant", ALL_KINDS)
+    wires = convert_parts_to_wires("assistant", ALL_KINDS)
     assert [(wire.role, wire.content) for wire in wires] == [
         ("assistant", "let me look"),
         ("tool", ""),
@@ -81,7 +81,7 @@ def test_calls_and_results_become_wire_messages_and_reasoning_stays_behind() -> 
 def test_parallel_calls_stand_in_one_message_before_their_results() -> None:
     calls = (ToolCallPart("a", "f", "{}"), ToolCallPart("b", "g", "{}"))
     results = (ToolResultPart("a", "f", "1"), ToolResultPart("b", "g", "2"))
-    wires = wires_of("assistant", calls + results)
+    wires = convert_parts_to_wires("assistant", calls + results)
     assert [wire.role for wire in wires] == ["assistant", "tool", "tool"]
     assert wires[0].tool_calls == calls
 
@@ -89,10 +89,10 @@ def test_parallel_calls_stand_in_one_message_before_their_results() -> None:
 def test_a_second_round_of_calls_starts_another_message() -> None:
     first = (ToolCallPart("a", "f", "{}"), ToolResultPart("a", "f", "1"))
     second = (ToolCallPart("b", "f", "{}"), ToolResultPart("b", "f", "2"))
-    roles = [wire.role for wire in wires_of("assistant", first + second)]
+    roles = [wire.role for wire in convert_parts_to_wires("assistant", first + second)]
     assert roles == ["assistant", "tool", "assistant", "tool"]
 
 
 def test_parts_without_anything_to_send_give_no_wire_message() -> None:
-    assert wires_of("assistant", (ReasoningPart("hm"),)) == []
-    assert wires_of("user", (TextPart(""),)) == []
+    assert convert_parts_to_wires("assistant", (ReasoningPart("hm"),)) == []
+    assert convert_parts_to_wires("user", (TextPart(""),)) == []

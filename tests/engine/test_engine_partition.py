@@ -10,11 +10,11 @@ from contextpolicy.engine.messages import Message, Summary, TextPart
 from contextpolicy.engine.partition import (
     LeftOut,
     PartitionError,
-    account,
+    account_for_messages,
     check_partition,
-    ranges_of,
-    unsendable,
-    without,
+    explain_unsendable_message,
+    group_seq_ranges,
+    split_range_around,
 )
 
 seqs = st.sets(st.integers(1, 40)).map(sorted)
@@ -22,7 +22,7 @@ seqs = st.sets(st.integers(1, 40)).map(sorted)
 
 @given(seqs)
 def test_ranges_hold_exactly_their_seqs(numbers: list[int]) -> None:
-    ranges = list(ranges_of(numbers))
+    ranges = list(group_seq_ranges(numbers))
     assert [n for first, last in ranges for n in range(first, last + 1)] == numbers
     assert all(a[1] + 1 < b[0] for a, b in pairwise(ranges))
 
@@ -31,7 +31,9 @@ def test_ranges_hold_exactly_their_seqs(numbers: list[int]) -> None:
 def test_taking_holes_out_of_a_range_leaves_the_others(
     start: int, end: int, holes: list[int]
 ) -> None:
-    rest = [n for first, last in without((start, end), holes) for n in range(first, last + 1)]
+    rest = [
+        n for first, last in split_range_around((start, end), holes) for n in range(first, last + 1)
+    ]
     assert rest == [n for n in range(start, end + 1) if n not in holes]
 
 
@@ -56,14 +58,17 @@ def test_a_range_that_ends_before_it_begins_is_an_error() -> None:
 
 def test_a_reason_of_the_caller_leaves_a_message_out_before_every_other() -> None:
     spoken = Message("a", 1, "user", (TextPart("Hello"),), 3)
-    assert unsendable(spoken) == ""
-    assert unsendable(Message("b", 2, "user", (), 0)) == "empty"
-    assert unsendable(Message("c", 3, "user", (), 0, left="not_seen", excluded=True)) == "not_seen"
+    assert explain_unsendable_message(spoken) == ""
+    assert explain_unsendable_message(Message("b", 2, "user", (), 0)) == "empty"
+    assert (
+        explain_unsendable_message(Message("c", 3, "user", (), 0, left="not_seen", excluded=True))
+        == "not_seen"
+    )
 
 
 def test_ranges_that_a_provider_skipped_stand_behind_summary_and_window() -> None:
     summary = Summary("s", "Old.", 1, 2, (), 1)
-    found = account(
+    found = account_for_messages(
         sent=[6, 9],
         left=[(7, "empty")],
         summary=summary,

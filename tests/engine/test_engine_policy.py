@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpolicy.engine.budget import (
-    compact_mark,
-    in_our_count,
-    low_mark,
-    prepare_mark,
-    prompt_limit,
+    compute_compact_mark,
+    compute_low_mark,
+    compute_prepare_mark,
+    compute_prompt_limit,
+    convert_provider_tokens,
 )
 from contextpolicy.engine.policy import (
     INSTANCE_DEFAULTS,
@@ -19,10 +19,10 @@ from contextpolicy.engine.policy import (
     PRESETS,
     MalformedPolicy,
     PolicyValues,
-    defaults_for,
-    filled,
-    from_json,
-    problems,
+    apply_policy_fields,
+    find_value_problems,
+    get_strategy_defaults,
+    parse_policy_values,
 )
 from contextpolicy.engine.strategies.contract import STRATEGIES
 
@@ -37,18 +37,18 @@ def named(value: PolicyValues | str) -> str:
 
 
 def codes(values: PolicyValues, model_window: int | None = None) -> list[str]:
-    return [problem.code for problem in problems(values, model_window=model_window)]
+    return [problem.code for problem in find_value_problems(values, model_window=model_window)]
 
 
 @pytest.mark.requirement("S0.7")
 def test_each_strategy_has_the_defaults_of_its_document() -> None:
     simple, sliding, summary = (
-        defaults_for(name) for name in ("simple", "sliding_window", "dynamic_summary")
+        get_strategy_defaults(name) for name in ("simple", "sliding_window", "dynamic_summary")
     )
     assert (simple.window_size, simple.max_chars_per_message) == (12, 4_000)
     assert (sliding.window_size, sliding.max_chars_per_message) == (None, None)
-    assert prompt_limit(sliding, model_window=None) == 12_000
-    assert prompt_limit(summary, model_window=None) == 12_000
+    assert compute_prompt_limit(sliding, model_window=None) == 12_000
+    assert compute_prompt_limit(summary, model_window=None) == 12_000
     assert (summary.turn_threshold, summary.fold_turns) == (10, 5)
     assert (summary.keep_last_messages, summary.summary_max_tokens) == (30, 2_000)
 
@@ -57,7 +57,7 @@ def test_each_strategy_has_the_defaults_of_its_document() -> None:
 def test_the_defaults_can_be_saved() -> None:
     schema = {"type": "object", "properties": {"date": {"type": "string"}}}
     for values in (*INSTANCE_DEFAULTS.values(), *PRESETS.values()):
-        assert problems(replace(values, state_schema=schema), model_window=None) == []
+        assert find_value_problems(replace(values, state_schema=schema), model_window=None) == []
 
 
 def test_the_presets_differ_in_the_turn_trigger() -> None:
@@ -68,11 +68,11 @@ def test_the_presets_differ_in_the_turn_trigger() -> None:
 
 def test_every_strategy_that_ships_has_defaults_under_its_name() -> None:
     assert set(INSTANCE_DEFAULTS) == set(STRATEGIES)
-    assert all(defaults_for(name).strategy == name for name in STRATEGIES)
+    assert all(get_strategy_defaults(name).strategy == name for name in STRATEGIES)
 
 
 def test_a_strategy_of_a_package_keeps_its_name() -> None:
-    assert defaults_for("novelist") == PolicyValues(strategy="novelist")
+    assert get_strategy_defaults("novelist") == PolicyValues(strategy="novelist")
 
 
 def test_values_survive_the_way_to_json_and_back() -> None:
@@ -80,23 +80,26 @@ def test_values_survive_the_way_to_json_and_back() -> None:
     written = values.to_json()
     assert list(written) == sorted(written)
     assert written["allowed_models"] == ["a", "b"]
-    assert from_json(written) == values
-    assert from_json({}) == PolicyValues()
+    assert parse_policy_values(written) == values
+    assert parse_policy_values({}) == PolicyValues()
 
 
 def test_fields_that_are_absent_keep_the_value_of_the_base() -> None:
-    base = defaults_for("simple")
-    made = from_json({"window_size": None}, base=base)
+    base = get_strategy_defaults("simple")
+    made = parse_policy_values({"window_size": None}, base=base)
     assert made == replace(base, window_size=None)
 
 
 def test_a_reserve_that_nobody_sets_is_a_quarter_of_the_budget() -> None:
-    base = from_json({})
-    assert filled({"token_budget": 8000}, base=base).reserve_tokens == 2000
-    assert filled({"token_budget": 8000, "reserve_tokens": 500}, base=base).reserve_tokens == 500
-    assert filled({}, base=replace(base, token_budget=3)).reserve_tokens == 1
+    base = parse_policy_values({})
+    assert apply_policy_fields({"token_budget": 8000}, base=base).reserve_tokens == 2000
+    assert (
+        apply_policy_fields({"token_budget": 8000, "reserve_tokens": 500}, base=base).reserve_tokens
+        == 500
+    )
+    assert apply_policy_fields({}, base=replace(base, token_budget=3)).reserve_tokens == 1
     with pytest.raises(MalformedPolicy, match="no field 'windw'"):
-        filled({"windw": 1}, base=base)
+        apply_policy_fields({"windw": 1}, base=base)
 
 
 def test_equal_values_have_equal_digests_and_others_do_not() -> None:
@@ -107,7 +110,7 @@ def test_equal_values_have_equal_digests_and_others_do_not() -> None:
 
 
 def test_a_share_written_as_a_whole_number_has_the_digest_of_the_fraction() -> None:
-    assert from_json({"compact_at": 1}).digest() == PolicyValues(compact_at=1.0).digest()
+    assert parse_policy_values({"compact_at": 1}).digest() == PolicyValues(compact_at=1.0).digest()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +133,7 @@ def test_a_share_written_as_a_whole_number_has_the_digest_of_the_fraction() -> N
 )
 def test_malformed_values_are_refused_with_the_field_named(data: dict[str, object]) -> None:
     with pytest.raises(MalformedPolicy, match=next(iter(data))) as refusal:
-        from_json(data)
+        parse_policy_values(data)
     assert refusal.value.code == "malformed_policy"
 
 
@@ -169,7 +172,7 @@ def test_the_limit_fields_exist() -> None:
 )
 def test_inv_22_what_cannot_work_is_named(values: PolicyValues, code: str) -> None:
     assert code in codes(values)
-    for problem in problems(values, model_window=None):
+    for problem in find_value_problems(values, model_window=None):
         assert problem.fields
         assert problem.sentence.endswith(".")
 
@@ -181,7 +184,7 @@ def test_the_documents_mixed_in_one_policy_are_refused() -> None:
 
 
 def test_inv_22_the_sentence_says_with_numbers_what_would_fit() -> None:
-    (found,) = problems(PolicyValues(summary_max_tokens=11_500), model_window=None)[:1]
+    (found,) = find_value_problems(PolicyValues(summary_max_tokens=11_500), model_window=None)[:1]
     assert "11,500" in found.sentence
     assert "Lower it to 11,000" in found.sentence
 
@@ -204,16 +207,16 @@ def test_a_sliding_window_may_fill_its_room_exactly() -> None:
 
 def test_the_system_text_is_counted_by_the_given_counter() -> None:
     values = PolicyValues(strategy="simple", system_text="word " * 100)
-    assert problems(values, model_window=None, count=lambda text: 11_500)[0].code == (
+    assert find_value_problems(values, model_window=None, count=lambda text: 11_500)[0].code == (
         "system_text_too_long"
     )
 
 
 def test_a_mark_is_the_share_or_the_absolute_value_whichever_comes_first() -> None:
     values = PolicyValues(prepare_at_tokens=7_000, compact_at_tokens=20_000, compact_to_tokens=99)
-    assert prepare_mark(values, prompt_limit=12_000) == 7_000
-    assert compact_mark(values, prompt_limit=12_000) == 10_800
-    assert low_mark(values, prompt_limit=12_000) == 99
+    assert compute_prepare_mark(values, prompt_limit=12_000) == 7_000
+    assert compute_compact_mark(values, prompt_limit=12_000) == 10_800
+    assert compute_low_mark(values, prompt_limit=12_000) == 99
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6))
@@ -221,26 +224,26 @@ def test_the_prompt_limit_follows_the_smaller_of_budget_and_window(
     budget: int, window: int
 ) -> None:
     values = PolicyValues(token_budget=budget, reserve_tokens=10)
-    assert prompt_limit(values, model_window=window) == min(budget, window) - 10
+    assert compute_prompt_limit(values, model_window=window) == min(budget, window) - 10
 
 
 def test_a_calibration_that_is_no_factor_is_refused() -> None:
-    assert in_our_count(1_200, calibration=1.2) == 1_000
+    assert convert_provider_tokens(1_200, calibration=1.2) == 1_000
     with pytest.raises(ValueError, match="positive"):
-        in_our_count(1, calibration=0)
+        convert_provider_tokens(1, calibration=0)
 
 
 @pytest.mark.parametrize("field", ["approval", "undo_right", "edit_right"])
 def test_a_right_belongs_to_the_owner_to_admins_or_to_nobody(field: str) -> None:
     for who in ("owner", "admins", "nobody"):
-        assert getattr(from_json({field: who}), field) == who
+        assert getattr(parse_policy_values({field: who}), field) == who
     with pytest.raises(MalformedPolicy, match=field):
-        from_json({field: "everyone"})
+        parse_policy_values({field: "everyone"})
 
 
 def test_the_pause_after_an_undo_has_an_end_or_none() -> None:
-    assert from_json({"undo_pause_hours": None}).undo_pause_hours is None
-    assert from_json({"undo_pause_hours": 12}).undo_pause_hours == 12
-    assert [p.code for p in problems(PolicyValues(undo_pause_hours=0), model_window=None)] == [
-        "number_out_of_range"
-    ]
+    assert parse_policy_values({"undo_pause_hours": None}).undo_pause_hours is None
+    assert parse_policy_values({"undo_pause_hours": 12}).undo_pause_hours == 12
+    assert [
+        p.code for p in find_value_problems(PolicyValues(undo_pause_hours=0), model_window=None)
+    ] == ["number_out_of_range"]

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from contextpolicy.engine.assembly import CompactionNeed, fold_from
-from contextpolicy.engine.budget import readable_tokens
-from contextpolicy.engine.entries import sendable_tokens
+from contextpolicy.engine.assembly import CompactionNeed, compute_compaction_threshold
+from contextpolicy.engine.budget import compute_readable_tokens
+from contextpolicy.engine.entries import estimate_sendable_tokens
 from contextpolicy.engine.messages import (
     Message,
     Part,
@@ -15,7 +15,7 @@ from contextpolicy.engine.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from contextpolicy.engine.policy import PolicyValues, knows_compactions
+from contextpolicy.engine.policy import PolicyValues, can_compact_messages
 
 VALUES = PolicyValues(prepare_at=0.5)
 NONE = CompactionNeed("none", "below_threshold", tokens=300, mark=0, turns=2)
@@ -26,19 +26,25 @@ def said(*parts: Part, tokens: int = 10_000) -> Message:
 
 
 def test_a_reply_may_be_as_long_as_the_prepare_mark_leaves_room() -> None:
-    assert fold_from(NONE, values=VALUES, limit=1_000) == 200
-    assert fold_from(replace(NONE, tokens=800), values=VALUES, limit=1_000) == 0
+    assert compute_compaction_threshold(NONE, values=VALUES, limit=1_000) == 200
+    assert compute_compaction_threshold(replace(NONE, tokens=800), values=VALUES, limit=1_000) == 0
 
 
 def test_folding_is_due_at_once_when_it_is_needed_or_the_turns_are_too_many() -> None:
-    assert fold_from(replace(NONE, action="prepare"), values=VALUES, limit=1_000) == 0
+    assert (
+        compute_compaction_threshold(replace(NONE, action="prepare"), values=VALUES, limit=1_000)
+        == 0
+    )
     turns = replace(VALUES, turn_threshold=2)
-    assert fold_from(NONE, values=turns, limit=1_000) == 0
-    assert fold_from(replace(NONE, turns=1), values=turns, limit=1_000) == 200
+    assert compute_compaction_threshold(NONE, values=turns, limit=1_000) == 0
+    assert compute_compaction_threshold(replace(NONE, turns=1), values=turns, limit=1_000) == 200
 
 
 def test_a_strategy_without_summaries_never_folds() -> None:
-    assert fold_from(replace(NONE, reason="strategy"), values=VALUES, limit=1_000) is None
+    assert (
+        compute_compaction_threshold(replace(NONE, reason="strategy"), values=VALUES, limit=1_000)
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,16 +61,16 @@ def test_a_strategy_without_summaries_never_folds() -> None:
 def test_a_message_costs_at_most_what_the_policy_leaves_of_it(
     part: Part, values: PolicyValues, tokens: int
 ) -> None:
-    assert sendable_tokens(said(part), values=values) == tokens
-    assert sendable_tokens(said(part, tokens=5), values=values) == 5
+    assert estimate_sendable_tokens(said(part), values=values) == tokens
+    assert estimate_sendable_tokens(said(part, tokens=5), values=values) == 5
 
 
 def test_only_the_strategy_that_counts_messages_knows_no_compactions() -> None:
-    assert knows_compactions(VALUES)
-    assert not knows_compactions(replace(VALUES, strategy="simple"))
+    assert can_compact_messages(VALUES)
+    assert not can_compact_messages(replace(VALUES, strategy="simple"))
 
 
 def test_a_summariser_reads_what_its_window_and_the_policy_leave_in_our_count() -> None:
     values = replace(VALUES, token_budget=9_000, reserve_tokens=1_000, summary_max_tokens=2_000)
-    assert readable_tokens(values, model_window=5_000, calibration=1.5) == 2_000
-    assert readable_tokens(values, model_window=1_000, calibration=1.0) == 1
+    assert compute_readable_tokens(values, model_window=5_000, calibration=1.5) == 2_000
+    assert compute_readable_tokens(values, model_window=1_000, calibration=1.0) == 1

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from contextpolicy.engine.claims import claims_in
-from contextpolicy.engine.extractive import extractive_summary
-from contextpolicy.engine.messages import Message, Summary, text_of
+from contextpolicy.engine.claims import split_bullet_claims
+from contextpolicy.engine.extractive import build_extractive_summary
+from contextpolicy.engine.messages import Message, Summary, extract_message_text
 from tests.engine.engine_builders import COUNTER, message
 
 FILLER = "It is good to hear that, and we go on from there with what comes next. " * 6
@@ -23,7 +23,7 @@ def fold(messages: list[Message], *, rounds: int, most: int) -> str:
     size = -(-len(messages) // rounds)
     for start in range(0, len(messages), size):
         part = messages[start : start + size]
-        text = extractive_summary(
+        text = build_extractive_summary(
             part, previous, max_tokens=most, counter=COUNTER, cited=messages[:start]
         )
         previous = Summary("s", text, 1, part[-1].seq, (), COUNTER.count(text))
@@ -32,7 +32,7 @@ def fold(messages: list[Message], *, rounds: int, most: int) -> str:
 
 def claims_of(text: str) -> list[tuple[str, str, tuple[int, ...]]]:
     bullets = [line[2:] for line in text.splitlines() if line.startswith("- ")]
-    return [claim for bullet in bullets for claim in claims_in(bullet)]
+    return [claim for bullet in bullets for claim in split_bullet_claims(bullet)]
 
 
 def section(text: str, name: str) -> str:
@@ -75,7 +75,7 @@ def test_each_claim_names_its_author_its_day_and_only_its_own_source() -> None:
         for label, text, (seq,) in found:
             source = by_seq[seq]
             assert label == f"{source.role.capitalize()}, {source.day}: "
-            assert text in text_of(source)
+            assert text in extract_message_text(source)
 
 
 def test_a_speaker_stands_in_the_place_of_the_role() -> None:
@@ -84,7 +84,7 @@ def test_a_speaker_stands_in_the_place_of_the_role() -> None:
         dated(3, "It is 4712 since Monday.", "2024-01-02", speaker="Ann: [Berg]"),
         message(4, FILLER),
     ]
-    text = extractive_summary(talk, None, max_tokens=900, counter=COUNTER)
+    text = build_extractive_summary(talk, None, max_tokens=900, counter=COUNTER)
     assert (
         "- Ann Berg, 2023-05-08: The code of the door is 4711. [#1] "
         "2024-01-02: It is 4712 since Monday. [#3]"
@@ -105,7 +105,7 @@ def test_a_summary_of_an_earlier_form_gets_authors_and_days_when_it_is_carried_o
     )
     previous = Summary("s", written, 1, 5, (), COUNTER.count(written))
     talk = [dated(6, FILLER, "2023-05-11")]
-    text = extractive_summary(talk, previous, max_tokens=900, counter=COUNTER, cited=cited)
+    text = build_extractive_summary(talk, previous, max_tokens=900, counter=COUNTER, cited=cited)
     assert "- User, 2023-05-08: I moved to Oslo with Ines Keller. [#1]" in text
     assert "- Assistant, 2023-05-09: Oslo has 700,000 people. [#2]" in text
     # A sentence without an author: it has the day of its source only.
@@ -119,7 +119,7 @@ def test_a_summary_of_an_earlier_form_gets_authors_and_days_when_it_is_carried_o
 def test_without_the_cited_messages_a_label_is_read_from_the_text() -> None:
     written = "- User, 2023-05-08: My PIN is 4711. [#1]\n- Assistant: Lund has 40 tracks. [#2]"
     previous = Summary("s", written, 1, 2, (), 40)
-    text = extractive_summary([message(3, FILLER)], previous, max_tokens=900, counter=COUNTER)
+    text = build_extractive_summary([message(3, FILLER)], previous, max_tokens=900, counter=COUNTER)
     assert "- User, 2023-05-08: My PIN is 4711. [#1]" in text
     assert "- Assistant: Lund has 40 tracks. [#2]" in text
 
@@ -131,13 +131,13 @@ OPEN = ["Which hotel near the station is the best for 3 nights?", "日本語の�
 def test_an_answered_question_is_no_open_item(question: str) -> None:
     talk = [message(1, question), message(2, "The Adler. " + FILLER * 2)]
     waiting = [message(1, f"I need to pack the blue bag. {FILLER}"), message(3, question)]
-    text = extractive_summary(waiting, None, max_tokens=900, counter=COUNTER)
+    text = build_extractive_summary(waiting, None, max_tokens=900, counter=COUNTER)
     assert question in section(text, "Open items")
-    answered = extractive_summary(talk, None, max_tokens=900, counter=COUNTER)
+    answered = build_extractive_summary(talk, None, max_tokens=900, counter=COUNTER)
     assert question not in section(answered, "Open items")
     # An open question is answered by the next reply.
     previous = Summary("s", text, 1, 3, (), COUNTER.count(text))
-    later = extractive_summary(
+    later = build_extractive_summary(
         [message(4, "The Adler. " + FILLER)],
         previous,
         max_tokens=900,
@@ -160,13 +160,15 @@ def test_an_answered_question_is_no_open_item(question: str) -> None:
 def test_the_marker_of_a_cut_is_never_quoted(marker: str) -> None:
     said = f"The parcel 4711 leaves Oslo\n{marker}\nof May at 14:30. Pay 40 euros to Ann Berg."
     talk = [message(1, said), message(2, FILLER)]
-    text = extractive_summary(talk, None, max_tokens=900, counter=COUNTER)
+    text = build_extractive_summary(talk, None, max_tokens=900, counter=COUNTER)
     assert "4711" in text
     assert "Pay 40 euros to Ann Berg. [#1]" in text
     for words in ("characters", "truncated", "omitted", "…]"):
         assert words not in text
     previous = Summary("s", f"## Facts\n- {said}", 1, 1, (), 60)
-    again = extractive_summary([message(3, FILLER)], previous, max_tokens=900, counter=COUNTER)
+    again = build_extractive_summary(
+        [message(3, FILLER)], previous, max_tokens=900, counter=COUNTER
+    )
     assert "characters" not in again
 
 
@@ -178,7 +180,7 @@ def test_fragments_of_a_model_are_not_quoted_and_those_of_people_stand_alone() -
     )
     said = "I need for 3 May:\nflat 4711 near Lund\nKeys are with Ann Berg. So \\(5! is 120.\\)"
     talk = [message(1, said), message(2, told + "Well. " * 90)]
-    text = extractive_summary(talk, None, max_tokens=900, counter=COUNTER)
+    text = build_extractive_summary(talk, None, max_tokens=900, counter=COUNTER)
     assert "- User: flat 4711 near Lund [#1]" in text
     assert "Keys are with Ann Berg. [#1]" in text
     assert "Lund has 40 tracks. [#2]" in text
@@ -188,7 +190,7 @@ def test_fragments_of_a_model_are_not_quoted_and_those_of_people_stand_alone() -
 
 def test_a_bullet_of_many_messages_has_a_readable_length() -> None:
     talk = [message(2 * n + 1, f"The crate {n}0 goes to Oslo with Berta{n}.") for n in range(40)]
-    text = extractive_summary(talk, None, max_tokens=900, counter=COUNTER)
+    text = build_extractive_summary(talk, None, max_tokens=900, counter=COUNTER)
     lines = [line for line in text.splitlines() if line.startswith("- ")]
     assert len(lines) > 2
     assert max(map(len, lines)) < 500
@@ -353,9 +355,9 @@ def test_in_scripts_without_capitals_a_summary_keeps_as_much_as_a_cut_of_its_len
         words = [items[number * step % 12] for items, step in ((places, 1), (meals, 5), (tours, 7))]
         own = (nice if number % 2 else "") + said.format(*words)
         talk += [dated(2 * number + 1, own, day), dated(2 * number + 2, nice * 2, day)]
-    people = [text_of(one) for one in talk if one.role == "user"]
+    people = [extract_message_text(one) for one in talk if one.role == "user"]
     total = sum(one.tokens for one in talk)
-    text = extractive_summary(talk, None, max_tokens=total // 28, counter=COUNTER)
+    text = build_extractive_summary(talk, None, max_tokens=total // 28, counter=COUNTER)
     wanted = clauses(",".join(people)) - clauses(nice)
     cut = ""
     for own in reversed(people):
@@ -379,7 +381,7 @@ def test_in_a_dense_script_a_tiny_summary_has_no_days_and_a_larger_one_has_them(
         for n in range(30)
     ]
     tiny, larger = (
-        extractive_summary(talk, None, max_tokens=most, counter=COUNTER) for most in (60, 600)
+        build_extractive_summary(talk, None, max_tokens=most, counter=COUNTER) for most in (60, 600)
     )
     assert "2024" not in tiny
     assert "- User: " in tiny

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.schema import DEEPEST, SchemaRefused, check_schema, violations
+from contextpolicy.engine.schema import DEEPEST, SchemaRefused, check_schema, find_schema_violations
 
 BOOKING: dict[str, Any] = {
     "type": "object",
@@ -43,7 +43,7 @@ def test_a_value_that_fits_violates_nothing() -> None:
         "paid": None,
         "kind": "trip",
     }
-    assert violations(BOOKING, value) == []
+    assert find_schema_violations(BOOKING, value) == []
 
 
 @pytest.mark.requirement("S2.5")
@@ -69,27 +69,27 @@ def test_a_value_that_fits_violates_nothing() -> None:
     ids=range(15),
 )
 def test_each_violation_is_named_with_its_place(value: object, fault: str) -> None:
-    assert any(fault in found for found in violations(BOOKING, value))
+    assert any(fault in found for found in find_schema_violations(BOOKING, value))
 
 
 def test_true_is_not_one() -> None:
     schema = {"type": "object", "properties": {"a": {"enum": [1, "x"]}, "b": {"const": True}}}
-    assert violations(schema, {"a": True})
-    assert violations(schema, {"b": 1})
-    assert violations(schema, {"a": 1, "b": True}) == []
+    assert find_schema_violations(schema, {"a": True})
+    assert find_schema_violations(schema, {"b": 1})
+    assert find_schema_violations(schema, {"a": 1, "b": True}) == []
 
 
 def test_a_value_has_to_meet_const_and_enum_where_both_stand() -> None:
     schema = {"type": "object", "properties": {"a": {"const": 1, "enum": [2]}}}
-    assert violations(schema, {"a": 1}) == ["'a' of the value must be one of [2]"]
-    assert violations(schema, {"a": 2})
+    assert find_schema_violations(schema, {"a": 1}) == ["'a' of the value must be one of [2]"]
+    assert find_schema_violations(schema, {"a": 2})
 
 
 def test_what_no_property_names_may_be_anything_or_has_a_schema_of_its_own() -> None:
-    assert violations({"type": "object"}, {"a": [1]}) == []
+    assert find_schema_violations({"type": "object"}, {"a": [1]}) == []
     typed = {"type": "object", "additionalProperties": {"type": "string"}}
     check_schema(typed)
-    assert violations(typed, {"a": 1}) == ["'a' of the value must be of type string"]
+    assert find_schema_violations(typed, {"a": 1}) == ["'a' of the value must be of type string"]
 
 
 @pytest.mark.requirement("S2.5")
@@ -172,4 +172,4 @@ def test_the_subset_judges_as_a_full_validator_does(schema: dict[str, Any], valu
     whole = {"type": "object", "properties": {"v": schema}}
     check_schema(whole)
     validator = jsonschema.Draft202012Validator(whole)
-    assert (violations(whole, {"v": value}) == []) == validator.is_valid({"v": value})
+    assert (find_schema_violations(whole, {"v": value}) == []) == validator.is_valid({"v": value})

@@ -7,18 +7,18 @@ import pytest
 from contextpolicy.engine.assembly import (
     AssembledContext,
     WindowNeeded,
-    compose,
-    need,
-    was_compressed,
+    assess_compaction_need,
+    compose_context,
+    is_compressed,
 )
-from contextpolicy.engine.messages import text_of
-from contextpolicy.engine.policy import PolicyValues, defaults_for
+from contextpolicy.engine.messages import extract_message_text
+from contextpolicy.engine.policy import PolicyValues, get_strategy_defaults
 from contextpolicy.engine.strategies.contract import STRATEGIES
 from contextpolicy.engine.transcript import Background, TextEntry
 from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove
 from tests.engine.engine_builders import chat, composed, given, left, message, step
 
-SIMPLE = defaults_for("simple")
+SIMPLE = get_strategy_defaults("simple")
 
 
 def history_seqs(context: AssembledContext) -> list[int]:
@@ -26,7 +26,7 @@ def history_seqs(context: AssembledContext) -> list[int]:
 
 
 def assembled(*args: object, **facts: object) -> AssembledContext:
-    made = compose(given(*args, **facts))  # type: ignore[arg-type]  # facts of a test
+    made = compose_context(given(*args, **facts))  # type: ignore[arg-type]  # facts of a test
     assert isinstance(made, AssembledContext)
     return made
 
@@ -69,7 +69,7 @@ def test_simple_neither_counts_nor_cuts_the_system_text_and_the_question() -> No
     assert context.messages[0].content == "s" * 5_000
     assert context.messages[-1].content == "q" * 5_000
     assert len(context.messages) == 14
-    assert not was_compressed(context)
+    assert not is_compressed(context)
 
 
 @pytest.mark.requirement("S0.2")
@@ -77,11 +77,13 @@ def test_simple_neither_counts_nor_cuts_the_system_text_and_the_question() -> No
 def test_simple_does_nothing_when_there_is_nothing_to_do() -> None:
     history = chat(12)
     context = assembled(history, values=SIMPLE)
-    assert [wire.content for wire in context.messages[1:-1]] == [text_of(m) for m in history]
+    assert [wire.content for wire in context.messages[1:-1]] == [
+        extract_message_text(m) for m in history
+    ]
     assert context.left_out == ()
     empty = assembled((), values=SIMPLE)
     assert [wire.role for wire in empty.messages] == ["system", "user"]
-    assert (empty.original_count, empty.compressed_count, was_compressed(empty)) == (0, 0, False)
+    assert (empty.original_count, empty.compressed_count, is_compressed(empty)) == (0, 0, False)
 
 
 def test_simple_gives_up_the_oldest_when_tokens_are_short() -> None:
@@ -103,7 +105,7 @@ def test_simple_counts_only_messages_that_could_be_sent() -> None:
     context = assembled(history, values=SIMPLE)
     assert history_seqs(context) == list(range(1, 13))
     assert left(context) == [(13, 13, "excluded"), (14, 14, "incomplete")]
-    assert not was_compressed(context)
+    assert not is_compressed(context)
 
 
 def test_a_pinned_message_outside_the_window_of_simple_moves_to_the_pins() -> None:
@@ -126,7 +128,7 @@ def test_a_sliding_window_keeps_everything_up_to_the_high_mark() -> None:
 def test_a_sliding_window_moves_in_one_batch_to_the_low_mark_at_the_start_of_a_turn() -> None:
     values = PolicyValues(strategy="sliding_window", token_budget=1_100, reserve_tokens=100)
     facts = given([message(n, "word " * 20) for n in range(1, 51)], values=values)
-    move = compose(facts)
+    move = compose_context(facts)
     assert isinstance(move, WindowNeeded)
     assert move.reason == "tokens"
     assert move.to_seq % 2 == 0
@@ -153,7 +155,7 @@ def test_with_equal_marks_the_room_is_filled_from_the_newest_without_gaps() -> N
 def test_a_window_size_is_a_ceiling_from_which_the_window_falls_by_its_share() -> None:
     values = PolicyValues(strategy="sliding_window", window_size=20, compact_to=0.45)
     assert history_seqs(composed(given(chat(20), values=values))) == list(range(1, 21))
-    move = compose(given(chat(22), values=values))
+    move = compose_context(given(chat(22), values=values))
     assert isinstance(move, WindowNeeded)
     assert (move.reason, move.to_seq) == ("messages", 14)
 
@@ -161,7 +163,7 @@ def test_a_window_size_is_a_ceiling_from_which_the_window_falls_by_its_share() -
 def test_messages_that_were_not_loaded_leave_by_a_stored_window() -> None:
     values = PolicyValues(strategy="sliding_window")
     facts = given(chat(60)[40:], values=values, unloaded=(1, 40))
-    move = compose(facts)
+    move = compose_context(facts)
     assert isinstance(move, WindowNeeded)
     assert (move.reason, move.to_seq) == ("unloaded", 40)
     assert left(composed(facts)) == [(1, 40, "window")]
@@ -185,7 +187,7 @@ def test_dynamic_summary_leaves_nothing_out_before_the_limit_itself() -> None:
 def test_dynamic_summary_answers_from_a_window_when_no_summary_is_ready() -> None:
     values = PolicyValues(token_budget=1_100, reserve_tokens=100, keep_last_messages=4)
     facts = given([message(n, "word " * 20) for n in range(1, 51)], values=values)
-    assert isinstance(compose(facts), WindowNeeded)
+    assert isinstance(compose_context(facts), WindowNeeded)
     context = composed(facts)
     assert context.prompt_tokens <= 450
     assert left(context)[0][2] == "window"
@@ -246,7 +248,7 @@ def test_a_choice_beyond_the_limit_falls_back_too() -> None:
     values = PolicyValues(strategy="sliding_window", token_budget=300, reserve_tokens=100)
     history = [message(n, "word " * 60) for n in range(1, 7)]
     facts = given(history, values=values, strategy=Odd(WindowChoice(tuple(range(6)))))
-    assert isinstance(compose(facts), WindowNeeded)
+    assert isinstance(compose_context(facts), WindowNeeded)
 
 
 @pytest.mark.requirement("S2.6")
@@ -264,8 +266,8 @@ def test_strategies_are_registered_under_their_own_names() -> None:
 
 def test_no_summary_is_needed_without_the_strategy_for_it() -> None:
     facts = given(chat(4))
-    assert need(facts, assembled(chat(4))).action == "none"
-    assert need(facts, assembled(chat(4))).reason == "strategy"
+    assert assess_compaction_need(facts, assembled(chat(4))).action == "none"
+    assert assess_compaction_need(facts, assembled(chat(4))).reason == "strategy"
 
 
 @pytest.mark.parametrize(
@@ -281,7 +283,7 @@ def test_a_summary_is_prepared_at_one_mark_and_swapped_in_at_the_next(
 ) -> None:
     values = PolicyValues(token_budget=1_100, reserve_tokens=100)
     facts = given([message(n, "word " * 20) for n in range(1, count + 1)], values=values)
-    found = need(facts, composed(facts))
+    found = assess_compaction_need(facts, composed(facts))
     assert (found.action, found.reason) == (action, reason)
 
 
@@ -297,7 +299,7 @@ def test_excerpts_of_the_chat_itself_need_no_summary() -> None:
             reference_tokens=500,
         )
         facts = given(history, values=values, background=background)
-        assert (need(facts, composed(facts)).action != "none") == is_needed
+        assert (assess_compaction_need(facts, composed(facts)).action != "none") == is_needed
 
 
 def test_excerpts_leave_before_history_does() -> None:
@@ -326,13 +328,16 @@ def test_more_turns_than_the_threshold_need_a_summary() -> None:
     values = PolicyValues(turn_threshold=10)
     for turns, action in ((10, "none"), (11, "swap")):
         facts = given(chat(2 * turns), values=values)
-        found = need(facts, composed(facts))
+        found = assess_compaction_need(facts, composed(facts))
         assert (found.action, found.turns) == (action, turns)
 
 
 def test_a_never_wait_window_in_force_needs_its_summary_at_once() -> None:
     facts = given(chat(10), values=PolicyValues(), window_to=4)
-    assert (need(facts, composed(facts)).action, need(facts, composed(facts)).reason) == (
+    assert (
+        assess_compaction_need(facts, composed(facts)).action,
+        assess_compaction_need(facts, composed(facts)).reason,
+    ) == (
         "swap",
         "window",
     )
@@ -341,6 +346,6 @@ def test_a_never_wait_window_in_force_needs_its_summary_at_once() -> None:
 def test_the_marks_are_in_the_providers_tokens() -> None:
     values = PolicyValues(token_budget=1_100, reserve_tokens=100)
     facts = given([message(n, "word " * 20) for n in range(1, 25)], values=values, calibration=1.3)
-    found = need(facts, composed(facts))
+    found = assess_compaction_need(facts, composed(facts))
     assert found.action == "prepare"
     assert found.tokens == int(composed(facts).prompt_tokens * 1.3)

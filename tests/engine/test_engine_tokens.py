@@ -13,14 +13,14 @@ from contextpolicy.engine.messages import (
     ToolResultPart,
     ToolSpec,
     WireMessage,
-    wires_of,
+    convert_parts_to_wires,
 )
 from contextpolicy.engine.tokens import (
     MESSAGE_OVERHEAD,
     ApproximateCounter,
-    message_tokens,
-    tools_tokens,
-    wire_tokens,
+    count_tool_tokens,
+    count_uncut_tokens,
+    count_wire_tokens,
 )
 
 COUNTER = ApproximateCounter()
@@ -63,26 +63,26 @@ def test_a_message_counts_its_texts_calls_results_and_frames_but_no_reasoning() 
         ToolCallPart("c", "look_up", "{}"),
         ToolResultPart("c", "look_up", "found"),
     )
-    without = message_tokens(parts[1:], "assistant", COUNTER)
-    assert message_tokens(parts, "assistant", COUNTER) == without
-    wires = wires_of("assistant", parts)
-    assert without == sum(wire_tokens(wire, COUNTER) for wire in wires)
+    without = count_uncut_tokens(parts[1:], "assistant", COUNTER)
+    assert count_uncut_tokens(parts, "assistant", COUNTER) == without
+    wires = convert_parts_to_wires("assistant", parts)
+    assert without == sum(count_wire_tokens(wire, COUNTER) for wire in wires)
     assert without > 2 * MESSAGE_OVERHEAD
 
 
 def test_a_message_without_anything_to_send_counts_nothing() -> None:
-    assert message_tokens((ReasoningPart("hm"),), "assistant", COUNTER) == 0
+    assert count_uncut_tokens((ReasoningPart("hm"),), "assistant", COUNTER) == 0
 
 
 def test_tools_count_their_names_descriptions_and_schemas() -> None:
     small = ToolSpec("look_up", "Looks things up.", {})
     large = ToolSpec("look_up", "Looks things up.", {"type": "object", "required": ["query"]})
-    assert tools_tokens((), COUNTER) == 0
-    assert 0 < tools_tokens((small,), COUNTER) < tools_tokens((large,), COUNTER)
-    assert tools_tokens((small, large), COUNTER) == sum(
-        tools_tokens((tool,), COUNTER) for tool in (small, large)
+    assert count_tool_tokens((), COUNTER) == 0
+    assert 0 < count_tool_tokens((small,), COUNTER) < count_tool_tokens((large,), COUNTER)
+    assert count_tool_tokens((small, large), COUNTER) == sum(
+        count_tool_tokens((tool,), COUNTER) for tool in (small, large)
     )
 
 
 def test_a_wire_message_counts_its_frame_even_when_empty() -> None:
-    assert wire_tokens(WireMessage("user", ""), COUNTER) == MESSAGE_OVERHEAD
+    assert count_wire_tokens(WireMessage("user", ""), COUNTER) == MESSAGE_OVERHEAD

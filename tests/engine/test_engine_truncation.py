@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from contextpolicy.engine.messages import WireMessage
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.policy_fields import CutStyle
-from contextpolicy.engine.toolrules import ruled
+from contextpolicy.engine.toolrules import apply_tool_rules
 from contextpolicy.engine.truncation import (
     LONGEST_CLUSTER,
-    border_after,
-    cut,
+    cut_text,
     cut_texts,
     cut_tool_result,
+    find_border_after,
+    find_open_fence,
     is_border,
-    open_fence,
 )
 from tests.engine.engine_builders import texts
 
@@ -46,9 +46,9 @@ CLUSTERS = {
 def test_inv_13_a_cut_is_within_its_limit_and_cutting_again_changes_nothing(
     text: str, limit: int, style: CutStyle
 ) -> None:
-    made = cut(text, limit=limit, style=style)
+    made = cut_text(text, limit=limit, style=style)
     assert len(made.text) <= limit
-    again = cut(made.text, limit=limit, style=style)
+    again = cut_text(made.text, limit=limit, style=style)
     assert (again.text, again.removed) == (made.text, 0)
 
 
@@ -56,7 +56,7 @@ def test_inv_13_a_cut_is_within_its_limit_and_cutting_again_changes_nothing(
 def test_inv_13_the_marker_states_how_many_characters_are_missing(
     text: str, limit: int, style: CutStyle
 ) -> None:
-    made = cut(text, limit=limit, style=style)
+    made = cut_text(text, limit=limit, style=style)
     if made.removed:
         stated = MARKER.search(made.text)
         assert stated is not None
@@ -72,21 +72,21 @@ def test_inv_13_the_marker_states_how_many_characters_are_missing(
 def test_inv_14_any_text_at_all_is_cut_within_its_limit(
     text: str, limit: int, style: CutStyle
 ) -> None:
-    assert len(cut(text * 4, limit=limit, style=style).text) <= limit
+    assert len(cut_text(text * 4, limit=limit, style=style).text) <= limit
 
 
 @pytest.mark.requirement("S0.3")
 def test_exactly_the_limit_stays() -> None:
-    assert cut("x" * 4_000, limit=4_000, style="head").removed == 0
-    made = cut("x" * 4_001, limit=4_000, style="head")
+    assert cut_text("x" * 4_000, limit=4_000, style="head").removed == 0
+    made = cut_text("x" * 4_001, limit=4_000, style="head")
     assert made.removed > 0
     assert len(made.text) <= 4_000
 
 
 def test_head_keeps_the_beginning_and_head_tail_both_ends() -> None:
     text = "".join(f"{n:04}" for n in range(500))
-    head = cut(text, limit=200, style="head").text
-    both = cut(text, limit=200, style="head_tail").text
+    head = cut_text(text, limit=200, style="head").text
+    both = cut_text(text, limit=200, style="head_tail").text
     assert head.startswith("00000001")
     assert head.endswith("…]\n")
     assert both.startswith("00000001")
@@ -95,17 +95,17 @@ def test_head_keeps_the_beginning_and_head_tail_both_ends() -> None:
 
 
 def test_large_numbers_are_written_with_commas() -> None:
-    assert "[… 1,9" in cut("x" * 2_000, limit=60, style="head").text
+    assert "[… 1,9" in cut_text("x" * 2_000, limit=60, style="head").text
 
 
 def test_a_limit_too_small_for_a_marker_keeps_a_bare_beginning() -> None:
-    assert cut("x" * 100, limit=5, style="head_tail").text == "xxxxx"
-    assert cut(FAMILY * 30, limit=3, style="head").text == ""
+    assert cut_text("x" * 100, limit=5, style="head_tail").text == "xxxxx"
+    assert cut_text(FAMILY * 30, limit=3, style="head").text == ""
 
 
 def test_a_limit_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="positive"):
-        cut("a", limit=0, style="head")
+        cut_text("a", limit=0, style="head")
 
 
 @pytest.mark.parametrize("name", sorted(CLUSTERS))
@@ -114,7 +114,7 @@ def test_inv_14_no_cut_falls_inside_a_character(name: str, style: CutStyle) -> N
     cluster = CLUSTERS[name]
     assert not any(is_border(cluster * 3, place) for place in range(1, len(cluster)))
     for limit in range(60, 60 + 2 * len(cluster)):
-        made = cut(cluster * 100, limit=limit, style=style)
+        made = cut_text(cluster * 100, limit=limit, style=style)
         kept = MARKER.sub("", made.text)
         assert kept == cluster * (len(kept) // len(cluster))
 
@@ -134,20 +134,20 @@ def test_two_flags_are_two_characters() -> None:
 def test_the_ends_of_a_text_are_borders() -> None:
     assert is_border(FAMILY, 0)
     assert is_border(FAMILY, len(FAMILY))
-    assert border_after("abc", 99) == 3
+    assert find_border_after("abc", 99) == 3
 
 
 def test_a_letter_under_endless_accents_is_cut_all_the_same() -> None:
     text = "a" + "\u0301" * 5_000
-    assert cut(text, limit=1_000, style="head").removed < len(text)
-    made = cut(text, limit=1_000, style="head_tail")
+    assert cut_text(text, limit=1_000, style="head").removed < len(text)
+    made = cut_text(text, limit=1_000, style="head_tail")
     assert len(made.text) <= 1_000
-    assert border_after(text, 1) == 1 + LONGEST_CLUSTER
+    assert find_border_after(text, 1) == 1 + LONGEST_CLUSTER
 
 
 def test_an_endless_cluster_of_surrogates_is_not_cut_inside_a_pair() -> None:
     text = "\u200d\ud83d\ude00" * 200
-    assert text[border_after(text, 1) - 1] != "\ud83d"
+    assert text[find_border_after(text, 1) - 1] != "\ud83d"
 
 
 FENCED = "intro\n```python\n" + "x = 1\n" * 100 + "```\nend of text"
@@ -156,10 +156,10 @@ FENCED = "intro\n```python\n" + "x = 1\n" * 100 + "```\nend of text"
 @pytest.mark.parametrize("style", STYLES)
 def test_inv_14_an_open_code_fence_is_closed_before_the_marker(style: CutStyle) -> None:
     for limit in range(60, 300):
-        made = cut(FENCED, limit=limit, style=style).text
+        made = cut_text(FENCED, limit=limit, style=style).text
         head, _, tail = made.partition("\n[… ")
-        assert open_fence(head) == ""
-        assert open_fence(made) == ""
+        assert find_open_fence(head) == ""
+        assert find_open_fence(made) == ""
         if style == "head_tail" and "x = 1" in tail:
             assert "```" in tail
 
@@ -168,18 +168,18 @@ def test_inv_14_an_open_code_fence_is_closed_before_the_marker(style: CutStyle) 
 def test_inv_14_marks_within_a_line_of_code_open_no_fence_after_a_cut(mark: str) -> None:
     fence = mark.strip()
     text = f"{fence}\n{'x' * 160}{mark}\ncode\n{fence}\n{fence}\ncode\n{fence}\nword "
-    assert open_fence(text) == ""
+    assert find_open_fence(text) == ""
     for limit in range(60, len(text)):
-        assert open_fence(cut(text, limit=limit, style="head_tail").text) == "", limit
+        assert find_open_fence(cut_text(text, limit=limit, style="head_tail").text) == "", limit
 
 
 @given(texts(), st.integers(50, 300), st.sampled_from(STYLES))
 def test_inv_14_a_cut_leaves_no_more_fences_open_than_the_text_did(
     text: str, limit: int, style: CutStyle
 ) -> None:
-    made = cut(text, limit=limit, style=style).text
-    if not open_fence(text):
-        assert not open_fence(made)
+    made = cut_text(text, limit=limit, style=style).text
+    if not find_open_fence(text):
+        assert not find_open_fence(made)
 
 
 @pytest.mark.parametrize(
@@ -196,13 +196,13 @@ def test_inv_14_a_cut_leaves_no_more_fences_open_than_the_text_did(
     ],
 )
 def test_open_fences_are_read_as_in_commonmark(text: str, fence: str) -> None:
-    assert open_fence(text) == fence
+    assert find_open_fence(text) == fence
 
 
 def test_fences_longer_than_the_limit_are_no_trouble() -> None:
     text = "`" * 500 + "\ncode\n" + "x" * 500
     for limit in (40, 60, 300, 600):
-        assert len(cut(text, limit=limit, style="head_tail").text) <= limit
+        assert len(cut_text(text, limit=limit, style="head_tail").text) <= limit
 
 
 def test_a_tool_result_keeps_both_ends() -> None:
@@ -217,7 +217,7 @@ def test_texts_and_tool_results_are_cut_each_by_their_own_limit() -> None:
     texts_cut = cut_texts(wires, max_chars=100, style="head")
     assert (len(texts_cut[0].content) <= 100, texts_cut[1]) == (True, wires[1])
     values = PolicyValues(tool_output_limit=100)
-    results_cut = ruled(wires, values=values, most=None, stubbed=frozenset())
+    results_cut = apply_tool_rules(wires, values=values, most=None, stubbed=frozenset())
     assert results_cut[0] is wires[0]
     assert len(results_cut[1].content) <= 100
     assert results_cut[1].tool_call_id == "c"
@@ -227,5 +227,5 @@ def test_texts_and_tool_results_are_cut_each_by_their_own_limit() -> None:
 def test_inv_16_a_cut_depends_on_its_arguments_alone(
     text: str, limit: int, style: CutStyle
 ) -> None:
-    first = cut(text, limit=limit, style=style)
-    assert first == cut("".join(list(text)), limit=limit, style=style)
+    first = cut_text(text, limit=limit, style=style)
+    assert first == cut_text("".join(list(text)), limit=limit, style=style)

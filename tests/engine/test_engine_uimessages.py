@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from contextpolicy.engine.chatmessages import (
     MalformedChatMessage,
     ReadMessage,
-    from_chat_messages,
-    to_chat_messages,
+    format_chat_messages,
+    parse_chat_messages,
 )
-from contextpolicy.engine.groups import has_content, repair
+from contextpolicy.engine.groups import has_content, repair_tool_parts
 from contextpolicy.engine.messages import (
     FilePart,
     Part,
@@ -22,24 +22,24 @@ from contextpolicy.engine.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    parts_from_json,
-    parts_to_json,
-    wires_of,
+    convert_parts_to_wires,
+    parse_parts,
+    serialize_parts,
 )
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import summary_request, summary_wire
-from contextpolicy.engine.tokens import message_tokens
+from contextpolicy.engine.prompts import build_summary_request, build_summary_wire
+from contextpolicy.engine.tokens import count_uncut_tokens
 from contextpolicy.engine.uimessages import (
     MalformedUIMessage,
     UIMessage,
-    of_message,
-    of_summary,
-    stored_parts,
-    to_message,
-    to_summary,
-    to_ui,
-    ui_list,
-    ui_message,
+    build_summary_ui_message,
+    build_ui_message,
+    convert_ui_message,
+    parse_ui_message,
+    parse_ui_messages,
+    parse_ui_summary,
+    select_stored_parts,
+    serialize_ui_message,
 )
 from tests.engine.engine_builders import COUNTER, message, step
 
@@ -88,9 +88,9 @@ def test_a_message_of_every_part_comes_back_as_it_was() -> None:
         {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,AAAA"},
         {"type": "text", "text": "done"},
     )
-    read, losses = ui_message(written)
+    read, losses = parse_ui_message(written)
     assert losses == ()
-    assert to_ui(read) == written
+    assert serialize_ui_message(read) == written
     assert read.parts == (
         ReasoningPart("hm"),
         TextPart("let me see"),
@@ -102,16 +102,16 @@ def test_a_message_of_every_part_comes_back_as_it_was() -> None:
         FilePart("image/png", "", "data:image/png;base64,AAAA"),
         TextPart("done"),
     )
-    assert json.loads(json.dumps(to_ui(read))) == written
+    assert json.loads(json.dumps(serialize_ui_message(read))) == written
 
 
 @pytest.mark.requirement("S4.2")
 @pytest.mark.parametrize("arguments", ['{ "a":  1 }', "not json", '{"a": NaN', "", "[" * 9_000])
 def test_arguments_stay_as_the_model_wrote_them(arguments: str) -> None:
     parts = (ToolCallPart("c1", "look_up", arguments),)
-    read, losses = ui_message(to_ui(UIMessage("m1", "assistant", parts)))
+    read, losses = parse_ui_message(serialize_ui_message(UIMessage("m1", "assistant", parts)))
     assert (read.parts, losses) == (parts, ())
-    assert to_ui(read)["parts"][0]["state"] == "input-available"  # type: ignore[index]  # a list of objects
+    assert serialize_ui_message(read)["parts"][0]["state"] == "input-available"  # type: ignore[index]  # a list of objects
 
 
 def parts_lists() -> st.SearchStrategy[list[Part]]:
@@ -145,13 +145,13 @@ def is_sound(parts: list[Part]) -> bool:
 @pytest.mark.requirement("S4.2")
 @forall(parts_lists())
 def test_whatever_is_stored_means_the_same_on_the_wire_after_an_export(parts: list[Part]) -> None:
-    once, _ = ui_message(to_ui(UIMessage("m1", "assistant", tuple(parts))))
-    again, losses = ui_message(to_ui(once))
+    once, _ = parse_ui_message(serialize_ui_message(UIMessage("m1", "assistant", tuple(parts))))
+    again, losses = parse_ui_message(serialize_ui_message(once))
     assert again == once
     assert losses == ()
     if is_sound(parts):
-        wires = wires_of("assistant", repair(tuple(parts))[0])
-        assert wires_of("assistant", repair(once.parts)[0]) == wires
+        wires = convert_parts_to_wires("assistant", repair_tool_parts(tuple(parts))[0])
+        assert convert_parts_to_wires("assistant", repair_tool_parts(once.parts)[0]) == wires
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_whatever_is_stored_means_the_same_on_the_wire_after_an_export(parts: li
     ids=["object", "error"],
 )
 def test_what_a_result_cannot_hold_is_named(part: Any, loss: str, content: str) -> None:
-    read, losses = ui_message(ui(part))
+    read, losses = parse_ui_message(ui(part))
     assert losses == (loss,)
     assert isinstance(read.parts[-1], ToolResultPart)
     assert read.parts[-1].content == content
@@ -175,10 +175,10 @@ def test_what_a_result_cannot_hold_is_named(part: Any, loss: str, content: str) 
 
 def test_parts_beside_the_chat_are_dropped_by_name() -> None:
     dynamic = tool(type="dynamic-tool", toolName="t")
-    read, losses = ui_message(ui({"type": "source-url"}, {"type": "data-x"}, dynamic))
+    read, losses = parse_ui_message(ui({"type": "source-url"}, {"type": "data-x"}, dynamic))
     assert losses == ("part_dropped:source-url", "part_dropped:data-x")
     assert read.parts[0] == ToolCallPart("c1", "t", '{"a":1}')
-    assert ui_message(ui(tool(), role="user"))[1] == ("part_dropped:tool-look_up",)
+    assert parse_ui_message(ui(tool(), role="user"))[1] == ("part_dropped:tool-look_up",)
 
 
 @pytest.mark.requirement("S4.1")
@@ -204,13 +204,13 @@ def test_parts_beside_the_chat_are_dropped_by_name() -> None:
 )
 def test_what_cannot_be_read_is_refused_by_name(data: object, code: str) -> None:
     with pytest.raises(MalformedUIMessage) as refusal:
-        ui_message(data)
+        parse_ui_message(data)
     assert refusal.value.code == code
 
 
 @pytest.mark.requirement("S4.1")
 def test_a_list_is_read_in_order_with_its_losses() -> None:
-    messages, losses = ui_list([ui({"type": "source-url"}), ui(id="m2", metadata=None)])
+    messages, losses = parse_ui_messages([ui({"type": "source-url"}), ui(id="m2", metadata=None)])
     assert [read.id for read in messages] == ["m1", "m2"]
     assert losses == ("part_dropped:source-url",)
     assert messages[0].metadata == METADATA
@@ -220,17 +220,17 @@ def test_a_list_is_read_in_order_with_its_losses() -> None:
 @pytest.mark.requirement("S4.1")
 def test_an_id_that_stands_twice_and_a_list_that_is_none_are_refused() -> None:
     with pytest.raises(MalformedUIMessage, match="occurs twice") as refusal:
-        ui_list([ui(), ui()])
+        parse_ui_messages([ui(), ui()])
     assert refusal.value.code == "duplicate_id"
     with pytest.raises(MalformedUIMessage, match="must be a list"):
-        ui_list({"messages": []})
+        parse_ui_messages({"messages": []})
 
 
 def test_a_stored_message_and_its_ui_message_are_one() -> None:
     stored = step(4, text="let me see")
-    made = of_message(stored, username="Max")
+    made = build_ui_message(stored, username="Max")
     assert (made.kind, made.metadata["username"]) == ("normal", "Max")
-    back = to_message(made, seq=4, counter=COUNTER)
+    back = convert_ui_message(made, seq=4, counter=COUNTER)
     assert (back.parts, back.tokens, back.speaker) == (stored.parts, stored.tokens, "Max")
 
 
@@ -239,12 +239,12 @@ SUMMARY = Summary("s1", "## Facts\n- Ann lives in Oslo [#2]", 1, 6, (), COUNTER.
 
 @pytest.mark.requirement("S4.4")
 def test_the_summary_stands_in_lists_as_an_assistants_message_with_its_range() -> None:
-    made = of_summary(SUMMARY, from_id="m1", to_id="m6", count=6)
+    made = build_summary_ui_message(SUMMARY, from_id="m1", to_id="m6", count=6)
     assert (made.role, made.kind) == ("assistant", "summary")
     assert made.metadata["sourceRange"] == {"fromId": "m1", "toId": "m6", "count": 6}
-    read, _ = ui_message(to_ui(made))
+    read, _ = parse_ui_message(serialize_ui_message(made))
     ids = [f"m{n}" for n in range(1, 9)]
-    back = to_summary(read, ids=ids, counter=COUNTER)
+    back = parse_ui_summary(read, ids=ids, counter=COUNTER)
     assert (back.from_seq, back.to_seq, back.text) == (1, 6, SUMMARY.text)
 
 
@@ -264,38 +264,38 @@ def test_inv_70_a_summary_covers_only_what_its_range_proves_and_stays_readable(
 ) -> None:
     old = UIMessage("s1", "assistant", (TextPart("Ann lives in Oslo."),), metadata)
     ids = [f"m{n}" for n in range(1, 9)]
-    made = to_summary(old, ids=ids, counter=COUNTER)
+    made = parse_ui_summary(old, ids=ids, counter=COUNTER)
     assert made.to_seq == 0
-    assert "Ann lives in Oslo." in summary_wire(made).content
+    assert "Ann lives in Oslo." in build_summary_wire(made).content
 
 
 @pytest.mark.requirement("S4.2")
 def test_if_the_final_parts_are_missing_the_visible_text_is_stored() -> None:
     final = (TextPart("done"),)
-    assert stored_parts(final, visible_text="do") == final
-    assert stored_parts((), visible_text="do") == (TextPart("do"),)
-    assert stored_parts((), visible_text="") == ()
+    assert select_stored_parts(final, visible_text="do") == final
+    assert select_stored_parts((), visible_text="do") == (TextPart("do"),)
+    assert select_stored_parts((), visible_text="") == ()
 
 
 def test_inv_18_a_file_costs_about_the_same_whatever_it_holds() -> None:
     small = FilePart("image/png", "a.png", "https://x/a.png")
     huge = FilePart("image/png", "a.png", "data:image/png;base64," + "A" * 5_000_000)
     long_name = FilePart("application/pdf", "x" * 9_000, "")
-    costs = [message_tokens((part,), "user", COUNTER) for part in (small, huge, long_name)]
+    costs = [count_uncut_tokens((part,), "user", COUNTER) for part in (small, huge, long_name)]
     assert costs[0] == costs[1] < 30
     assert costs[2] < 100
-    assert all("base64" not in wire.content for wire in wires_of("user", (huge,)))
+    assert all("base64" not in wire.content for wire in convert_parts_to_wires("user", (huge,)))
 
 
 def test_a_file_is_named_to_the_model_and_stored_as_it_is() -> None:
     part = FilePart("image/png", "a\nb.png", "u")
-    assert wires_of("user", (TextPart("see"), part))[0].content == (
+    assert convert_parts_to_wires("user", (TextPart("see"), part))[0].content == (
         "see\n\n[Attached file: a b.png (image/png)]"
     )
-    assert parts_from_json(parts_to_json((part,))) == (part,)
+    assert parse_parts(serialize_parts((part,))) == (part,)
     only_file = message(1, parts=(part,))
     assert has_content(only_file)
-    asked = summary_request(messages=[only_file], previous=None, values=PolicyValues())
+    asked = build_summary_request(messages=[only_file], previous=None, values=PolicyValues())
     assert "[Attached file: a b.png (image/png)]" in asked[1].content
 
 
@@ -318,15 +318,17 @@ CHAT: list[dict[str, Any]] = [
 @pytest.mark.requirement("S0.1")
 @pytest.mark.requirement("S4.2")
 def test_chat_messages_come_back_as_they_were() -> None:
-    read = from_chat_messages([{"role": "system", "content": "Be brief."}, *CHAT])
+    read = parse_chat_messages([{"role": "system", "content": "Be brief."}, *CHAT])
     assert (read.system, read.losses) == ("Be brief.", ())
     assert [said.role for said in read.messages] == ["user", "assistant", "assistant"]
-    wires = [wire for said in read.messages for wire in wires_of(said.role, said.parts)]
-    assert to_chat_messages(wires) == CHAT
+    wires = [
+        wire for said in read.messages for wire in convert_parts_to_wires(said.role, said.parts)
+    ]
+    assert format_chat_messages(wires) == CHAT
 
 
 def test_what_a_chat_message_cannot_keep_is_named() -> None:
-    read = from_chat_messages(
+    read = parse_chat_messages(
         [
             {"role": "tool", "tool_call_id": "c0", "content": "stray"},
             {
@@ -376,5 +378,5 @@ def test_what_a_chat_message_cannot_keep_is_named() -> None:
 )
 def test_a_chat_message_of_no_known_form_is_refused(data: object) -> None:
     with pytest.raises(MalformedChatMessage) as refusal:
-        from_chat_messages(data)
+        parse_chat_messages(data)
     assert refusal.value.code == "malformed_chat_message"

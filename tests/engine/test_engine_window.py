@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from contextpolicy.engine.entries import Entries, entry
+from contextpolicy.engine.entries import Entries, build_prompt_entry
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.window import (
     NO_CEILING,
@@ -11,8 +11,8 @@ from contextpolicy.engine.window import (
     Room,
     WindowChoice,
     WindowMove,
-    is_sound,
-    next_move,
+    is_valid_choice,
+    plan_window_move,
 )
 from tests.engine.engine_builders import COUNTER, message
 
@@ -41,7 +41,9 @@ def view(
     return HistoryView(
         values=values,
         room=Room(limit, high, low, ceiling),
-        entries=Entries(messages, make=lambda one: entry(one, values=values, counter=COUNTER)),
+        entries=Entries(
+            messages, make=lambda one: build_prompt_entry(one, values=values, counter=COUNTER)
+        ),
         pin_tokens=lambda _: PIN,
         is_complete=is_complete,
     )
@@ -59,7 +61,7 @@ def test_the_room_is_filled_to_its_last_token_and_pins_before_it_are_paid() -> N
 def test_a_choice_is_sound_up_to_the_limit_with_the_pins_it_leaves_behind() -> None:
     def sound(limit: int, *kept: int) -> bool:
         left = tuple((place, "dull") for place in range(3) if place not in kept)
-        return is_sound(WindowChoice(kept, left), view([30, 20, 10], pinned=1, limit=limit))
+        return is_valid_choice(WindowChoice(kept, left), view([30, 20, 10], pinned=1, limit=limit))
 
     assert sound(PIN + 10, 2)
     assert not sound(PIN + 9, 2)
@@ -71,7 +73,7 @@ def test_a_choice_is_sound_up_to_the_limit_with_the_pins_it_leaves_behind() -> N
 def test_a_move_is_sound_if_it_leaves_something_out() -> None:
     def sound(start: int, *, is_complete: bool) -> bool:
         move = WindowMove(start, 60, 60, "tokens")
-        return is_sound(move, view([30, 20, 10], is_complete=is_complete))
+        return is_valid_choice(move, view([30, 20, 10], is_complete=is_complete))
 
     whole = [sound(start, is_complete=True) for start in (-1, 0, 1, 3, 4)]
     assert whole == [False, False, True, True, False]
@@ -82,32 +84,34 @@ def test_a_move_is_sound_if_it_leaves_something_out() -> None:
 def test_a_move_is_due_a_token_over_the_lowest_of_mark_limit_and_ceiling() -> None:
     for room in ({"high": 60}, {"limit": 60}, {"ceiling": 60}):
         kept = view([20, 20, 20], low=30, **room)  # type: ignore[arg-type]  # a name of a number
-        assert next_move(kept, high=kept.room.high) is None
+        assert plan_window_move(kept, high=kept.room.high) is None
         over = view([20, 20, 21], low=30, **room)  # type: ignore[arg-type]  # a name of a number
-        move = next_move(over, high=over.room.high)
+        move = plan_window_move(over, high=over.room.high)
         assert move is not None
         assert (move.reason, move.tokens_before) == ("tokens", 61)
 
 
 def test_a_move_is_due_a_message_or_a_turn_over_the_ceiling_and_falls_to_its_share() -> None:
     sized = replace(VALUES, window_size=4, compact_to=0.5)
-    assert next_move(view([1] * 4, values=sized), high=900) is None
-    assert next_move(view([1] * 5, values=sized), high=900) == WindowMove(3, 5, 2, "messages")
+    assert plan_window_move(view([1] * 4, values=sized), high=900) is None
+    assert plan_window_move(view([1] * 5, values=sized), high=900) == WindowMove(
+        3, 5, 2, "messages"
+    )
     turned = replace(VALUES, window_turns=4, compact_to=0.5)
-    assert next_move(view([1] * 4, values=turned), high=900) is None
-    assert next_move(view([1] * 5, values=turned), high=900) == WindowMove(3, 5, 2, "turns")
+    assert plan_window_move(view([1] * 4, values=turned), high=900) is None
+    assert plan_window_move(view([1] * 5, values=turned), high=900) == WindowMove(3, 5, 2, "turns")
 
 
 def test_a_share_of_less_than_one_keeps_one() -> None:
     for values in (replace(VALUES, window_size=2), replace(VALUES, window_turns=2)):
-        move = next_move(view([1] * 3, values=values), high=900)
+        move = plan_window_move(view([1] * 3, values=values), high=900)
         assert move is not None
         assert move.start == 2
 
 
 def test_a_full_ceiling_of_messages_or_turns_says_nothing_to_a_move_by_tokens() -> None:
     for values in (replace(VALUES, window_size=4), replace(VALUES, window_turns=4)):
-        move = next_move(view([300, 300, 150, 151], values=values), high=900)
+        move = plan_window_move(view([300, 300, 150, 151], values=values), high=900)
         assert move == WindowMove(2, 901, 301, "tokens")
 
 
@@ -126,7 +130,7 @@ def test_keeping_more_messages_than_there_are_keeps_none_of_them_for_that() -> N
 
 def test_where_nothing_was_loaded_the_window_moves_behind_what_was_not() -> None:
     for keep_last in (0, 3):
-        move = next_move(view([], is_complete=False), high=900, keep_last=keep_last)
+        move = plan_window_move(view([], is_complete=False), high=900, keep_last=keep_last)
         assert move == WindowMove(0, 0, 0, "unloaded")
 
 
@@ -136,6 +140,6 @@ def test_with_a_number_of_turns_the_window_falls_so_far_that_they_fit_again() ->
 
 
 def _start(seen: HistoryView, *, keep_last: int) -> int:
-    move = next_move(seen, high=seen.room.high, keep_last=keep_last)
+    move = plan_window_move(seen, high=seen.room.high, keep_last=keep_last)
     assert move is not None
     return move.start

@@ -5,7 +5,11 @@ import unicodedata
 import pytest
 
 from contextpolicy.engine import names
-from contextpolicy.engine.team_view import mentions, name_problem, said
+from contextpolicy.engine.team_view import (
+    find_mentioned_members,
+    find_name_problem,
+    split_reply_speakers,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +28,7 @@ from contextpolicy.engine.team_view import mentions, name_problem, said
     ],
 )
 def test_a_name_may_have_what_its_script_needs(name: str) -> None:
-    assert names.is_sound(name)
+    assert names.is_allowed_name(name)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +52,11 @@ def test_a_name_may_have_what_its_script_needs(name: str) -> None:
     ],
 )
 def test_a_name_has_no_controls_and_something_to_see(name: str) -> None:
-    assert not names.is_sound(name)
+    assert not names.is_allowed_name(name)
 
 
 def test_a_name_has_one_spelling() -> None:
-    assert names.normal(" Jose\u0301\u3000") == "José"
+    assert names.normalise_name(" Jose\u0301\u3000") == "José"
 
 
 @pytest.mark.parametrize(
@@ -74,22 +78,22 @@ def test_a_name_has_one_spelling() -> None:
 def test_a_mention_is_read_letter_by_letter(
     members: list[str], message: str, called: list[str]
 ) -> None:
-    assert list(mentions(message, names=members)) == called
+    assert list(find_mentioned_members(message, names=members)) == called
 
 
 def test_a_label_is_found_in_either_spelling() -> None:
-    assert said("Jose\u0301: Done.", name="José").own == "Done."
-    assert said("José: Done.", name="Jose\u0301").own == "Done."
+    assert split_reply_speakers("Jose\u0301: Done.", name="José").own == "Done."
+    assert split_reply_speakers("José: Done.", name="Jose\u0301").own == "Done."
 
 
 @pytest.mark.parametrize(("name", "is_one"), [("東京\u3000太郎", True), ("a\u202eb", False)])
 def test_a_member_is_named_by_the_same_rule(name: str, is_one: bool) -> None:  # a case
-    assert (name_problem(name) == "") is is_one
+    assert (find_name_problem(name) == "") is is_one
 
 
 def test_what_no_name_may_have_becomes_a_space() -> None:
-    assert names.made_sound("a\nb\u202ec\x00d") == "a b c d"
-    assert names.made_sound("کتاب\u200cها") == "کتاب\u200cها"
+    assert names.replace_forbidden_characters("a\nb\u202ec\x00d") == "a b c d"
+    assert names.replace_forbidden_characters("کتاب\u200cها") == "کتاب\u200cها"
 
 
 def test_names_that_differ_in_case_or_form_are_one_name() -> None:
@@ -99,5 +103,5 @@ def test_names_that_differ_in_case_or_form_are_one_name() -> None:
         ("Jose\u0301", "JOSÉ"),
         ("Ａ", "a"),
     ):
-        assert names.folded(one) == names.folded(other)
-    assert names.folded("Cases") != names.folded("Case")
+        assert names.casefold_name(one) == names.casefold_name(other)
+    assert names.casefold_name("Cases") != names.casefold_name("Case")

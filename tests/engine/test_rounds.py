@@ -16,9 +16,9 @@ from contextpolicy.engine.rounds import (
     Routing,
     Rules,
     Standing,
-    after_reply,
-    found,
-    opening_queue,
+    build_opening_queue,
+    decide_next_speaker,
+    resolve_member_names,
 )
 
 MAX = Member("max", "Max")
@@ -47,7 +47,7 @@ def after(
 ) -> Next:
     """The decision after the reply of the round's last speaker."""
     speaker = state.speakers[-1]
-    return after_reply(state, members, rules, speaker=speaker, called=called, failed=failed)
+    return decide_next_speaker(state, members, rules, speaker=speaker, called=called, failed=failed)
 
 
 # First speaker.
@@ -56,23 +56,29 @@ def after(
 @pytest.mark.requirement("S3.11")
 def test_the_addressees_speak_in_the_order_in_which_they_are_named() -> None:
     for rules in (ALL, IN_TURN, PERSON):
-        made = opening_queue(TEAM, rules, addressees=["billing-agent", "MAX", "Max"], last="")
+        made = build_opening_queue(TEAM, rules, addressees=["billing-agent", "MAX", "Max"], last="")
         assert made == ("billing", "max")
 
 
 @pytest.mark.requirement("S3.11")
 def test_all_are_the_agents_that_are_awake_and_no_person() -> None:
-    assert opening_queue(TEAM, PERSON, addressees=["all"], last="") == ("max", "critic", "billing")
-    assert opening_queue(TEAM, ALL, addressees=[], last="") == ("max", "critic", "billing")
+    assert build_opening_queue(TEAM, PERSON, addressees=["all"], last="") == (
+        "max",
+        "critic",
+        "billing",
+    )
+    assert build_opening_queue(TEAM, ALL, addressees=[], last="") == ("max", "critic", "billing")
 
 
 @pytest.mark.requirement("S3.11")
 @pytest.mark.team_case(19)
 def test_a_resting_agent_speaks_neither_by_rule_nor_by_name() -> None:
-    assert opening_queue(TEAM, ALL, addressees=["Sleeper"], last="") == ()
-    assert found(["Sleeper"], members=TEAM, speaker="") == ((), ("Sleeper",))
+    assert build_opening_queue(TEAM, ALL, addressees=["Sleeper"], last="") == ()
+    assert resolve_member_names(["Sleeper"], members=TEAM, speaker="") == ((), ("Sleeper",))
     asleep = (SLEEPER, replace(MAX, rests=True))
-    assert all(not opening_queue(asleep, rules, addressees=[], last="") for rules in (ALL, IN_TURN))
+    assert all(
+        not build_opening_queue(asleep, rules, addressees=[], last="") for rules in (ALL, IN_TURN)
+    )
 
 
 @pytest.mark.requirement("S3.11")
@@ -81,14 +87,14 @@ def test_a_resting_agent_speaks_neither_by_rule_nor_by_name() -> None:
     [("", "max"), ("max", "critic"), ("billing", "max"), ("sleeper", "max"), ("gone", "max")],
 )
 def test_round_robin_goes_on_behind_the_one_that_spoke_last(last: str, first: str) -> None:
-    assert opening_queue(TEAM, IN_TURN, addressees=[], last=last) == (first,)
+    assert build_opening_queue(TEAM, IN_TURN, addressees=[], last=last) == (first,)
 
 
 @pytest.mark.requirement("S3.11")
 def test_where_the_person_names_nobody_the_first_agent_awake_answers_alone() -> None:
     team = (SLEEPER, ANN, CRITIC, MAX)
-    assert opening_queue(team, PERSON, addressees=[], last="critic") == ("critic",)
-    assert opening_queue((SLEEPER, ANN), PERSON, addressees=[], last="") == ()
+    assert build_opening_queue(team, PERSON, addressees=[], last="critic") == ("critic",)
+    assert build_opening_queue((SLEEPER, ANN), PERSON, addressees=[], last="") == ()
     assert after(standing(spoke=["critic"]), rules=PERSON, members=team) == Next("", (), "settled")
 
 
@@ -97,7 +103,7 @@ def test_where_the_person_names_nobody_the_first_agent_awake_answers_alone() -> 
 @pytest.mark.parametrize("rules", [ALL, IN_TURN, PERSON], ids=lambda rules: rules.routing)
 def test_a_team_with_one_agent_awake_works(rules: Rules) -> None:
     team = (SLEEPER, MAX, ANN)
-    assert opening_queue(team, rules, addressees=[], last="max") == ("max",)
+    assert build_opening_queue(team, rules, addressees=[], last="max") == ("max",)
     assert after(standing(), members=team, rules=rules) == Next("", (), "settled")
 
 
@@ -108,15 +114,18 @@ def test_a_team_with_one_agent_awake_works(rules: Rules) -> None:
 @pytest.mark.team_case(2)
 def test_names_are_found_once_each_and_never_the_speaker() -> None:
     names = ["Ghost", "billing_agent", "Max", "Critic", "Billing Agent", "Ghost", "Ann"]
-    assert found(names, members=TEAM, speaker="max") == (("billing", "critic", "ann"), ("Ghost",))
-    assert found(["all"], members=TEAM, speaker="max") == (("critic", "billing"), ())
-    assert found(["user", "USER"], members=TEAM, speaker="max") == ((), ())
+    assert resolve_member_names(names, members=TEAM, speaker="max") == (
+        ("billing", "critic", "ann"),
+        ("Ghost",),
+    )
+    assert resolve_member_names(["all"], members=TEAM, speaker="max") == (("critic", "billing"), ())
+    assert resolve_member_names(["user", "USER"], members=TEAM, speaker="max") == ((), ())
 
 
 def test_a_longer_name_is_another_member() -> None:
     team = (MAX, Member("senior", "Max Senior"))
-    assert found(["max-senior"], members=team, speaker="") == (("senior",), ())
-    assert found(["Max"], members=team, speaker="") == (("max",), ())
+    assert resolve_member_names(["max-senior"], members=team, speaker="") == (("senior",), ())
+    assert resolve_member_names(["Max"], members=team, speaker="") == (("max",), ())
 
 
 # Next speaker.
@@ -278,7 +287,7 @@ def test_every_round_ends_within_its_limit_and_nobody_follows_themselves(
 ) -> None:
     awake = {m.role_id for m in game.members if not m.rests}
     people = {m.role_id for m in game.members if m.is_human}
-    opening = opening_queue(game.members, game.rules, addressees=game.addressees, last="")
+    opening = build_opening_queue(game.members, game.rules, addressees=game.addressees, last="")
     opening = tuple(role for role in opening if role not in people)
     if not opening:
         return
@@ -289,7 +298,7 @@ def test_every_round_ends_within_its_limit_and_nobody_follows_themselves(
         called = game.calls[hop % len(game.calls)] if game.calls else ()
         passes = passes + 1 if luck[hop] < 3 else 0
         state = standing(*queue, spoke=spoke, tokens=200 * hop, seconds=hop, passes=passes)
-        made = after_reply(
+        made = decide_next_speaker(
             state, game.members, game.rules, speaker=speaker, called=called, failed=luck[hop] == 9
         )
         assert len(set(made.queue)) == len(made.queue)
@@ -312,6 +321,6 @@ def test_no_agent_follows_once_the_hop_limit_is_reached(game: Game, beyond: int)
     agents = [member.role_id for member in game.members]
     state = standing(*agents[1:], spoke=agents[:1], hops=game.rules.hop_limit + beyond)
     called = [name for names in game.calls for name in names]
-    made = after_reply(state, game.members, game.rules, speaker=agents[0], called=called)
+    made = decide_next_speaker(state, game.members, game.rules, speaker=agents[0], called=called)
     assert made.ending
     assert made.ending == "waiting" or not made.role_id

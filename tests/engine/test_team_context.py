@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.markers import next_names, strip_markers
+from contextpolicy.engine.markers import parse_next_names, strip_markers
 from contextpolicy.engine.team import (
     MAX_BYTES,
     ContextMessage,
     NegativeWindow,
     Speaker,
     TeamMessage,
-    addressed,
-    context_for_agent,
+    format_recipients,
+    select_agent_context,
 )
 from contextpolicy.engine.team_state import TeamState
 from tests.engine.team_builders import said, team
@@ -181,7 +181,7 @@ def test_the_store_keeps_the_markers() -> None:
 def test_the_names_that_come_next_are_read_in_their_order(
     text: str, names: tuple[str, ...]
 ) -> None:
-    assert next_names(text) == names
+    assert parse_next_names(text) == names
 
 
 @pytest.mark.requirement("S3.6")
@@ -212,7 +212,7 @@ def test_the_same_id_is_a_duplicate_whatever_it_says() -> None:
         TeamMessage("msg-1", "one", Speaker("max", "Max", "ai")),
         TeamMessage("msg-1", "two", Speaker("ann", "Ann", "ai")),
     ]
-    made = context_for_agent(messages, agent_id="sarah", agent_type="claude")
+    made = select_agent_context(messages, agent_id="sarah", agent_type="claude")
     assert made.context_messages == ()
 
 
@@ -260,4 +260,4 @@ def test_passes_max_bytes_to_output() -> None:
     ids=str,
 )
 def test_addressees_are_written_as_the_table_says(names: tuple[str, ...], words: str) -> None:
-    assert addressed(names) == words
+    assert format_recipients(names) == words

@@ -11,9 +11,9 @@ from contextpolicy.engine.agentformats import (
     AgentPrompt,
     AgentPromptTooLarge,
     assemble_prompt,
-    normalized_agent_type,
+    normalise_agent_type,
 )
-from contextpolicy.engine.team import AgentContext, byte_count
+from contextpolicy.engine.team import AgentContext, count_utf8_bytes
 from contextpolicy.engine.team_state import TeamState
 from tests.engine.team_builders import said, team
 
@@ -92,7 +92,7 @@ def test_logs_warning_for_unknown_agent_type(caplog: pytest.LogCaptureFixture) -
     ids=str,
 )
 def test_kinds_of_agents_are_normalised_ignoring_case(given_type: str, full: str) -> None:
-    assert normalized_agent_type(given_type) == full
+    assert normalise_agent_type(given_type) == full
 
 
 @pytest.mark.requirement("S3.8")
@@ -123,7 +123,7 @@ def test_over_its_bytes_the_oldest_context_goes_first(
 ) -> None:
     context = limited(max_bytes, *contents, "the question")
     made = assemble_prompt(kind, context)
-    size = byte_count(made.prompt) + byte_count(made.system_flag or "")
+    size = count_utf8_bytes(made.prompt) + count_utf8_bytes(made.system_flag or "")
     assert size <= max_bytes
     assert "the question" in made.prompt
     whole = assemble_prompt(kind, limited(10**6, *contents, "the question"))
@@ -139,7 +139,9 @@ def test_over_its_bytes_the_oldest_context_goes_first(
             instruction_file_text=None,
         )
         bigger = assemble_prompt(kind, fewer)
-        assert byte_count(bigger.prompt) + byte_count(bigger.system_flag or "") > max_bytes
+        assert (
+            count_utf8_bytes(bigger.prompt) + count_utf8_bytes(bigger.system_flag or "") > max_bytes
+        )
 
 
 @pytest.mark.requirement("S3.8")

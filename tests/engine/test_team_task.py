@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.team import TEAM_TASK_BYTES, byte_count, cut_team_task
+from contextpolicy.engine.team import TEAM_TASK_BYTES, count_utf8_bytes, cut_team_task
 from contextpolicy.engine.team_state import TeamState
 from tests.engine.engine_builders import texts
 
@@ -50,8 +50,8 @@ def test_a_task_is_never_cut_inside_a_character(task: str, kept: str) -> None:
 def test_a_cut_task_is_a_beginning_within_its_bytes(task: str) -> None:
     kept = cut_team_task(task)
     assert task.startswith(kept)
-    assert byte_count(kept) <= TEAM_TASK_BYTES
-    assert kept == task or byte_count(kept) > TEAM_TASK_BYTES - 4 * 128
+    assert count_utf8_bytes(kept) <= TEAM_TASK_BYTES
+    assert kept == task or count_utf8_bytes(kept) > TEAM_TASK_BYTES - 4 * 128
 
 
 @pytest.mark.requirement("S3.3")

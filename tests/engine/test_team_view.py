@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given as over
 from hypothesis import strategies as st
 
-from contextpolicy.engine.markers import unmarked
+from contextpolicy.engine.markers import strip_display_markers
 from contextpolicy.engine.messages import (
     FilePart,
     Message,
@@ -19,25 +19,25 @@ from contextpolicy.engine.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    text_of,
+    extract_message_text,
 )
-from contextpolicy.engine.partition import unsendable
+from contextpolicy.engine.partition import explain_unsendable_message
 from contextpolicy.engine.policy_fields import Layout
 from contextpolicy.engine.team import Speaker
 from contextpolicy.engine.team_view import (
     LONGEST_MEMBER_NAME,
     Said,
     Viewer,
-    as_seen,
-    called,
-    folded,
-    instructions,
-    mentions,
-    name_problem,
-    said,
-    window_before,
+    build_team_instructions,
+    compute_agent_window,
+    find_mentioned_members,
+    find_name_problem,
+    fold_member_name,
+    parse_called_names,
+    rewrite_for_viewer,
+    split_reply_speakers,
 )
-from contextpolicy.engine.tokens import message_tokens
+from contextpolicy.engine.tokens import count_uncut_tokens
 from tests.engine.engine_builders import COUNTER, composed, given, message
 
 ANN = Speaker("user", "Ann", "human")
@@ -52,13 +52,13 @@ def seen(said_by: Speaker, viewer: Viewer, *parts: Part | str, seq: int = 1) -> 
     made = tuple(TextPart(part) if isinstance(part, str) else part for part in parts)
     role = "user" if said_by.type == "human" else "assistant"
     stored = replace(message(seq, role=role, parts=made), role_id=said_by.role_id)  # type: ignore[arg-type]  # one of the two roles
-    return as_seen(stored, speaker=said_by, viewer=viewer, counter=COUNTER)
+    return rewrite_for_viewer(stored, speaker=said_by, viewer=viewer, counter=COUNTER)
 
 
 def shown(said_by: Speaker, viewer: Viewer, *parts: Part | str) -> tuple[str, str]:
     """The role and the text of the view."""
     made = seen(said_by, viewer, *parts)
-    return made.role, text_of(made)
+    return made.role, extract_message_text(made)
 
 
 # Views of each other's messages (cases 2, 12, 13, 19 of the study of teams).
@@ -131,7 +131,7 @@ def test_anothers_tools_are_one_line_each_without_arguments_and_results() -> Non
 
 def test_a_mates_file_costs_about_the_same_whatever_it_is_called() -> None:
     long = seen(ANN, AS_MAX, FilePart("image/png", "n" * 10_000, "store:1"))
-    assert len(text_of(long)) < 200
+    assert len(extract_message_text(long)) < 200
 
 
 def test_an_agent_keeps_its_own_tools_files_and_reasoning_in_their_places() -> None:
@@ -161,15 +161,15 @@ def test_no_reasoning_of_another_is_shown() -> None:
 )
 def test_a_pass_is_in_no_prompt(viewer: Viewer, parts: tuple[Part | str, ...]) -> None:
     made = seen(MAX, viewer, *parts)
-    assert unsendable(made) == "empty"
+    assert explain_unsendable_message(made) == "empty"
     assert made.tokens == 0
 
 
 @pytest.mark.parametrize("viewer", [AS_MAX, AS_CRITIC], ids=["own", "anothers"])
 def test_the_tokens_are_counted_anew_and_nothing_else_changes(viewer: Viewer) -> None:
     stored = message(3, "Max: fine [NEXT:Critic]", role="assistant", turn="t1", pinned=True)
-    made = as_seen(stored, speaker=MAX, viewer=viewer, counter=COUNTER)
-    assert made.tokens == message_tokens(made.parts, made.role, COUNTER) != stored.tokens
+    made = rewrite_for_viewer(stored, speaker=MAX, viewer=viewer, counter=COUNTER)
+    assert made.tokens == count_uncut_tokens(made.parts, made.role, COUNTER) != stored.tokens
     kept = replace(made, parts=stored.parts, role=stored.role, tokens=stored.tokens)
     assert kept == stored
 
@@ -213,11 +213,11 @@ def test_no_text_forges_a_speaker(speaker: Speaker, text: str) -> None:
     ids=ascii,
 )
 def test_a_name_with_a_line_break_or_a_bracket_forges_nothing(name: str) -> None:
-    made = text_of(seen(Speaker("x", name, "human"), AS_MAX, "hello"))
+    made = extract_message_text(seen(Speaker("x", name, "human"), AS_MAX, "hello"))
     label, *rest = made.splitlines()
     assert rest == ["hello"]
     assert re.fullmatch(r"\[FROM:[^\[\]]*\]", label)
-    told = instructions(Viewer(role_id="x", name=name, mates=(name,)))
+    told = build_team_instructions(Viewer(role_id="x", name=name, mates=(name,)))
     assert len(told.splitlines()) == 4
     assert forged(told) == []
 
@@ -234,9 +234,9 @@ def test_no_line_but_the_first_ever_begins_like_a_label(
 ) -> None:
     tools = (ToolCallPart("c", name, "{}"), FilePart("image/png", name, "x"))
     made = seen(speaker, AS_MAX, *texts, *tools)
-    assert forged(text_of(made)) == []
+    assert forged(extract_message_text(made)) == []
     if speaker is not MAX:
-        assert text_of(made).startswith(f"[FROM:{speaker.role_name}]\n")
+        assert extract_message_text(made).startswith(f"[FROM:{speaker.role_name}]\n")
         assert all(isinstance(part, TextPart) for part in made.parts)
 
 
@@ -261,7 +261,9 @@ def test_no_line_but_the_first_ever_begins_like_a_label(
     ids=ascii,
 )
 def test_a_label_of_its_own_at_the_start_goes(label: str) -> None:
-    assert said(f"{label}Hello.\nMax: again", name="Max") == Said("Hello.\nMax: again")
+    assert split_reply_speakers(f"{label}Hello.\nMax: again", name="Max") == Said(
+        "Hello.\nMax: again"
+    )
 
 
 @pytest.mark.parametrize(
@@ -269,7 +271,7 @@ def test_a_label_of_its_own_at_the_start_goes(label: str) -> None:
 )
 def test_a_name_of_any_script_goes_as_a_label(name: str) -> None:
     for label in (f"[FROM:{name}]\n", f"{name}: ", f"**{name}**: "):
-        assert said(f"{label}Hello.", name=name).own == "Hello."
+        assert split_reply_speakers(f"{label}Hello.", name=name).own == "Hello."
 
 
 @pytest.mark.requirement("S3.11")
@@ -292,7 +294,7 @@ def test_a_name_of_any_script_goes_as_a_label(name: str) -> None:
     ids=ascii,
 )
 def test_lists_code_and_labels_of_no_mate_stay_whole(text: str) -> None:
-    assert said(text, name="Max") == Said(text)
+    assert split_reply_speakers(text, name="Max") == Said(text)
 
 
 @pytest.mark.requirement("S3.11")
@@ -301,29 +303,29 @@ def test_lists_code_and_labels_of_no_mate_stay_whole(text: str) -> None:
 )
 def test_from_a_mates_label_on_the_words_are_not_the_speakers(label: str) -> None:
     text = f"Max: My plan.\n\n{label}\nNo. [NEXT:Ann]\n[FROM:Max]\nYes."
-    made = said(text, name="Max")
+    made = split_reply_speakers(text, name="Max")
     assert made == Said("My plan.", f"{label}\nNo. [NEXT:Ann]\n[FROM:Max]\nYes.")
-    assert called(made.own) == ()
+    assert parse_called_names(made.own) == ()
 
 
 def test_a_label_of_anybody_else_ends_the_speakers_words() -> None:
     text = "[FROM:Max] One.\n[FROM:max]\nTwo.\n[FROM:Gone]\nThree."
-    made = said(text, name="Max")
+    made = split_reply_speakers(text, name="Max")
     assert made == Said("One.\n[FROM:max]\nTwo.", "[FROM:Gone]\nThree.")
 
 
 def test_a_reply_may_speak_for_a_mate_alone() -> None:
-    assert said("[FROM:Critic]\nNo.", name="Max") == Said("", "[FROM:Critic]\nNo.")
+    assert split_reply_speakers("[FROM:Critic]\nNo.", name="Max") == Said("", "[FROM:Critic]\nNo.")
 
 
 def test_a_fence_behind_a_form_feed_is_no_code() -> None:
-    made = said("one\x0c```\n[FROM:Critic]\nNo.", name="Max")
+    made = split_reply_speakers("one\x0c```\n[FROM:Critic]\nNo.", name="Max")
     assert made.for_others == "[FROM:Critic]\nNo."
 
 
 def test_an_earlier_spelling_of_its_name_is_the_speakers_own() -> None:
     text = "One.\n[FROM:Billing Agent]\nTwo."
-    assert said(text, name="billing-agent") == Said(text)
+    assert split_reply_speakers(text, name="billing-agent") == Said(text)
 
 
 @pytest.mark.requirement("S3.11")
@@ -331,8 +333,8 @@ def test_an_earlier_spelling_of_its_name_is_the_speakers_own() -> None:
 @pytest.mark.parametrize("viewer", [AS_MAX, AS_CRITIC], ids=["own", "mate"])
 def test_what_is_spoken_for_another_is_in_no_prompt(viewer: Viewer) -> None:
     made = seen(MAX, viewer, "Mine.\n[FROM:Critic]\nHis.", CALL, "His, too.")
-    assert "His" not in text_of(made)
-    assert "Mine." in text_of(made)
+    assert "His" not in extract_message_text(made)
+    assert "Mine." in extract_message_text(made)
 
 
 def test_a_person_may_quote_whom_they_like() -> None:
@@ -347,7 +349,7 @@ def squeezed(text: str) -> str:
 
 @over(pieces)
 def test_no_word_of_a_reply_is_lost_but_its_own_label(text: str) -> None:
-    made = said(text, name="Max")
+    made = split_reply_speakers(text, name="Max")
     assert text.endswith(made.for_others)
     kept = squeezed(made.own + made.for_others)
     assert squeezed(text).endswith(kept)
@@ -357,8 +359,8 @@ def test_no_word_of_a_reply_is_lost_but_its_own_label(text: str) -> None:
 
 @over(pieces)
 def test_what_is_left_of_a_reply_is_left_as_it_is(text: str) -> None:
-    own = said(f"Well, {text}", name="Max").own
-    assert said(own, name="Max") == Said(own)
+    own = split_reply_speakers(f"Well, {text}", name="Max").own
+    assert split_reply_speakers(own, name="Max") == Said(own)
 
 
 # Mentions by agents (cases 1 and 2).
@@ -399,15 +401,15 @@ def test_what_is_left_of_a_reply_is_left_as_it_is(text: str) -> None:
     ids=ascii,
 )
 def test_only_a_marker_that_is_meant_calls(text: str, names: tuple[str, ...]) -> None:
-    assert called(text) == names
+    assert parse_called_names(text) == names
 
 
 @over(pieces.filter(lambda text: "`" not in text))
 def test_nothing_in_code_or_a_quotation_calls(text: str) -> None:
-    assert called(f"```\n{text}\n[NEXT:Critic]\n```") == ()
+    assert parse_called_names(f"```\n{text}\n[NEXT:Critic]\n```") == ()
     line = text.replace("\n", " ")
-    assert called(f"so ` {line}[NEXT:Critic]`") == ()
-    assert called(f"> {line}[NEXT:Critic]") == ()
+    assert parse_called_names(f"so ` {line}[NEXT:Critic]`") == ()
+    assert parse_called_names(f"> {line}[NEXT:Critic]") == ()
 
 
 @pytest.mark.parametrize(
@@ -425,7 +427,9 @@ def test_nothing_in_code_or_a_quotation_calls(text: str) -> None:
     ids=lambda text: ascii(text[:7]),
 )
 @pytest.mark.parametrize(
-    "read", [called, lambda text: mentions(text, names=["Max"])], ids=["called", "mentions"]
+    "read",
+    [parse_called_names, lambda text: find_mentioned_members(text, names=["Max"])],
+    ids=["called", "mentions"],
 )
 def test_reading_costs_no_more_than_the_length(read: Callable[[str], object], text: str) -> None:
     began = time.perf_counter()
@@ -469,34 +473,37 @@ NAMES = ("Max", "Max Senior", "Billing Agent", "评论家", "🦊 Fox", "O'Neill
     ids=ascii,
 )
 def test_a_person_names_members_by_at(text: str, names: tuple[str, ...]) -> None:
-    assert mentions(text, names=NAMES) == names
+    assert find_mentioned_members(text, names=NAMES) == names
 
 
 def test_the_order_is_that_of_the_text() -> None:
-    assert mentions("@Billing Agent, then @Max", names=NAMES) == ("Billing Agent", "Max")
+    assert find_mentioned_members("@Billing Agent, then @Max", names=NAMES) == (
+        "Billing Agent",
+        "Max",
+    )
 
 
 def test_a_letter_that_only_looks_alike_to_the_pattern_names_nobody() -> None:
     # Without regard to case the pattern matches a dotless i to an i; case folding does not.
-    assert mentions("@M\u0131x", names=["Mix"]) == ()
+    assert find_mentioned_members("@M\u0131x", names=["Mix"]) == ()
 
 
 def test_without_members_only_all_is_known_and_means_nobody() -> None:
-    assert mentions("@all @Max", names=[]) == ()
+    assert find_mentioned_members("@all @Max", names=[]) == ()
 
 
-names_of_members = st.text(min_size=1, max_size=12).filter(lambda name: not name_problem(name))
+names_of_members = st.text(min_size=1, max_size=12).filter(lambda name: not find_name_problem(name))
 
 
 @over(names_of_members)
 def test_each_name_that_a_member_may_have_can_be_typed_called_and_shown(name: str) -> None:
-    assert mentions(f"Hi @{name}, hello", names=[name]) == (name,)
-    assert mentions(f'Hi @"{name}" hello', names=[name]) == (name,)
-    assert called(f"Fine. [NEXT:{name}]") == (name,)
+    assert find_mentioned_members(f"Hi @{name}, hello", names=[name]) == (name,)
+    assert find_mentioned_members(f'Hi @"{name}" hello', names=[name]) == (name,)
+    assert parse_called_names(f"Fine. [NEXT:{name}]") == (name,)
     label = f"[FROM:{' '.join(name.split())}]"
-    assert text_of(seen(Speaker("x", name, "ai"), AS_MAX, "hi")) == f"{label}\nhi"
-    assert said(f"{label} hi", name=name).own == "hi"
-    assert said(f"a\n[FROM:{name}] hi", name="\0").own == "a"
+    assert extract_message_text(seen(Speaker("x", name, "ai"), AS_MAX, "hi")) == f"{label}\nhi"
+    assert split_reply_speakers(f"{label} hi", name=name).own == "hi"
+    assert split_reply_speakers(f"a\n[FROM:{name}] hi", name="\0").own == "a"
 
 
 # Names (cases 9, 10 and 11).
@@ -519,7 +526,7 @@ def test_each_name_that_a_member_may_have_can_be_typed_called_and_shown(name: st
     ids=ascii,
 )
 def test_names_are_one_if_only_case_and_gaps_differ(one: str, other: str, same: bool) -> None:
-    assert (folded(one) == folded(other)) is same
+    assert (fold_member_name(one) == fold_member_name(other)) is same
 
 
 @pytest.mark.requirement("S3.11")
@@ -542,7 +549,7 @@ def test_names_are_one_if_only_case_and_gaps_differ(one: str, other: str, same: 
     ids=ascii,
 )
 def test_names_of_every_script_are_allowed(name: str) -> None:
-    assert name_problem(name) == ""
+    assert find_name_problem(name) == ""
 
 
 @pytest.mark.requirement("S3.11")
@@ -572,7 +579,7 @@ def test_names_of_every_script_are_allowed(name: str) -> None:
     ids=ascii,
 )
 def test_a_name_that_means_something_else_is_refused(name: str, words: str) -> None:
-    assert words in name_problem(name)
+    assert words in find_name_problem(name)
 
 
 # The window and the instruction.
@@ -580,15 +587,15 @@ def test_a_name_that_means_something_else_is_refused(name: str, words: str) -> N
 
 def shown_before(seq: int, size: int) -> int:
     """The number of messages that stay before a question at `seq`."""
-    return seq - 1 - window_before(seq, size=size)
+    return seq - 1 - compute_agent_window(seq, size=size)
 
 
 @pytest.mark.requirement("S3.11")
 def test_the_window_moves_in_steps_of_a_quarter() -> None:
-    assert [window_before(seq, size=12) for seq in range(12, 22)] == [
+    assert [compute_agent_window(seq, size=12) for seq in range(12, 22)] == [
         *(0, 0, 3, 3, 3, 6, 6, 6, 9, 9)
     ]
-    assert [window_before(seq, size=0) for seq in (1, 2, 9)] == [0, 1, 8]
+    assert [compute_agent_window(seq, size=0) for seq in (1, 2, 9)] == [0, 1, 8]
     assert [shown_before(9, size) for size in (1, 2, 3, 100)] == [1, 2, 3, 8]
 
 
@@ -599,8 +606,11 @@ def test_a_window_shows_at_most_its_size_and_three_quarters_at_least(seq: int, s
     assert 4 * stay >= 3 * min(size, seq - 1)
     if size:
         step = max(1, size // 4)
-        assert window_before(seq, size=size) % step == 0
-        assert window_before(seq + 1, size=size) - window_before(seq, size=size) in (0, step)
+        assert compute_agent_window(seq, size=size) % step == 0
+        assert compute_agent_window(seq + 1, size=size) - compute_agent_window(seq, size=size) in (
+            0,
+            step,
+        )
 
 
 @pytest.mark.requirement("S3.11")
@@ -616,7 +626,7 @@ def test_an_agent_is_told_who_it_is_and_how_it_calls_a_mate(
     mates: Sequence[str], lines: int, words: list[str]
 ) -> None:
     viewer = Viewer(role_id="max", name="Max", mates=tuple(mates))
-    told = instructions(viewer, humans={"Ann"})
+    told = build_team_instructions(viewer, humans={"Ann"})
     assert told.startswith("You are Max, a member of a team")
     assert len(told.splitlines()) == lines
     assert all(word in told for word in words)
@@ -636,9 +646,9 @@ def test_an_agent_is_told_who_it_is_and_how_it_calls_a_mate(
     ],
 )
 def test_markers_are_not_shown_and_spaces_stay(text: str, shown: str) -> None:
-    assert unmarked(text) == shown
+    assert strip_display_markers(text) == shown
 
 
 def test_hostile_markers_cost_no_more_than_their_length() -> None:
     for text in ("[FROM:" * 30_000, " " * 200_000 + "[", "` [" * 60_000):
-        assert unmarked(text) == text
+        assert strip_display_markers(text) == text

@@ -145,7 +145,7 @@ def assert_whole(chat: Chat, *, said: dict[str, str], known: set[Any]) -> None:
     if not said.items() <= originals(chat).items():
         raise Violation("the originals changed")
     assert_laws(chat, known=known)
-    if breaks := list(ledger.verify(scope=f"chat:{chat.pk}")):
+    if breaks := list(ledger.find_ledger_breaks(scope=f"chat:{chat.pk}")):
         raise Violation(f"the ledger is broken: {breaks}")
 
 
@@ -159,13 +159,13 @@ def matrix(owner: User, *, every: int) -> Counter[str]:
         after = in_force(chat)
         assert_whole(chat, said=said, known=known)
         if after != before:
-            summary = coverage.summary_of(branch_of(chat).active_compaction)
+            summary = coverage.get_active_summary(branch_of(chat).active_compaction)
             if summary is None or summary.status != "published" or after[1] != before[1] + 1:
                 raise Violation(f"border {at}: neither as before nor fully published")
         seen["published" if after != before else "as before"] += 1
         heal(chat)
         compact(chat)
-        if coverage.summary_of(branch_of(chat).active_compaction) is None:
+        if coverage.get_active_summary(branch_of(chat).active_compaction) is None:
             raise Violation(f"border {at}: the next trigger brought no summary")
         say(chat, "And now?")
         assert_whole(chat, said=said, known=known)
@@ -307,7 +307,7 @@ def alongside(owner: User, *, workers: int, chats: int, steps: int, seed: int) -
             raise Violation("one of several processes found a broken law")
     for chat in places:
         assert_settled(chat)
-    if breaks := list(ledger.verify()):
+    if breaks := list(ledger.find_ledger_breaks()):
         raise Violation(f"the ledger is broken: {breaks}")
     learned = ModelSpec.objects.filter(slug=town.NARROW, learned_window__isnull=True).exists()
     refused = AuditEvent.objects.filter(type="model.limit_learned").exists()
@@ -346,7 +346,7 @@ def try_undo(chat: Chat) -> None:
 
 def lock(chat: Chat) -> None:
     """Lock a chat and its summaries until the transaction ends."""
-    locking.locked_chat(chat.pk)
+    locking.lock_chat(chat.pk)
     rows = Compaction.objects.select_for_update(of=("self",), no_key=True)
     list(rows.filter(branch__chat=chat).order_by("pk").values_list("pk"))
 

@@ -42,7 +42,7 @@ from chats.simulation import evaluating, radius  # noqa: E402  # needs the setti
 from chats.turns import opening, overflow_learning, recover, start, stop  # noqa: E402  # needs the settings
 from contextpolicy import ledger, publish  # noqa: E402  # needs the settings
 from contextpolicy.models import ContextPolicy, ModelSpec  # noqa: E402  # needs the settings
-from replay.pipeline import is_sound  # noqa: E402  # needs the settings
+from replay.pipeline import is_valid_summary  # noqa: E402  # needs the settings
 
 COUNTER = O200kCounter()
 
@@ -57,7 +57,7 @@ def prepare(*, addresses: dict[str, str], kind: str = "openai") -> dict[str, Any
         account = ProviderAccount(slug=slug, name=slug, kind=kind)
         # The server must receive the calls of these tests only.
         values = {"base_url": address, "warm_up": False}
-        accounts.save_account(account=account, values=values, actor="system", now=now)
+        accounts.save_provider_account(account=account, values=values, actor="system", now=now)
         spec = ModelSpec(slug=slug, provider=slug, name=slug, context_window=128_000)
         spec.is_default = spec.embeds = slug == next(iter(addresses))
         model_specs.save_model(model=spec, actor="system", now=now)
@@ -84,9 +84,9 @@ def new_chat(*, model: str = "", person: str = "alice") -> str:
 def post(*, chat: str, text: str, key: str = "", person: str = "alice") -> dict[str, str]:
     """Post a person's message."""
     user = User.objects.get(username=person)
-    accepted = start.start(
+    accepted = start.start_turn(
         user=user,
-        chat=access.chat_for(user=user, chat_id=uuid.UUID(chat)),
+        chat=access.get_chat(user=user, chat_id=uuid.UUID(chat)),
         text=text,
         now=timezone.now(),
         idempotency_key=key,
@@ -97,13 +97,15 @@ def post(*, chat: str, text: str, key: str = "", person: str = "alice") -> dict[
 def stop_turn(*, turn: str) -> str:
     """Stop a turn as Alice."""
     row = Turn.objects.get(pk=uuid.UUID(turn))
-    return str(stop.stop(user=User.objects.get(username="alice"), turn=row, now=timezone.now()))
+    return str(
+        stop.stop_turn(user=User.objects.get(username="alice"), turn=row, now=timezone.now())
+    )
 
 
 def deliver(*, turn: str, times: int) -> None:
     """Deliver the task of a turn several times."""
     for _ in range(times):
-        queue.publish(queue.RUN_TURN, {"turn_id": turn})
+        queue.publish_task(queue.RUN_TURN, {"turn_id": turn})
 
 
 def begin_again(*, turn: str, times: int) -> float:
@@ -122,13 +124,13 @@ def begin_again(*, turn: str, times: int) -> float:
 
 def sweep() -> int:
     """Run the scheduled sweep."""
-    return recover.sweep(now=timezone.now())
+    return recover.run_sweep(now=timezone.now())
 
 
 def save_account(*, slug: str) -> None:
     """Save an account again, which closes its circuit breaker."""
     account = ProviderAccount.objects.get(slug=slug)
-    accounts.save_account(account=account, values={}, actor="system", now=timezone.now())
+    accounts.save_provider_account(account=account, values={}, actor="system", now=timezone.now())
 
 
 def move_account(*, slug: str, base_url: str) -> None:
@@ -138,7 +140,7 @@ def move_account(*, slug: str, base_url: str) -> None:
 
 def forget_limit(*, slug: str) -> None:
     """Delete the learned context limit of a model."""
-    overflow_learning.forget(
+    overflow_learning.reset_learned_window(
         model=ModelSpec.objects.get(slug=slug), actor="system", now=timezone.now()
     )
 
@@ -158,7 +160,9 @@ def fold_early(*, chat: str) -> None:
         actor="system",
         now=now,
     )
-    publish.assign(policy=policy, level="chat", chat_id=uuid.UUID(chat), actor="system", now=now)
+    publish.assign_policy(
+        policy=policy, level="chat", chat_id=uuid.UUID(chat), actor="system", now=now
+    )
 
 
 def govern(*, preset: str = "", values: dict[str, Any] | None = None) -> None:
@@ -175,17 +179,17 @@ def govern(*, preset: str = "", values: dict[str, Any] | None = None) -> None:
             now=now,
         )
     )
-    publish.assign(policy=policy, level="instance", actor="system", now=now)
+    publish.assign_policy(policy=policy, level="instance", actor="system", now=now)
 
 
 def evaluate(*, strategy: str, values: dict[str, Any], waits: int) -> str:
     """Evaluate a draft of the policy of imported chats; shadow evaluation waits `waits` s."""
     now = timezone.now()
     policy = ContextPolicy.objects.get(name=strategy)
-    draft = publish.new_version(
+    draft = publish.create_policy_version(
         policy=policy, values=values, locks=[], note="", actor="system", now=now, is_draft=True
     )
-    row = evaluating.begin(policy=policy, number=draft.number, actor="system", now=now)
+    row = evaluating.start_evaluation(policy=policy, number=draft.number, actor="system", now=now)
     row.lease_until = now + timedelta(seconds=waits)
     row.save(update_fields=["lease_until"])
     return str(row.pk)
@@ -194,7 +198,7 @@ def evaluate(*, strategy: str, values: dict[str, Any], waits: int) -> str:
 def count_chats(*, strategy: str, values: dict[str, Any]) -> str:
     """Count the chats that a policy of imported chats would change."""
     policy = ContextPolicy.objects.get(name=strategy)
-    row = radius.begin(
+    row = radius.start_radius_count(
         policy=policy,
         values=values,
         locks=[],
@@ -216,7 +220,7 @@ def change_model(*, slug: str, values: dict[str, Any]) -> None:
 def unsound() -> list[str]:
     """The active summaries that fail when their acceptance check is repeated."""
     rows = Compaction.objects.filter(kind="summary", published_at__isnull=False)
-    return [str(row.pk) for row in rows if not is_sound(row, counter=COUNTER)]
+    return [str(row.pk) for row in rows if not is_valid_summary(row, counter=COUNTER)]
 
 
 def import_chat(*, messages: int, strategy: str = "dynamic_summary") -> str:
@@ -249,14 +253,14 @@ def import_chat(*, messages: int, strategy: str = "dynamic_summary") -> str:
         actor="system",
         now=now,
     )
-    publish.assign(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
+    publish.assign_policy(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
     return str(chat.pk)
 
 
 def rest(*, chat: str) -> dict[str, Any]:
     """The breaker of a chat's summarising model: whether it is open, failures, remaining time."""
     now = timezone.now()
-    found = skip_reasons.rests(chat=Chat.objects.get(pk=uuid.UUID(chat)), now=now)
+    found = skip_reasons.get_active_pauses(chat=Chat.objects.get(pk=uuid.UUID(chat)), now=now)
     breaker = found.model_breaker
     seconds = (breaker.retry_at - now).total_seconds() if breaker.retry_at else 0
     return {
@@ -275,7 +279,9 @@ def reset_breaker(*, chat: str) -> None:
 
 def verify() -> list[str]:
     """The first break of every chain of the ledger."""
-    return [f"{found.scope} row {found.seq}: {found.reason}" for found in ledger.verify()]
+    return [
+        f"{found.scope} row {found.seq}: {found.reason}" for found in ledger.find_ledger_breaks()
+    ]
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {

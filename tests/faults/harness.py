@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from chats.ground import queues
-from project.launcher import BACKGROUND_THREADS, worker_command
+from project.launcher import BACKGROUND_THREADS, build_worker_command
 from tests.fakes.fake_server import FakeServer
 from tests.faults.impostor import Impostor
 from tests.faults.programs import MANAGE, ROOT, Program, free_port, python, until
@@ -173,19 +173,19 @@ class Tree:
         """Start a worker for all queues. Without `wait` it starts in the background."""
         name = f"worker-{self.logs}-{self.lease}"
         given = {"PALIMPSEST_WORKER": name, "LEASE_SECONDS": self.lease, **env}
-        program = self.start("worker", command or worker_command(), **given)
+        program = self.start("worker", command or build_worker_command(), **given)
         if wait:
             self.wait_for_worker(program)
         return program
 
     def background(self, **env: Any) -> Program:
         """Start a worker for background jobs only, as the launcher does."""
-        command = worker_command(*queues.BACKGROUND, threads=BACKGROUND_THREADS)
+        command = build_worker_command(*queues.BACKGROUND, threads=BACKGROUND_THREADS)
         return self.worker(command, **env)
 
     def replies(self, **env: Any) -> Program:
         """Start a worker for replies only, as the launcher does."""
-        return self.worker(worker_command(queues.REPLIES), **env)
+        return self.worker(build_worker_command(queues.REPLIES), **env)
 
     def wait_for_worker(self, program: Program) -> None:
         """Wait until a worker accepts tasks."""

@@ -10,15 +10,15 @@ from typing import Any
 
 from django.utils import timezone
 
-from chats.compaction.coverage import summary_of
+from chats.compaction.coverage import get_active_summary
 from chats.compaction.people import undo
-from chats.ground.seals import holds
+from chats.ground.seals import is_commitment_valid
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.prompt import composition
 from chats.record import history, witness
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
-from replay.pipeline import is_sound
+from replay.pipeline import is_valid_summary
 from tests.chats.compaction.test_random_walks import check, check_receipts
 
 COUNTER = ApproximateCounter()
@@ -83,7 +83,7 @@ def prompt_of(chat: Chat) -> str | None:
     turns = Turn.objects.select_related("branch__chat", "model", "trigger", "continues")
     over = turns.filter(branch=branch_of(chat), finished_at__isnull=False)
     turn = over.filter(trigger__seq__isnull=False).order_by("-accepted").first()
-    made = composition.compose(turn=turn, counter=COUNTER) if turn else None
+    made = composition.compose_prompt(turn=turn, counter=COUNTER) if turn else None
     return (
         str(made.receipt_fields["prompt_sha256"]) if isinstance(made, composition.Prompt) else None
     )
@@ -107,14 +107,14 @@ def assert_laws(chat: Chat, *, known: set[Any]) -> None:
 
 def assert_committed(chat: Chat) -> None:
     """Check that each finished call and summary has a commitment that matches the ledger."""
-    for found in witness.verify(scope=f"chat:{chat.pk}", told=Counter()):
+    for found in witness.verify_commitments(scope=f"chat:{chat.pk}", told=Counter()):
         raise Violation(f"the ledger and its rows differ: row {found.seq}: {found.reason}")
 
 
 def assert_complete(chat: Chat) -> None:
     """Check that each branch shows every message once after compactions (laws 1, 57)."""
     for branch in Branch.objects.filter(chat=chat):
-        rows = history.on_path(branch, after=0, before=branch.last_seq + 1)
+        rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
         places = list(rows.order_by("seq").values_list("seq", flat=True))
         if places != list(range(1, branch.last_seq + 1)):
             raise Violation(f"a message was lost or doubled: {places} of {branch.last_seq}")
@@ -159,7 +159,9 @@ def assert_summaries_whole(chat: Chat) -> None:
         if twice or met & MUST_NOT[row.status] or not met >= MUST.get(row.status, set()):
             raise Violation(f"half-published: a {row.status} summary has the events {met}, {twice}")
         usable = row.status in {"prepared", "published"}
-        is_whole = row.sections and holds(row.text_commitment, row.text, salt=row.salt)
+        is_whole = row.sections and is_commitment_valid(
+            row.text_commitment, row.text, salt=row.salt
+        )
         if usable and not is_whole:
             raise Violation(f"half-published: a {row.status} summary is not whole")
 
@@ -169,7 +171,7 @@ def assert_sound(chat: Chat) -> None:
     rows = Compaction.objects.select_related("branch__chat", "effective_policy", "previous")
     published = rows.filter(branch__chat=chat, kind="summary", published_at__isnull=False)
     for row in published.filter(erased_at=None):
-        if not is_sound(row, counter=COUNTER):
+        if not is_valid_summary(row, counter=COUNTER):
             raise Violation("a published summary does not pass the verdict")
 
 
@@ -187,17 +189,17 @@ def assert_undo_gives_back(chat: Chat, *, compact: Callable[[], Any]) -> None:
     before, active = prompt_of(chat), in_force(chat)
     compact()
     is_new = in_force(chat) != active
-    row = summary_of(branch_of(chat).active_compaction)
+    row = get_active_summary(branch_of(chat).active_compaction)
     if row is None:
         return
     folded = prompt_of(chat)
     by: dict[str, Any] = {"user": chat.owner, "compaction": row, "now": timezone.now()}
     with suppress(undo.UndoDoesNotFit):
-        undo.undo(**by)
+        undo.undo_summary(**by)
         if is_new and prompt_of(chat) != before:
             raise Violation("an undo does not bring the exact prompt back")
         for _ in range(2):
-            undo.redo(**by)
+            undo.redo_summary(**by)
             if prompt_of(chat) != folded:
                 raise Violation("a redo does not bring the exact prompt back")
 
@@ -223,7 +225,7 @@ class Seen:
                 raise Violation("an original changed")
         rows = Branch.objects.select_related("active_compaction__base").filter(chat=chat)
         for branch in rows:
-            summary = summary_of(branch.active_compaction)
+            summary = get_active_summary(branch.active_compaction)
             now = (branch.context_revision, summary.pk if summary else None)
             revision, before = self.branches.get(branch.pk, now)
             if now[0] < revision or (now[0] == revision and now[1] != before):

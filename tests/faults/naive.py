@@ -38,13 +38,15 @@ def publish_in_pieces() -> None:
 
         def swap() -> None:
             with transaction.atomic():
-                coverage.swap(branch, to=row)
-                coverage.record("compaction.published", row=row, now=now, actor=actor)
+                coverage.activate_compaction(branch, to=row)
+                coverage.record_compaction_event(
+                    "compaction.published", row=row, now=now, actor=actor
+                )
 
         transaction.on_commit(swap)
         return True
 
-    put(publish, "publish", publish_row)
+    put(publish, "publish_summary", publish_row)
 
 
 def publish_without_comparison() -> None:
@@ -54,13 +56,13 @@ def publish_without_comparison() -> None:
         Compaction.objects.filter(pk=row.pk).update(
             status="published", published_at=now, displaced=branch.active_compaction
         )
-        coverage.swap(branch, to=row)
-        coverage.record("compaction.published", row=row, now=now, actor=actor)
+        coverage.activate_compaction(branch, to=row)
+        coverage.record_compaction_event("compaction.published", row=row, now=now, actor=actor)
         return True
 
-    put(publish, "publish", publish_row)
+    put(publish, "publish_summary", publish_row)
     # The second check that would reject such a summary.
-    put(marks, "withdraw", lambda *_, **__: ([], []))
+    put(marks, "retire_covering_summaries", lambda *_, **__: ([], []))
 
 
 def keep_the_event_apart() -> None:
@@ -73,7 +75,7 @@ def keep_the_event_apart() -> None:
 
         transaction.on_commit(tell)
 
-    told = put(publish, "record", later)
+    told = put(publish, "record_compaction_event", later)
 
 
 def never_release_a_claim() -> None:
@@ -88,7 +90,7 @@ def forget_the_claim_token() -> None:
 
 def hold_a_transaction() -> None:
     """Keep a transaction open while the model writes its summary."""
-    put(maintain, "compact", transaction.atomic(maintain.compact))
+    put(maintain, "run_compaction", transaction.atomic(maintain.run_compaction))
 
 
 def send_before_the_commit() -> None:
@@ -96,7 +98,7 @@ def send_before_the_commit() -> None:
 
     def enqueue(task: str, *, countdown: float = 0.0, **ids: Any) -> None:
         arguments = {name: str(value) for name, value in ids.items()}
-        queue.publish(task, arguments, countdown=countdown)
+        queue.publish_task(task, arguments, countdown=countdown)
 
     put(queue, "enqueue", enqueue)
 
@@ -110,7 +112,7 @@ def blank_what_was_folded() -> None:
         told.update(parts=[])
         return done
 
-    publishing = put(publish, "publish", publish_row)
+    publishing = put(publish, "publish_summary", publish_row)
 
 
 def believe_every_summary() -> None:
@@ -120,17 +122,17 @@ def believe_every_summary() -> None:
         judged = judge(text, **named)
         return replace(judged, reasons=()) if text.strip() else judged
 
-    judge = put(perform, "verdict", verdict)
+    judge = put(perform, "check_generated_summary", verdict)
 
 
 def leave_summaries_of_hidden_messages() -> None:
     """Keep a summary active after one of its messages is excluded."""
-    put(marks, "withdraw", lambda *_, **__: ([], []))
+    put(marks, "retire_covering_summaries", lambda *_, **__: ([], []))
 
 
 def undo_to_the_originals() -> None:
     """Restore the originals on undo, instead of the previous summary."""
-    put(undo, "restorable", lambda *_, **__: None)
+    put(undo, "find_restorable_compaction", lambda *_, **__: None)
 
 
 def undo_without_a_revision() -> None:
@@ -140,9 +142,9 @@ def undo_without_a_revision() -> None:
         before = branch.active_compaction
         branch.active_compaction = to
         branch.save(update_fields=["active_compaction"])
-        coverage.settle(before, to)
+        coverage.update_compaction_statuses(before, to)
 
-    put(coverage, "swap", swap)
+    put(coverage, "activate_compaction", swap)
 
 
 def answer_before_the_end() -> None:
@@ -151,13 +153,13 @@ def answer_before_the_end() -> None:
 
     def close_step(*, lease: Any, ending: Any, counter: Any, now: Any) -> bool:
         with transaction.atomic():
-            chat, turn = steps.locked(lease)
-            counted = messages.tokens_of(ending.parts, role="assistant", counter=counter)
+            chat, turn = steps.lock_chat_and_turn(lease)
+            counted = messages.count_parts_tokens(ending.parts, role="assistant", counter=counter)
             reply = storing(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
             chat.save()
         with transaction.atomic():
-            chat, turn = steps.locked(lease)
-            steps.end(
+            chat, turn = steps.lock_chat_and_turn(lease)
+            steps.finish_turn(
                 lease=lease,
                 turn=turn,
                 chat=chat,
@@ -180,9 +182,9 @@ def forget_the_lease_token() -> None:
     def write(mine: Any, **values: Any) -> None:
         Turn.objects.filter(pk=mine.turn_id).update(**values)
 
-    put(steps, "locked_turn", locked_turn)
-    put(steps, "write", write)
-    put(leases, "held", lambda mine: Turn.objects.filter(pk=mine.turn_id))
+    put(steps, "lock_held_turn", locked_turn)
+    put(steps, "update_held_turn", write)
+    put(leases, "select_held_turn", lambda mine: Turn.objects.filter(pk=mine.turn_id))
 
 
 def never_take_a_turn_back() -> None:

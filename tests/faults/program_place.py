@@ -20,7 +20,7 @@ from chats.people import keys
 from chats.providers.base import Finished, TextDelta
 from chats.record import history
 from chats.streams import connection
-from chats.turns.stop import TurnIsOver, stop
+from chats.turns.stop import TurnIsOver, stop_turn
 from contextpolicy.engine.tokens import ApproximateCounter
 from tests.chats.gateway.conftest import Program, Silent, assistant, user
 from tests.faults import town
@@ -91,7 +91,7 @@ class ProgramPlace:
     def leave(self, turn: Turn) -> None:
         """Run the gateway's handler for a closed connection."""
         try:
-            stop(user=self.owner, turn=turn, now=timezone.now())
+            stop_turn(user=self.owner, turn=turn, now=timezone.now())
         except TurnIsOver:
             return
 
@@ -119,7 +119,9 @@ class ProgramPlace:
     def assert_stored(self, turn: Turn, body: dict[str, Any]) -> None:
         """Check that the reply's branch has each message of the conversation once."""
         branch = turn.branch
-        path = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
+        path = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by(
+            "seq"
+        )
         said = [message.text for message in path if message.role == "user"]
         sent = [message["content"] for message in body["messages"] if message["role"] == "user"]
         if said != sent:

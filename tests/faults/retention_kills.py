@@ -29,7 +29,7 @@ from chats.actions import certificates, lifecycle, retention
 from chats.models import Chat, Message, RetentionRun
 from contextpolicy import holds, ledger
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.faults import town
 from tests.faults.laws import Violation
 from tests.load.bulk import fill
@@ -45,7 +45,7 @@ def prepare(owner: User, *, chats: int, dice: random.Random, now: datetime) -> N
     policy = create_policy(
         slug="ninety", name="Ninety", values={"retention_days": DAYS}, actor="system", now=now
     )
-    assign(policy=policy, level="user", user=owner, actor="system", now=now)
+    assign_policy(policy=policy, level="user", user=owner, actor="system", now=now)
     for _ in range(chats):
         chat = lifecycle.create_chat(owner=owner, now=now)
         size, old = dice.randrange(2, 9), dice.randrange(0, 9)
@@ -68,16 +68,16 @@ def look(due: set[str], *, young: set[str]) -> None:
 def play(owner: User, *, kills: int, dice: random.Random, now: datetime) -> tuple[int, int]:
     """Kill the run until it completes; return the numbers of kills and holds."""
     due, young = by_age(owner, now=now)
-    go_on = partial(retention.go_on, clock=timezone.now, is_closing=lambda: False)
+    go_on = partial(retention.continue_retention_run, clock=timezone.now, is_closing=lambda: False)
     killed = held = 0
     while RetentionRun.objects.get().is_open:
         killed += in_child(go_on, at=dice.randrange(1, BORDERS) if killed < kills else 0)
         RetentionRun.objects.update(lease_until=None)
         look(due, young=young)
-        free = Chat.objects.exclude(pk__in=holds.held(now=now).chats).order_by("-pk")
+        free = Chat.objects.exclude(pk__in=holds.load_held_targets(now=now).chats).order_by("-pk")
         if held < HOLDS and (chat := free.first()) is not None:
             held += 1
-            holds.place(
+            holds.place_hold(
                 level="chat", chat_id=chat.pk, case="7", reason="Why", actor="user:1", now=now
             )
     return killed, held
@@ -96,13 +96,16 @@ def by_age(owner: User, *, now: datetime) -> tuple[set[str], set[str]]:
 def settle(run: RetentionRun, *, chats: int, now: datetime) -> None:
     """Raise `Violation` if the run is incomplete or its certificate is invalid."""
     run.refresh_from_db()
-    kept = holds.held(now=now).chats
+    kept = holds.load_held_targets(now=now).chats
     old = Message.objects.filter(erased_at=None, created_at__lte=now - timedelta(days=DAYS))
     if old.exclude(branch__chat__in=kept).exists():
         raise Violation("a message that was due and free was left")
     if run.chats != chats:
         raise Violation(f"{run.chats} chats were looked at, {chats} there were")
-    if faults := [*certificates.faults(run), *map(str, ledger.verify())]:
+    if faults := [
+        *certificates.list_certificate_faults(run),
+        *map(str, ledger.find_ledger_breaks()),
+    ]:
         raise Violation(f"the certificate or the ledger is broken: {faults}")
 
 
@@ -117,7 +120,7 @@ def main() -> None:
     owner, now = town.prepare(dice), timezone.now()
     prepare(owner, chats=asked.chats, dice=dice, now=now)
     retention.AT_ONCE = 2
-    run = retention.begin(actor="system", now=now)
+    run = retention.start_retention_run(actor="system", now=now)
     killed, held = play(owner, kills=asked.kills, dice=dice, now=now)
     settle(run, chats=asked.chats, now=now)
     sys.stdout.write(

@@ -38,7 +38,7 @@ from chats.ground.refusals import Refusal
 from chats.models import Branch, Message, Round, Turn
 from chats.record import history
 from chats.turns import recover
-from chats.turns.stop import stop
+from chats.turns.stop import stop_turn
 from tests.faults import town
 from tests.faults.laws import Violation, branch_of
 from tests.faults.round_play import FOREVER, NAMES, RULES
@@ -154,7 +154,7 @@ def stop_some(scene: Scene, turns: list[Turn], *, dice: random.Random) -> tuple[
     given |= {"now": timezone.now(), "with_others": dice.random() < 0.5}
     if dice.random() < 0.4:
         return "stop all", [scene.stop]
-    return "stop", [partial(stop, **given)]
+    return "stop", [partial(stop_turn, **given)]
 
 
 def write(scene: Scene, *, text: str, named: str, dice: random.Random) -> tuple[str, list[Deed]]:
@@ -200,7 +200,7 @@ def begin(scene: Scene, *, text: str, named: str, dice: random.Random) -> tuple[
 def anew(scene: Scene, *, dice: random.Random) -> tuple[str, list[Deed]] | None:
     """Regenerate a reply, alone or with the replies that followed; None without a reply."""
     branch = branch_of(scene.chat)
-    path = history.on_path(branch, after=0, before=branch.last_seq + 1)
+    path = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
     replies = list(path.filter(role="assistant", turn__agent__isnull=False).order_by("seq"))
     if not replies or Branch.objects.filter(chat=scene.chat).count() >= BRANCHES:
         return None

@@ -50,7 +50,7 @@ def assert_questions_seen(chat: Chat) -> None:
     """Check that each agent that began saw the message it replies to, on its own branch."""
     begun = Turn.objects.filter(branch__chat=chat, agent__isnull=False, seen_to__isnull=False)
     for turn in begun.filter(trigger__seq__isnull=False).select_related("branch", "trigger"):
-        seen = history.on_path(turn.branch, after=0, before=(turn.seen_to or 0) + 1)
+        seen = history.select_path_messages(turn.branch, after=0, before=(turn.seen_to or 0) + 1)
         if turn.trigger not in seen:
             raise Violation("an agent was not shown the message that it replies to")
 

@@ -191,7 +191,7 @@ class Play:
         here = [made for made in self.rounds if made.branch == branch]
         for made in here:
             made.status = "replaced" if made.status == "running" else made.status
-        roles = engine.opening_queue(
+        roles = engine.build_opening_queue(
             MEMBERS, self.rules, addressees=names, last=self.last_speaker(branch)
         )
         made = Expected(len(self.rounds) + 1, branch, opening, list(roles[1:]))
@@ -233,7 +233,7 @@ class Play:
         busy = any(p.status == "queued" and p.made.branch == branch for p in self.parts.values())
         if last.status not in ENDED_EARLY or busy:
             raise Violation(f"a round went on that is {last.status}, or beside another")
-        roles = last.queue or engine.opening_queue(
+        roles = last.queue or engine.build_opening_queue(
             MEMBERS, self.rules, addressees=[], last=self.last_speaker(branch)
         )
         made = Expected(len(self.rounds) + 1, branch, last.opening, list(roles[1:]), pk=pk)
@@ -348,7 +348,9 @@ class Play:
         """An agent mentioned while others still reply gets a turn after all of them."""
         if part.status != "completed":
             return
-        roles, _ = engine.found(self.line(part).called, members=MEMBERS, speaker=part.role)
+        roles, _ = engine.resolve_member_names(
+            self.line(part).called, members=MEMBERS, speaker=part.role
+        )
         busy = {other.role for other in others}
         queue = [*part.made.queue, *(role for role in roles if role not in busy)]
         part.made.queue = list(dict.fromkeys(queue))
@@ -371,7 +373,7 @@ class Play:
             seconds=0,
             passes=made.passes,
         )
-        found = engine.after_reply(
+        found = engine.decide_next_speaker(
             standing,
             MEMBERS,
             self.rules,

@@ -14,14 +14,14 @@ from django.db import transaction
 from django.utils import timezone
 
 from chats.actions import lifecycle
-from chats.actions.branching import regenerate
+from chats.actions.branching import regenerate_reply
 from chats.models import Agent, Branch, Chat, Message, Round, Team, TeamVersion, Turn
 from chats.models.turns import UNFINISHED
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.record import locking
 from chats.teams import play
 from chats.turns import recover, run
-from chats.turns.start import retry, start
+from chats.turns.start import retry_turn, start_turn
 from chats.turns.stop import stop_all
 from contextpolicy import ledger
 from contextpolicy.engine import rounds as engine
@@ -110,22 +110,22 @@ class Scene:
         """A person's message, as an operation."""
         self.perhaps[text] = named
         chat = Chat.objects.get(pk=self.chat.pk)
-        return lambda: start(user=chat.owner, chat=chat, text=text, now=timezone.now())
+        return lambda: start_turn(user=chat.owner, chat=chat, text=text, now=timezone.now())
 
     def go_on(self) -> None:
         """Continue a round that ended early, as an operation."""
         chat = Chat.objects.get(pk=self.chat.pk)
-        play.go_on(user=chat.owner, chat=chat, now=timezone.now())
+        play.continue_round(user=chat.owner, chat=chat, now=timezone.now())
 
     def retry(self, turn: Turn) -> Deed:
         """A retry of a failed reply, as an operation."""
         self.retried.add(str(turn.pk))
-        return lambda: retry(user=self.chat.owner, turn=turn, now=timezone.now())
+        return lambda: retry_turn(user=self.chat.owner, turn=turn, now=timezone.now())
 
     def ask_again(self, message: Message, *, play_on: bool) -> Deed:
         """A regenerated reply, as an operation."""
         self.asking = (str(message.turn_id), play_on)
-        return lambda: regenerate(
+        return lambda: regenerate_reply(
             user=self.chat.owner, message=message, now=timezone.now(), play_on=play_on
         )
 
@@ -171,7 +171,7 @@ class Scene:
     def stop(self) -> None:
         """Stop all replies, as an operation."""
         with transaction.atomic():
-            locking.locked_chat(self.chat.pk)
+            locking.lock_chat(self.chat.pk)
             stop_all(chat=self.chat, actor="user:1", now=timezone.now())
 
     def heal(self) -> None:
@@ -240,7 +240,7 @@ class Scene:
             check_receipts(self.chat, known=self.receipts)
         except (AssertionError, ValueError) as error:
             raise Violation(f"no sound context: {error}") from error
-        if breaks := list(ledger.verify(scope=f"chat:{self.chat.pk}")):
+        if breaks := list(ledger.find_ledger_breaks(scope=f"chat:{self.chat.pk}")):
             raise Violation(f"the ledger is broken: {breaks}")
 
     def hear(self, *, certain: bool) -> None:
@@ -341,7 +341,7 @@ class Scene:
         for event in ended.order_by("seq"):
             part = told.parts[str(event.turn_id)]
             says = told.line(part)
-            roles, _ = engine.found(says.called, members=MEMBERS, speaker=part.role)
+            roles, _ = engine.resolve_member_names(says.called, members=MEMBERS, speaker=part.role)
             names = [role.capitalize() for role in roles]
             reply = (str(event.turn_id), says.text.strip(), part.role.capitalize(), names)
             wanted.setdefault(part.made.branch, []).append(reply)

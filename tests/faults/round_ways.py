@@ -19,12 +19,12 @@ def go_on_later() -> None:
 
         transaction.on_commit(tell)
 
-    told = put(rounds, "turn_ended", later)
+    told = put(rounds, "advance_round", later)
 
 
 def forget_the_next() -> None:
     """End a reply without starting the next one."""
-    put(rounds, "turn_ended", lambda *_, **__: None)
+    put(rounds, "advance_round", lambda *_, **__: None)
 
 
 def forget_what_was_seen() -> None:
@@ -34,7 +34,7 @@ def forget_what_was_seen() -> None:
         turn.seen_to = None
         return opened(turn, **named)  # type: ignore[no-any-return]  # the function replaced here
 
-    opened = put(steps, "opened", anew)
+    opened = put(steps, "start_step", anew)
 
 
 def stand_anywhere() -> None:
@@ -48,7 +48,7 @@ def stand_anywhere() -> None:
 
 def look_anew() -> None:
     """Let each parallel reply see the messages that exist when it begins."""
-    put(lanes, "seen_to", lambda _turn: None)
+    put(lanes, "find_lane_cutoff", lambda _turn: None)
 
 
 WAYS = {

@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 from redis import Redis
 
 from project.broker import BrokerMissing, wait_until_ready
-from project.broker import command as embedded_broker
+from project.broker import build_broker_command as embedded_broker
 from tests.faults.programs import (
     MANAGE,
     Program,

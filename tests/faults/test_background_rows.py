@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from project.launcher import worker_command
+from project.launcher import build_worker_command
 from tests.faults.harness import TIMINGS, Tree
 from tests.faults.programs import Program, until
 from tests.faults.stores import Row, SQLite, count
@@ -98,7 +98,7 @@ def test_replies_go_on_beside_ten_slow_summaries(
 def test_one_worker_for_everything_keeps_threads_for_replies(tree: Tree) -> None:
     until(lambda: is_quiet(tree), seconds=40, what="the end of all summaries")
     tree.clear("worker")
-    tree.worker(worker_command(threads=8), SUMMARIES_PER_USER="100", **PATIENT)
+    tree.worker(build_worker_command(threads=8), SUMMARIES_PER_USER="100", **PATIENT)
     slow_summaries(tree, 60)
     due(tree, 10)
     until(lambda: being_written(tree) == 6, what="three quarters of eight threads")

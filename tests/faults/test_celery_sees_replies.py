@@ -4,7 +4,7 @@ import json
 import time
 from typing import Any
 
-from project.launcher import worker_command
+from project.launcher import build_worker_command
 from tests.faults.harness import Tree
 from tests.faults.programs import python, run, until
 from tests.faults.promises import tokens_of
@@ -49,7 +49,7 @@ def test_a_warm_shutdown_hands_a_reply_back_and_another_worker_ends_it(tree: Tre
 
 def test_what_a_full_worker_has_no_thread_for_stays_in_the_broker(tree: Tree) -> None:
     tree.clear("worker")
-    tree.worker(worker_command(threads=1))
+    tree.worker(build_worker_command(threads=1))
     first = tree.post("The first [[fake tokens=2000 ms=40]]")
     tree.wait_for_text(first)
     waiting = [tree.post(f"Behind it {n} [[fake tokens=3]]") for n in range(2)]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from project.launcher import worker_command
+from project.launcher import build_worker_command
 from tests.faults.armed import Armed
 from tests.faults.harness import Tree
 from tests.faults.programs import until
@@ -150,7 +150,7 @@ def test_f29_a_turn_handed_back_to_nobody_goes_on_with_the_next_worker_at_its_st
 
 def test_f29_a_full_worker_told_to_end_gives_back_what_waits_for_a_place(tree: Tree) -> None:
     tree.clear("worker")
-    full = tree.worker(worker_command(threads=2))
+    full = tree.worker(build_worker_command(threads=2))
     turns = [tree.post(f"Place {n} [[fake tokens=100 ms=40]]") for n in range(8)]
     until(lambda: sum(tree.turn(turn)["status"] == "running" for turn in turns) == 2)
     taken = full.terminate()

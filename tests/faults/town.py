@@ -26,8 +26,8 @@ from chats.providers import registry
 from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta
 from chats.record import history
 from chats.turns import recover
-from chats.turns.start import start
-from chats.turns.stop import stop
+from chats.turns.start import start_turn
+from chats.turns.stop import stop_turn
 from contextpolicy import publish
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
 from tests.chats.compaction.conftest import SENTENCE, VALUES
@@ -90,7 +90,7 @@ class Summariser:
 def prepare(dice: random.Random) -> User:
     """Create tables, Alice, models and policies, and install a fake queue and summariser."""
     call_command("migrate", verbosity=0)
-    put(queue, "publish", after_commit)
+    put(queue, "publish_task", after_commit)
     logging.getLogger("chats").addHandler(UnexpectedFailures(level=logging.ERROR))
     use(dice)
     now = timezone.now()
@@ -109,14 +109,14 @@ def prepare(dice: random.Random) -> User:
         policy = publish.create_policy(slug=slug, name=slug, values=values, actor="system", now=now)
         # Of two policies the stricter limits apply.
         if slug == ROOMY:
-            publish.assign(policy=policy, level="instance", actor="system", now=now)
+            publish.assign_policy(policy=policy, level="instance", actor="system", now=now)
     return User.objects.create_user(f"alice-{uuid.uuid4().hex[:8]}")
 
 
 def use(dice: random.Random) -> None:
     """Use this random generator for the content and duration of summaries."""
     put(maintain, "failpoint", taking_time(dice))
-    put(registry, "provider_for", lambda *_, **__: Summariser(dice))
+    put(registry, "get_provider", lambda *_, **__: Summariser(dice))
 
 
 def wait_long() -> None:
@@ -153,7 +153,7 @@ def new_chat(owner: User, *, kind: str = PLAIN) -> Chat:
     chat = lifecycle.create_chat(owner=owner, now=now, model=model, title=kind)
     if kind != ROOMY:
         policy = ContextPolicy.objects.get(slug=PLAIN if kind == NARROW else kind)
-        publish.assign(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
+        publish.assign_policy(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
     for number in range(ROUNDS):
         say(chat, f"Question {number}. {SENTENCE}")
     return chat
@@ -161,7 +161,7 @@ def new_chat(owner: User, *, kind: str = PLAIN) -> Chat:
 
 def say(chat: Chat, text: str, *, overflows: bool = False) -> None:
     """A complete turn."""
-    turn = start(user=chat.owner, chat=chat, text=text, now=timezone.now()).turn
+    turn = start_turn(user=chat.owner, chat=chat, text=text, now=timezone.now()).turn
     answer(turn, overflows=overflows)
 
 
@@ -199,7 +199,7 @@ def compact(chat: Chat) -> None:
 
 def tidy(chat: Chat) -> None:
     """Run a worker's jobs after a turn."""
-    maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=timezone.now())
+    maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=timezone.now())
 
 
 def declare_dead(chat: Chat) -> None:
@@ -209,7 +209,7 @@ def declare_dead(chat: Chat) -> None:
     # Not with a join: it would read the state at the statement's start, not the changed row's.
     Compaction.objects.filter(branch__in=branches, status="preparing").update(lease_until=past)
     Turn.objects.filter(branch__in=branches, status="running").update(lease_until=past)
-    recover.sweep(now=timezone.now())
+    recover.run_sweep(now=timezone.now())
 
 
 def heal(chat: Chat) -> None:
@@ -232,16 +232,18 @@ def deeds(chat: Chat, dice: random.Random) -> Deeds:
         "publish": lambda: publish_prepared(branch_id=branch.pk, now=now),
     }
     seq = dice.randrange(1, branch.last_seq + 1)
-    path = history.on_path(branch, after=seq - 1, before=seq + 1).select_related("branch")
+    path = history.select_path_messages(branch, after=seq - 1, before=seq + 1).select_related(
+        "branch"
+    )
     for message in path:
         mark: dict[str, Any] = {"message": message, "actor": f"user:{owner.pk}", "now": now}
-        pins = marks.unpin if message.pinned_at else marks.pin
-        hides = marks.include if message.excluded else marks.exclude
+        pins = marks.unpin_message if message.pinned_at else marks.pin_message
+        hides = marks.include_message if message.excluded else marks.exclude_message
         found["pin"] = partial(pins, **mark)
         found["exclude"] = partial(hides, **mark)
     row = summaries(chat).filter(status__in=["published", "undone"]).first()
     if row is not None:
-        turn_back = undo.undo if row.status == "published" else undo.redo
+        turn_back = undo.undo_summary if row.status == "published" else undo.redo_summary
         found["undo, redo"] = lambda: turn_back(user=owner, compaction=row, now=now)
     return found
 
@@ -269,7 +271,9 @@ def more_deeds(chat: Chat, dice: random.Random) -> Deeds:
     found = deeds(chat, dice)
     branch, now = branch_of(chat), timezone.now()
     # Not the first rounds: every branch keeps messages that can be compacted.
-    path = history.on_path(branch, after=0, before=branch.last_seq + 1).select_related("branch")
+    path = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).select_related(
+        "branch"
+    )
     said = list(path.filter(role="user").order_by("seq"))
     other = dice.choice(list(Branch.objects.filter(chat=chat).order_by("created_at")))
     found["choose"] = lambda: branching.choose_branch(
@@ -278,18 +282,22 @@ def more_deeds(chat: Chat, dice: random.Random) -> Deeds:
     found["take over"] = lambda: take_over(chat)
     if len(said) > 1:
         by: dict[str, Any] = {"user": chat.owner, "message": dice.choice(said[1:]), "now": now}
-        found["edit"] = lambda: branching.edit(text=f"Instead. {SENTENCE}", **by)
-        found["branch"] = lambda: branching.branch_from(**by)
+        found["edit"] = lambda: branching.edit_message(text=f"Instead. {SENTENCE}", **by)
+        found["branch"] = lambda: branching.branch_from_message(**by)
         found["erase"] = lambda: erasure.erase_message(**by)
     turns = Turn.objects.filter(branch__chat=chat, status__in=["queued", "running"])
     if turn := turns.order_by("-accepted").first():
-        found["stop"] = lambda: stop(user=chat.owner, turn=turn, now=now)
+        found["stop"] = lambda: stop_turn(user=chat.owner, turn=turn, now=now)
     making = summaries(chat).filter(status="preparing").first()
     if making is not None:
-        found["cancel"] = lambda: controls.cancel(user=chat.owner, compaction=making, now=now)
-    row = coverage.summary_of(branch.active_compaction)
+        found["cancel"] = lambda: controls.cancel_summary(
+            user=chat.owner, compaction=making, now=now
+        )
+    row = coverage.get_active_summary(branch.active_compaction)
     if row is not None:
-        found["rerun"] = lambda: controls.rerun(user=chat.owner, compaction=row, now=now)
+        found["rerun"] = lambda: controls.request_summary_rerun(
+            user=chat.owner, compaction=row, now=now
+        )
     return found
 
 

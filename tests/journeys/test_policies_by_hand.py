@@ -14,7 +14,7 @@ from pytest_django import Settings
 from chats.compaction import maintain
 from chats.models import Chat, Turn
 from chats.providers.base import Finished, ProviderRequest, TextDelta
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ContextPolicy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
@@ -48,7 +48,7 @@ def ask(alice: User, chat: Chat, now: datetime) -> Ask:
     """Ask in Alice's chat and let the model answer; return the request to the model."""
 
     def asking(text: str, answer: str) -> ProviderRequest:
-        turn = start(user=alice, chat=chat, text=text, now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=now).turn
         provider = ScriptedProvider([[TextDelta(answer), Finished("stop")]])
         async_to_sync(InlineWorker(provider).turn)(turn.pk)
         assert Turn.objects.get(pk=turn.pk).status == Turn.Status.COMPLETED
@@ -143,7 +143,7 @@ def test_an_imported_strategy_folds_by_rounds(
     applied(admin, "rounds")
     for number in range(1, 8):
         ask(f"The order {number}00 of 3 May 2026 goes to Oslo. " * 9, f"Noted {number}")
-        maintain.maintain(chat_id=chat.pk, counter=ApproximateCounter(), now=now)
+        maintain.maintain_chat_context(chat_id=chat.pk, counter=ApproximateCounter(), now=now)
 
     system, summary, *history = ask("And now?", "Now.").messages
     assert (system.role, system.content) == ("system", "Be brief.")

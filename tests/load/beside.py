@@ -33,7 +33,7 @@ from chats.ground import queues  # noqa: E402  # needs the settings
 from project.launcher import (  # noqa: E402  # needs the settings
     BACKGROUND_NICENESS,
     BACKGROUND_THREADS,
-    worker_command,
+    build_worker_command,
 )
 from tests.fakes.fake_server import FakeServer  # noqa: E402  # needs the settings
 from tests.faults.client import Client  # noqa: E402  # needs the settings
@@ -96,7 +96,7 @@ class Instance(Tree):
         for taken in LAYOUTS[layout]:
             is_background = queues.REPLIES not in taken
             threads = BACKGROUND_THREADS if is_background else 200
-            command = worker_command(*taken, threads=threads)
+            command = build_worker_command(*taken, threads=threads)
             command[command.index("-n") + 1] = f"{taken[0]}-{self.logs}@%h"
             if is_background:
                 command = ["nice", "-n", str(BACKGROUND_NICENESS), *command]

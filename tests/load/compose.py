@@ -23,7 +23,7 @@ def fill(size: int) -> Any:
 
     from chats.actions import lifecycle
     from chats.models import Branch, Chat, Message, Turn
-    from chats.turns.start import start
+    from chats.turns.start import start_turn
 
     now = timezone.now()
     owner, _ = User.objects.get_or_create(username=f"bench-{size}")
@@ -47,7 +47,7 @@ def fill(size: int) -> Any:
     Chat.objects.filter(pk=chat.pk).update(accepted_count=size)
     Branch.objects.filter(pk=branch.pk).update(last_seq=size)
     chat.refresh_from_db()
-    turn = start(user=owner, chat=chat, text="What now?", now=now).turn
+    turn = start_turn(user=owner, chat=chat, text="What now?", now=now).turn
     Message.objects.filter(branch=branch, seq=None).update(seq=size + 1, turn=turn)
     Branch.objects.filter(pk=branch.pk).update(last_seq=size + 1)
     return Turn.objects.select_related("branch__chat", "model", "trigger").get(pk=turn.pk)
@@ -60,11 +60,11 @@ def settle(turn: Any) -> None:
     from chats.prompt.tokenizer import O200kCounter
 
     for _ in range(3):
-        prompt = composition.compose(turn=turn, counter=O200kCounter())
+        prompt = composition.compose_prompt(turn=turn, counter=O200kCounter())
         if isinstance(prompt, composition.Prompt):
             return
         assert isinstance(prompt, composition.Move)
-        window.move(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)
+        window.move_window(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)
 
 
 def measure(turns: dict[int, Any]) -> dict[int, tuple[float, int]]:
@@ -81,11 +81,11 @@ def measure(turns: dict[int, Any]) -> dict[int, tuple[float, int]]:
     for _ in range(ROUNDS):
         for size, turn in turns.items():
             begun = time.perf_counter()
-            composition.compose(turn=turn, counter=counter)
+            composition.compose_prompt(turn=turn, counter=counter)
             seconds[size].append(time.perf_counter() - begun)
     for size, turn in turns.items():
         with CaptureQueriesContext(connection) as captured:
-            composition.compose(turn=turn, counter=counter)
+            composition.compose_prompt(turn=turn, counter=counter)
         queries[size] = len(captured)
     return {size: (statistics.median(seconds[size]), queries[size]) for size in turns}
 
@@ -102,14 +102,14 @@ def main() -> None:
         from django.utils import timezone
 
         from chats.ground import queue
-        from contextpolicy.presets import leave_demo, seed_policies
+        from contextpolicy.presets import replace_demo_policy, seed_policies
         from project.seed import seed_demo_model
 
         call_command("migrate", verbosity=0)
         seed_policies(now=timezone.now())
-        leave_demo(actor="system", now=timezone.now())
+        replace_demo_policy(actor="system", now=timezone.now())
         seed_demo_model()
-        queue.publish = queue.keep_here
+        queue.publish_task = queue.keep_here
         turns = {size: fill(size) for size in SIZES}
         for turn in turns.values():
             settle(turn)

@@ -28,13 +28,13 @@ from chats.models import Chat, ProviderAccount
 from chats.people.keys import create_key
 from chats.prompt.tokenizer import O200kCounter
 from contextpolicy.models import ModelSpec
-from contextpolicy.presets import LONG_CHATS, leave_demo
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.presets import LONG_CHATS, replace_demo_policy
+from contextpolicy.publish import assign_policy, create_policy
 from replay.evidence.chats import import_chat
 from replay.evidence.conversations import read_all
-queue.publish = queue.keep_here
+queue.publish_task = queue.keep_here
 now = timezone.now()
-leave_demo(actor="system", now=now)
+replace_demo_policy(actor="system", now=now)
 ProviderAccount.objects.create(slug="bench", name="bench", base_url="{base}")
 ModelSpec.objects.update(is_default=False)
 ModelSpec.objects.create(
@@ -50,7 +50,7 @@ for _ in range({streams}):
     ids = []
     for policy in policies:
         chat = import_chat(conversation, counter=counter).chat
-        assign(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
+        assign_policy(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
         _, secret = create_key(
             owner=chat.owner, name="bench", scopes=["chats:read", "chats:write"],
             lifetime_days=1, now=now)

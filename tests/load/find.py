@@ -113,7 +113,7 @@ def indexed(branch: Any, *, count: int) -> None:
     module: Any = archive
     module.unflushed = timed(module.unflushed, holds)
     begun = time.perf_counter()
-    archive.index(branch)
+    archive.index_branch(branch)
     say(
         f"{connection.vendor}: {count:,} messages indexed in {time.perf_counter() - begun:.0f} s,"
         f" transactions of {1000 * statistics.median(holds):.0f} ms,"
@@ -128,7 +128,7 @@ def ask(questions: list[str], *, branch: Any, client: Any) -> dict[str, list[flo
     times: dict[str, list[float]] = {"search": [], "processor": [], "page": []}
     for question in questions:
         begun, before = time.perf_counter(), time.process_time()
-        search.search(branch, question=question, most=20)
+        search.search_archive(branch, question=question, most=20)
         times["search"].append(time.perf_counter() - begun)
         times["processor"].append(time.process_time() - before)
         begun = time.perf_counter()
@@ -260,7 +260,7 @@ def team(short: int, long: int) -> None:
         "a message added": lambda chat: conversation.add_message(
             user=user, chat=chat, data=said, counter=counter, now=NOW
         ),
-        "an agent's context": lambda chat: conversation.context_for(
+        "an agent's context": lambda chat: conversation.assemble_agent_context(
             chat=Chat.objects.select_related("active_branch", "owner").get(pk=chat.pk), agent=agent
         ),
     }
@@ -286,17 +286,17 @@ def prompt_maker(user: Any) -> Callable[[Any], object]:
     from chats.prompt.model_choice import ChosenModel
     from chats.teams import rosters
     from chats.teams.presets import PRESETS
-    from chats.turns.roster import roster_of
+    from chats.turns.roster import load_roster
     from contextpolicy.engine.policy import PolicyValues
-    from contextpolicy.engine.team_view import window_before
+    from contextpolicy.engine.team_view import compute_agent_window
     from contextpolicy.engine.tokens import ApproximateCounter
     from contextpolicy.models import EffectivePolicy, ModelSpec
 
     draft = PRESETS["planner-critic-writer"]
-    made = rosters.create(user=user, draft=draft, shared=False, now=NOW).team
+    made = rosters.create_team(user=user, draft=draft, shared=False, now=NOW).team
     if made.current is None:
         sys.exit("the team has no version")
-    roster = roster_of(made.current)
+    roster = load_roster(made.current)
     choice = ChosenModel(
         model=ModelSpec(slug="m", name="m"), effective=EffectivePolicy(), values=PolicyValues()
     )
@@ -305,23 +305,23 @@ def prompt_maker(user: Any) -> Callable[[Any], object]:
     def compose(chat: Any) -> object:
         branch = Branch.objects.get(pk=chat.active_branch_id)
         branch.chat = chat
-        view = agents.view_of(roster.agents[0], chat=chat, team=roster.agents)
+        view = agents.build_agent_view(roster.agents[0], chat=chat, team=roster.agents)
         turn = Turn(branch=branch, seen_to=branch.last_seq, agent=roster.agents[0], queued_at=NOW)
-        seen = agents.seen_by(view, turn=turn, branch=branch, counter=counter)
+        seen = agents.load_seen_messages(view, turn=turn, branch=branch, counter=counter)
         asked = composition.Question(
             question=(seen.question,) if seen.question else (),
             before=seen.before,
             last_seq=branch.last_seq,
             steps=seen.steps,
         )
-        given = composition.gather(
+        given = composition.load_prompt_facts(
             branch=branch,
             choice=choice,
             asked=asked,
             counter=counter,
-            after=window_before(seen.before, size=view.window_size),
+            after=compute_agent_window(seen.before, size=view.window_size),
         )
-        given = agents.as_agent_sees(given, view=view, seen=seen, counter=counter)
+        given = agents.apply_agent_view(given, view=view, seen=seen, counter=counter)
         return composition.ask_engine(given)
 
     return compose

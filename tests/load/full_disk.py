@@ -23,7 +23,7 @@ def main() -> None:
 
     from chats.ground import queue
 
-    queue.publish = queue.keep_here
+    queue.publish_task = queue.keep_here
     call_command("setup", verbosity=0)
     play()
 

@@ -61,7 +61,7 @@ def set_up() -> None:
     django.setup()
     from chats.ground import queue
 
-    queue.publish = queue.keep_here
+    queue.publish_task = queue.keep_here
 
 
 def work(import_id: str) -> None:
@@ -96,7 +96,7 @@ def begun(chats: int, messages: int, *, megabytes: int) -> Any:
     alice = User.objects.create_user("alice")
     with tempfile.TemporaryFile() as file:
         write_export(file, chats=chats, messages=messages, megabytes=megabytes)
-        return accepting.begin(file, owner=alice, now=timezone.now())
+        return accepting.start_import(file, owner=alice, now=timezone.now())
 
 
 def write_export(file: IO[bytes], *, chats: int, messages: int, megabytes: int = 0) -> None:

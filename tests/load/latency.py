@@ -20,10 +20,10 @@ from chats.actions import lifecycle
 from chats.people.keys import create_key
 from chats.models import ProviderAccount
 from contextpolicy.models import ModelSpec
-from contextpolicy.presets import leave_demo
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.presets import replace_demo_policy
+from contextpolicy.publish import assign_policy, create_policy
 now = timezone.now()
-leave_demo(actor="system", now=now)
+replace_demo_policy(actor="system", now=now)
 for slug in ("bench", "slow"):
     ProviderAccount.objects.create(slug=slug, name=slug, base_url="{base}")
 model = ModelSpec.objects.create(slug="bench", provider="bench", name="fake-chat+tokens=5+ttft=200")
@@ -37,7 +37,7 @@ ids = []
 for name, values in (("folded", folded), ("whole", {{"strategy": "sliding_window"}})):
     chat = lifecycle.create_chat(owner=owner, now=now, model=model)
     policy = create_policy(slug=name, name=name, values=values, actor="system", now=now)
-    assign(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
+    assign_policy(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
     ids.append(str(chat.pk))
 print(secret, *ids)
 """

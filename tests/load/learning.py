@@ -112,7 +112,7 @@ def prepare(fake: FakeServer, *, messages: int, chats: int) -> None:
     from chats.memory import preferences
     from chats.models import PreferenceReading, ProviderAccount
     from contextpolicy.models import ModelSpec
-    from contextpolicy.publish import assign, create_policy
+    from contextpolicy.publish import assign_policy, create_policy
     from tests.load.search import fill, index
 
     now = timezone.now()
@@ -128,10 +128,10 @@ def prepare(fake: FakeServer, *, messages: int, chats: int) -> None:
     )
     values = {"strategy": "dynamic_summary", "token_budget": 30_000, "summarization_model": "light"}
     policy = create_policy(slug="reads", name="Reads", values=values, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now, is_agreed=True)
+    assign_policy(policy=policy, level="instance", actor="system", now=now, is_agreed=True)
     fill(1, messages, chats=6)
     index()
-    embedding.choose("small", anew=False, actor="system", now=now)
+    embedding.choose_embedding_model("small", anew=False, actor="system", now=now)
     for number in range(chats // CHATS_OF_A_PERSON):
         user = User.objects.create_user(f"gardener-{number}")
         preferences.set_consent(owner_id=user.pk, agrees=True, now=now)
@@ -148,11 +148,11 @@ def talk(user: Any) -> None:
 
     from chats.actions import lifecycle
     from chats.providers.base import Finished, TextDelta
-    from chats.turns.start import start
+    from chats.turns.start import start_turn
     from tests.chats.conftest import InlineWorker, ScriptedProvider
 
     chat = lifecycle.create_chat(owner=user, now=timezone.now())
-    turn = start(user=user, chat=chat, text=SAID, now=timezone.now()).turn
+    turn = start_turn(user=user, chat=chat, text=SAID, now=timezone.now()).turn
     worker = InlineWorker(ScriptedProvider([[TextDelta("Ferns do."), Finished("stop")]]))
     async_to_sync(worker.turn)(turn.pk)
 
@@ -179,7 +179,7 @@ def embed() -> None:
 
     embedding.LEASE, embedding.TASK_SECONDS = LEASE, 0.5
     while VectorSpace.objects.filter(state="building").exists():
-        embedding.go_on(now=timezone.now())
+        embedding.continue_embedding_pass(now=timezone.now())
         time.sleep(0.05)
 
 
@@ -194,7 +194,7 @@ def read() -> None:
 
     readings.LEASE, readings.LOST_AFTER = LEASE, timedelta(seconds=1)
     while due := list(PreferenceReading.objects.exclude(due_at=None).values_list("pk", flat=True)):
-        inferring.sweep(now=timezone.now())
+        inferring.sweep_inference_calls(now=timezone.now())
         for chat_id in due:
             inferring.read_chat(
                 chat_id=chat_id,
@@ -215,7 +215,9 @@ def missing_vectors() -> tuple[list[str], str]:
     wanted = {
         (text.pk, number)
         for text in texts
-        for number in range(len(vectors.passages(text.message.text if text.message else "")))
+        for number in range(
+            len(vectors.split_into_chunks(text.message.text if text.message else ""))
+        )
     }
     faults = [f"no vector of {key}" for key in wanted - there.keys()]
     faults += [f"{count} vectors of {key}" for key, count in there.items() if count > 1]
@@ -257,7 +259,7 @@ def misread_chats() -> tuple[list[str], str]:
         ):
             if not is_right:
                 faults.append(fault)
-        faults += [each.reason for each in ledger.verify(scope=f"chat:{row.chat_id}")]
+        faults += [each.reason for each in ledger.find_ledger_breaks(scope=f"chat:{row.chat_id}")]
     people = Chat.objects.filter(preference_reading__isnull=False).values("owner").distinct()
     kept = list(Preference.objects.values_list("owner", "text"))
     if len(kept) != len(set(kept)) or len(kept) != people.count():

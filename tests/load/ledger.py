@@ -98,7 +98,7 @@ def chain_of(owner: Any, policy: Any) -> list[Any]:
     from django.utils import timezone
 
     from chats.models import Branch, Chat, Message, Receipt, Turn
-    from chats.record.receipts import seal
+    from chats.record.receipts import seal_receipt
     from contextpolicy import ledger
     from contextpolicy.models import AuditEvent, LedgerHead
 
@@ -120,7 +120,7 @@ def chain_of(owner: Any, policy: Any) -> list[Any]:
             seq=head.count + 1,
             previous_hash=head.last_hash,
         )
-        row.hash = ledger.event_hash(row)
+        row.hash = ledger.compute_event_hash(row)
         head.count, head.last_hash = row.seq, row.hash
         found.append(row)
 
@@ -161,7 +161,7 @@ def chain_of(owner: Any, policy: Any) -> list[Any]:
             created_at=now,
             outcome="ok",
         )
-        seal(receipt)
+        seal_receipt(receipt)
         found += [said, turn, receipt]
         event("context.compressed", turn, cut=[], left_out=place)
         event("turn.started", turn, attempt=1)
@@ -189,7 +189,9 @@ def sign() -> str:
 
     from chats.checkpoints import signing
 
-    return f"{signing.sign(actor='system', now=timezone.now(), reason='due').size} entries"
+    return (
+        f"{signing.sign_checkpoint(actor='system', now=timezone.now(), reason='due').size} entries"
+    )
 
 
 def verify() -> str:
@@ -198,8 +200,8 @@ def verify() -> str:
 
     from contextpolicy import verification
 
-    asked = verification.ask(scope="", actor="system", now=timezone.now())
-    verification.run(pk=asked.pk, clock=timezone.now)
+    asked = verification.request_verification(scope="", actor="system", now=timezone.now())
+    verification.run_verification(pk=asked.pk, clock=timezone.now)
     asked.refresh_from_db()
     return f"{asked.rows} rows in {asked.chains} chains, {asked.broken} broken, {asked.told}"
 
@@ -208,12 +210,12 @@ def export() -> str:
     """Everything as lines of JSON, read piece by piece and thrown away."""
     from django.utils import timezone
 
-    from contextpolicy.audit.export import begin, pieces
-    from contextpolicy.audit.search import understood
+    from contextpolicy.audit.export import start_ledger_export, stream_ledger_export
+    from contextpolicy.audit.search import parse_search_line
 
-    search = understood("", names=True)
-    begun = begin(search=search, form="jsonl", actor="system", now=timezone.now())
-    size = sum(map(len, pieces(begun, checkpoint="")))
+    search = parse_search_line("", names=True)
+    begun = start_ledger_export(search=search, form="jsonl", actor="system", now=timezone.now())
+    size = sum(map(len, stream_ledger_export(begun, checkpoint="")))
     return f"{size / 1e6:.0f} MB"
 
 

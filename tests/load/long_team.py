@@ -57,12 +57,12 @@ def fill(size: int) -> dict[str, Callable[[], object]]:
 
     def context() -> object:
         here = Chat.objects.select_related("active_branch", "owner").get(pk=chat.pk)
-        return conversation.context_for(
+        return conversation.assemble_agent_context(
             chat=here, agent=conversation.RequestedAgent(agent_id="critic")
         )
 
     def prompt() -> object:
-        return composition.compose(turn=asked, counter=counter)
+        return composition.compose_prompt(turn=asked, counter=counter)
 
     return {"prompt of an agent": prompt, "context for a program": context, "adding": add}
 
@@ -93,14 +93,14 @@ def main() -> None:
         from django.utils import timezone
 
         from chats.ground import queue
-        from contextpolicy.presets import leave_demo, seed_policies
+        from contextpolicy.presets import replace_demo_policy, seed_policies
         from project.seed import seed_demo_model
 
         call_command("migrate", verbosity=0)
         seed_policies(now=timezone.now())
-        leave_demo(actor="system", now=timezone.now())
+        replace_demo_policy(actor="system", now=timezone.now())
         seed_demo_model()
-        queue.publish = queue.keep_here
+        queue.publish_task = queue.keep_here
         found = measure({size: fill(size) for size in SIZES})
     small, large = SIZES
     worst = 0.0

@@ -51,7 +51,7 @@ def store(owner_id: int, *, dimensions: int) -> int:
     from chats.memory import nearest
     from chats.models import SearchText, TextVector, VectorSpace
 
-    np = nearest.numpy()
+    np = nearest.import_numpy()
     space = VectorSpace.objects.create(
         key="chance", state="serving", dimensions=dimensions, created_at=timezone.now()
     )
@@ -83,7 +83,7 @@ def ask(owner_id: int, words: Sequence[str], *, space_id: int, dimensions: int) 
     from django.utils import timezone
 
     from chats.memory import meaning, nearest
-    from chats.memory.recall import Scope, recall
+    from chats.memory.recall import Scope, recall_passages
 
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
@@ -94,7 +94,9 @@ def ask(owner_id: int, words: Sequence[str], *, space_id: int, dimensions: int) 
 
     def look(question: Sequence[float], seconds: float) -> Any:
         give_up = time.monotonic() + seconds
-        return partial(meaning.look, question, space_id=space_id, give_up=give_up)
+        return partial(
+            meaning.compare_question_vector, question, space_id=space_id, give_up=give_up
+        )
 
     nothing: dict[str, Any] = {"owner_id": owner_id, "places": None, "without": ()}
     while look(vector, 0.75 * LIMIT)(**nothing) is None:
@@ -109,7 +111,9 @@ def ask(owner_id: int, words: Sequence[str], *, space_id: int, dimensions: int) 
     for _ in range(SEARCHES):
         question = " ".join(words[chance.randint(1, 4_000)] for _ in range(5))
         vector = [chance.gauss(0, 1) for _ in range(dimensions)]
-        asked = partial(recall, owner_id, question, scope=Scope(), limit=18, at=timezone.now())
+        asked = partial(
+            recall_passages, owner_id, question, scope=Scope(), limit=18, at=timezone.now()
+        )
         timed(times, "with vectors", partial(asked, look=look(vector, 1.0)))
         timed(times, "words alone", asked)
         timed(times, "comparing alone", partial(look(vector, 1.0), **nothing))

@@ -28,10 +28,10 @@ from chats.actions import lifecycle
 from chats.people.keys import create_key
 from chats.models import ProviderAccount
 from contextpolicy.models import ModelSpec
-from contextpolicy.presets import leave_demo
+from contextpolicy.presets import replace_demo_policy
 from tests.load.bulk import fill, texts, vocabulary
 now = timezone.now()
-leave_demo(actor="system", now=now)
+replace_demo_policy(actor="system", now=now)
 ProviderAccount.objects.create(slug="bench", name="bench", base_url="{base}")
 ModelSpec.objects.update(is_default=False)
 model = ModelSpec.objects.create(

@@ -20,7 +20,7 @@ from importlib.metadata import version
 
 from contextpolicy.engine.messages import Message, TextPart
 from contextpolicy.engine.policy import INSTANCE_DEFAULTS
-from contextpolicy.engine.tokens import TokenCounter, message_tokens
+from contextpolicy.engine.tokens import TokenCounter, count_uncut_tokens
 
 SIZES = (1_000, 10_000, 100_000)
 LIMIT = 12_000
@@ -47,7 +47,7 @@ def ours(size: int, counter: TokenCounter) -> Composer:
     from replay.in_memory import PlayedChat, Tally
 
     parts = [(TextPart(TEXT.format(seq)),) for seq in range(1, size + 2)]
-    tokens = message_tokens(parts[0], "user", counter)
+    tokens = count_uncut_tokens(parts[0], "user", counter)
     messages = [
         Message(f"m{seq}", seq, "user" if seq % 2 else "assistant", said, tokens)
         for seq, said in enumerate(parts, start=1)

@@ -58,7 +58,7 @@ def set_up() -> None:
     django.setup()
     from chats.ground import queue
 
-    queue.publish = queue.keep_here
+    queue.publish_task = queue.keep_here
 
 
 def count(radius_id: str) -> None:
@@ -71,7 +71,9 @@ def count(radius_id: str) -> None:
     from contextpolicy.models import BlastRadius
 
     while BlastRadius.objects.get(pk=radius_id).state == "counting":
-        radius.go_on(radius_id=UUID(radius_id), clock=timezone.now, is_closing=lambda: False)
+        radius.continue_radius_count(
+            radius_id=UUID(radius_id), clock=timezone.now, is_closing=lambda: False
+        )
         time.sleep(LOOK)
 
 
@@ -83,7 +85,7 @@ def build(chats: int) -> Any:
     from chats.models import Branch, Chat, Message
     from chats.simulation import radius
     from contextpolicy.models import ModelSpec
-    from contextpolicy.publish import assign, create_policy
+    from contextpolicy.publish import assign_policy, create_policy
     from tests.load import bulk
 
     now = timezone.now()
@@ -91,7 +93,7 @@ def build(chats: int) -> Any:
     ModelSpec.objects.create(slug="m", provider="demo", name="m", is_default=True)
     wide, narrow = ({"strategy": "simple", "window_size": size} for size in (LONG, WINDOW))
     policy = create_policy(slug="house", name="House", values=wide, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     said = bulk.texts(1_000, words=bulk.vocabulary())
     for start in range(0, chats, 500):
         numbers = range(start, min(start + 500, chats))
@@ -122,7 +124,7 @@ def build(chats: int) -> Any:
             ),
             batch_size=1_000,
         )
-    return radius.begin(
+    return radius.start_radius_count(
         policy=policy, values=narrow, locks=[], place="assigned", actor="system", now=now
     )
 
@@ -151,12 +153,12 @@ def play(row: Any, *, chats: int, kills: int) -> int:
                 child.wait()
                 killed += 1
             elif not is_stopped and killed == kills and row.judged >= goal:
-                radius.stop(radius_id=row.pk, actor="system", now=timezone.now())
+                radius.stop_radius_count(radius_id=row.pk, actor="system", now=timezone.now())
                 is_stopped = True
             time.sleep(LOOK)
         row.refresh_from_db()
         if row.state == "stopped":
-            row = radius.resume(radius_id=row.pk, actor="system", now=timezone.now())
+            row = radius.resume_radius_count(radius_id=row.pk, actor="system", now=timezone.now())
     took = time.perf_counter() - began
     wanted = len(range(0, chats, SHARE))
     is_exact = (row.state, row.judged, row.changed) == ("finished", chats, wanted)

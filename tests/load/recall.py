@@ -103,8 +103,8 @@ def asked(file: Path, *, branch: Any, places: dict[str, int], through_archive: b
     """Recall@10 and @20 of each question of a conversation, with its category."""
     from django.utils import timezone
 
-    from chats.memory.recall import Scope, recall
-    from chats.memory.search import search
+    from chats.memory.recall import Scope, recall_passages
+    from chats.memory.search import search_archive
 
     found: Shares = []
     for question in lines(file):
@@ -113,12 +113,14 @@ def asked(file: Path, *, branch: Any, places: dict[str, int], through_archive: b
             continue
         text = question["question"]
         if through_archive:
-            seqs = [row.seq or 0 for row in search(branch, question=text[:500], most=20).rows]
+            seqs = [
+                row.seq or 0 for row in search_archive(branch, question=text[:500], most=20).rows
+            ]
         else:
             owner = branch.chat.owner_id
             look = looked(text, owner_id=owner)
             at = timezone.now()
-            result = recall(owner, text, scope=Scope(role=""), limit=30, at=at, look=look)
+            result = recall_passages(owner, text, scope=Scope(role=""), limit=30, at=at, look=look)
             seqs = [each.seq for each in result.passages if each.message_id][:20]
         ten, twenty = (sum(e in seqs[:k] for e in evidence) / len(evidence) for k in (10, 20))
         found.append((question["category"], ten, twenty))
@@ -138,15 +140,15 @@ def embed(address: str, *, model: str) -> None:
     ModelSpec.objects.create(slug="demo", provider="demo", name="demo", is_default=True)
     ProviderAccount.objects.create(slug="near", name="Near", base_url=address)
     ModelSpec.objects.create(slug="near", provider="near", name=model, embeds=True, enabled=False)
-    embedding.choose("near", anew=False, actor="system", now=timezone.now())
+    embedding.choose_embedding_model("near", anew=False, actor="system", now=timezone.now())
     begun = time.perf_counter()
     while not VectorSpace.objects.filter(state="serving").exists():
         VectorSpace.objects.update(due_at=Now())
-        embedding.go_on(now=timezone.now())
+        embedding.continue_embedding_pass(now=timezone.now())
         fault = VectorSpace.objects.get().fault
         if fault:
             raise SystemExit(fault)
-    progress = vectors.progress(VectorSpace.objects.get())
+    progress = vectors.measure_space_progress(VectorSpace.objects.get())
     say(
         f"{TextVector.objects.count():,} vectors of {progress.texts:,} messages in"
         f" {time.perf_counter() - begun:.0f} s; {progress.missing} messages without one"
@@ -157,15 +159,20 @@ def looked(text: str, *, owner_id: int) -> Any:
     """The embedding of a question, or None without a model."""
     from chats.compaction import embedding
     from chats.memory import meaning
-    from chats.memory.recall import without_speakers
+    from chats.memory.recall import remove_speaker_names
 
-    by = embedding.asking()
+    by = embedding.get_question_embedder()
     if by is None:
         return None
-    text = without_speakers(owner_id, text)
-    question = asyncio.run(embedding.as_vector(text, by=by, seconds=30))
+    text = remove_speaker_names(owner_id, text)
+    question = asyncio.run(embedding.embed_question_text(text, by=by, seconds=30))
     give_up = time.monotonic() + 60
-    return partial(meaning.look, question.vector, space_id=question.space_id, give_up=give_up)
+    return partial(
+        meaning.compare_question_vector,
+        question.vector,
+        space_id=question.space_id,
+        give_up=give_up,
+    )
 
 
 def store(questions: Path) -> tuple[Any, dict[str, int]]:
@@ -212,7 +219,7 @@ def store(questions: Path) -> tuple[Any, dict[str, int]]:
     )
     branch.last_seq = len(said)
     branch.save()
-    archive.index(branch)
+    archive.index_branch(branch)
     return branch, places
 
 

@@ -49,14 +49,14 @@ def build(messages: int) -> None:
 
     from chats.actions import lifecycle
     from chats.models import Message
-    from contextpolicy.publish import assign, create_policy
+    from contextpolicy.publish import assign_policy, create_policy
     from tests.load import bulk
 
     now = timezone.now()
     alice = User.objects.create_user("alice")
     values = {"retention_days": 90}
     policy = create_policy(slug="ninety", name="90", values=values, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     said = bulk.texts(messages, words=bulk.vocabulary())
     whole, part = said[: messages // 2], said[messages // 2 :]
     for start in range(0, len(whole), OF_A_CHAT):
@@ -114,16 +114,16 @@ def run(messages: int) -> None:
     from chats.actions import ages, certificates, retention
 
     began = time.perf_counter()
-    found = ages.preview(now=timezone.now())
+    found = ages.preview_retention(now=timezone.now())
     previewed = time.perf_counter() - began
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    row = retention.begin(actor="system", now=timezone.now())
-    lease = retention.claim()
+    row = retention.start_retention_run(actor="system", now=timezone.now())
+    lease = retention.claim_retention_run()
     assert lease is not None
     took = []
     worked, began = time.process_time(), time.perf_counter()
     last = began
-    for _ in retention.steps(lease, clock=timezone.now):
+    for _ in retention.run_retention_steps(lease, clock=timezone.now):
         took.append(time.perf_counter() - last)
         last = time.perf_counter()
     row.refresh_from_db()
@@ -137,7 +137,7 @@ def run(messages: int) -> None:
         f" ({1000 * worked / row.messages_erased:.1f} ms a message),"
         f" {len(took)} transactions, the median {1000 * took[len(took) // 2]:.0f} ms,"
         f" the longest {1000 * took[-1]:.0f} ms, {grown / 1024:.0f} MB more at most\n"
-        f"certificate: {certificates.faults(row) or 'holds'}\n"
+        f"certificate: {certificates.list_certificate_faults(row) or 'holds'}\n"
     )
 
 

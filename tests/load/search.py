@@ -109,8 +109,8 @@ def index() -> None:
     from chats.memory import archive
     from chats.models import Branch
 
-    for key in archive.forgotten().values_list("pk", flat=True):
-        archive.index(Branch.objects.select_related("chat", "active_compaction").get(pk=key))
+    for key in archive.find_unmarked_branches().values_list("pk", flat=True):
+        archive.index_branch(Branch.objects.select_related("chat", "active_compaction").get(pk=key))
 
 
 def killed(kills: int, *, alive: float) -> int:
@@ -136,7 +136,7 @@ def check(owner_id: int, count: int) -> None:
 
     texts = SearchText.objects.filter(summary=None, message__branch__chat__owner=owner_id)
     there = set(texts.values_list("message", flat=True))
-    counted: Counter[str] = archive.counted(texts.iterator())
+    counted: Counter[str] = archive.count_texts_by_word(texts.iterator())
     kept = dict(SearchCount.objects.filter(owner=owner_id).values_list("word", "texts"))
     if len(there) != count or texts.count() != count or kept != counted:
         say(
@@ -160,7 +160,7 @@ def ask(owner_id: int, words: Sequence[str]) -> int:
     from django.db import connection
     from django.utils import timezone
 
-    from chats.memory.recall import Scope, recall
+    from chats.memory.recall import Scope, recall_passages
 
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
@@ -170,7 +170,7 @@ def ask(owner_id: int, words: Sequence[str]) -> int:
 
     def asked(question: str, **more: Any) -> float:
         begun = time.perf_counter()
-        recall(owner_id, question, scope=Scope(), limit=21, at=now, **more)
+        recall_passages(owner_id, question, scope=Scope(), limit=21, at=now, **more)
         return time.perf_counter() - begun
 
     asked("warm up")

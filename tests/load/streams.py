@@ -29,9 +29,9 @@ from django.utils import timezone
 from chats.people.keys import create_key
 from chats.models import ProviderAccount
 from contextpolicy.models import ModelSpec
-from contextpolicy.presets import leave_demo
+from contextpolicy.presets import replace_demo_policy
 now = timezone.now()
-leave_demo(actor="system", now=now)
+replace_demo_policy(actor="system", now=now)
 ProviderAccount.objects.update_or_create(
     slug="bench", defaults={"name": "Bench", "base_url": "http://127.0.0.1:%d/v1"})
 ModelSpec.objects.update(is_default=False)

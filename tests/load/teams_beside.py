@@ -38,9 +38,9 @@ from django.utils import timezone
 from chats.people.keys import create_key
 from chats.models import ProviderAccount
 from contextpolicy.models import ModelSpec
-from contextpolicy.presets import leave_demo
+from contextpolicy.presets import replace_demo_policy
 now = timezone.now()
-leave_demo(actor="system", now=now)
+replace_demo_policy(actor="system", now=now)
 ProviderAccount.objects.create(slug="bench", name="bench", base_url="{base}", warm_up=False)
 ModelSpec.objects.update(is_default=False)
 ModelSpec.objects.create(

@@ -23,10 +23,10 @@ from chats.actions import lifecycle
 from chats.people.keys import create_key
 from chats.models import ProviderAccount
 from contextpolicy.models import ModelSpec
-from contextpolicy.presets import leave_demo
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.presets import replace_demo_policy
+from contextpolicy.publish import assign_policy, create_policy
 now = timezone.now()
-leave_demo(actor="system", now=now)
+replace_demo_policy(actor="system", now=now)
 ProviderAccount.objects.create(slug="bench", name="bench", base_url="{base}")
 model = ModelSpec.objects.create(
     slug="bench", provider="bench", name="fake-chat+tokens=20+read_ms={ms}")
@@ -42,7 +42,7 @@ for strategy in ("sliding_window", "dynamic_summary"):
         chat = lifecycle.create_chat(owner=owner, now=now, model=model)
         values = {{**small, "strategy": strategy, "warm_up": warm_up}}
         policy = create_policy(slug=name, name=name, values=values, actor="system", now=now)
-        assign(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
+        assign_policy(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
         ids.append(str(chat.pk))
 print(secret, *ids)
 """

@@ -62,7 +62,7 @@ def started(folder: Path) -> Iterator[Started]:
                 **{name.replace("_", "-"): value for name, value in options.items()},
             }
             refused = given.pop("refused", "").split()
-            command = [broker.server_program()]
+            command = [broker.find_server_program()]
             command += [part for name, value in given.items() for part in (f"--{name}", value)]
             command += [part for name in refused for part in ("--rename-command", name, "")]
             return stack.enter_context(running(command, socket))
@@ -80,7 +80,7 @@ def say(url: str, *kinds: str) -> uuid.UUID:
     turn = uuid.uuid4()
 
     async def saying() -> None:
-        client = live.connect(url)
+        client = live.connect_to_bus(url)
         writer = live.FrameWriter(client, coalesce=0.001)
         writer.put(turn, live.Frame(kind="step", attempt=1, step=1))
         writer.put(turn, live.Frame(kind="text", attempt=1, step=1, text=WORD))
@@ -98,7 +98,7 @@ def test_the_embedded_broker_writes_no_file_and_deletes_those_of_before(folder: 
     (kept / "appendonlydir").mkdir(parents=True)
     for name in ("appendonlydir/appendonly.aof.1.incr.aof", "appendonly.aof", "dump.rdb"):
         (kept / name).write_text(WORD)
-    command = broker.command(folder)
+    command = broker.build_broker_command(folder)
     assert WORD.encode() not in everything_in(folder)
     with running(command, folder / "run" / "broker.sock") as url:
         say(url, "end")
@@ -123,9 +123,9 @@ def test_a_server_that_writes_to_disk_is_named_also_where_it_refuses_config(
     options: dict[str, str], writes: bool, started: Started
 ) -> None:
     url = started(maxmemory_policy="noeviction", **options)
-    assert broker_facts.writes_to_disk(url) == writes
+    assert broker_facts.has_disk_persistence(url) == writes
     told = "" if "INFO" in options.get("refused", "") else "noeviction"
-    assert broker_facts.eviction_policy(url) == told
+    assert broker_facts.read_eviction_policy(url) == told
 
 
 def test_a_server_without_config_is_told_by_the_snapshots_it_made(started: Started) -> None:
@@ -133,7 +133,7 @@ def test_a_server_without_config_is_told_by_the_snapshots_it_made(started: Start
     with Redis.from_url(url) as client:
         client.save()
         is_counted = "rdb_saves" in client.info("persistence")
-    assert broker_facts.writes_to_disk(url) == is_counted
+    assert broker_facts.has_disk_persistence(url) == is_counted
 
 
 def test_ready_and_setup_warn_of_a_broker_on_disk(
@@ -144,7 +144,7 @@ def test_ready_and_setup_warn_of_a_broker_on_disk(
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(accounts, "found_servers", list)
+    monkeypatch.setattr(accounts, "find_unconnected_servers", list)
     settings.REDIS_URL = started(appendonly="yes", maxmemory_policy="noeviction")
     told = client.get("/readyz")
     assert told.status_code == 200
@@ -174,7 +174,7 @@ def test_a_server_that_refuses_config_is_ready(
 def ttl(url: str, turn: uuid.UUID) -> Any:
     """The remaining seconds of a turn's stream."""
     with Redis.from_url(url) as client:
-        return client.ttl(live.turn_key(turn))
+        return client.ttl(live.build_turn_key(turn))
 
 
 def test_a_stream_ends_a_minute_after_its_turn(
@@ -186,7 +186,7 @@ def test_a_stream_ends_a_minute_after_its_turn(
 
     lost = say(url, "state")
     settings.REDIS_URL = url
-    notices.client.cache_clear()
-    notices.expire(live.turn_key(lost))
-    notices.client.cache_clear()
+    notices.get_notice_client.cache_clear()
+    notices.expire_stream(live.build_turn_key(lost))
+    notices.get_notice_client.cache_clear()
     assert 0 < ttl(url, lost) <= 60

@@ -21,7 +21,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from chats.models import ProviderAccount
 from chats.streams.connection import Streams
 from project import checks, env, probes
-from project.checks import broker_keeps_every_task, one_host_keeps_to_sqlite, secrets_are_sound
+from project.checks import check_broker_eviction, check_secrets, check_sqlite_host
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,8 +53,8 @@ print(json.dumps({
 def test_f28_a_process_that_ends_is_not_ready(
     db: None, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes, "eviction_policy", lambda: probes.KEEPS_ALL)
-    monkeypatch.setattr(probes, "broker_warnings", list)
+    monkeypatch.setattr(probes, "get_broker_eviction", lambda: probes.KEEPS_ALL)
+    monkeypatch.setattr(probes, "list_broker_warnings", list)
     streams = Streams()
     monkeypatch.setattr(probes, "STREAMS", streams)
     assert client.get("/readyz").status_code == 200
@@ -122,12 +122,12 @@ def test_S10_S11_behind_tls_cookies_and_headers_are_bound_to_it(
 )
 def test_an_unsound_setting_is_named(name: str, value: Any, code: str, settings: Settings) -> None:
     setattr(settings, name, value)
-    assert f"palimpsest.{code}" in [message.id for message in secrets_are_sound(None)]
+    assert f"palimpsest.{code}" in [message.id for message in check_secrets(None)]
 
 
 def test_a_shared_key_is_named(settings: Settings) -> None:
     settings.ENCRYPTION_KEYS = [settings.SECRET_KEY]
-    assert "palimpsest.E002" in [message.id for message in secrets_are_sound(None)]
+    assert "palimpsest.E002" in [message.id for message in check_secrets(None)]
 
 
 @pytest.mark.django_db
@@ -144,11 +144,11 @@ def test_sqlite_with_a_broker_elsewhere_is_named(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     default = settings.DATABASES["default"]
-    monkeypatch.setitem(default, "ENGINE", env.sqlite_database(Path("x"))["ENGINE"])
+    monkeypatch.setitem(default, "ENGINE", env.build_sqlite_settings(Path("x"))["ENGINE"])
     settings.REDIS_URL = "redis://127.0.0.1:6379/0"
-    assert one_host_keeps_to_sqlite(None) == []
+    assert check_sqlite_host(None) == []
     settings.REDIS_URL = "redis://broker.example.org:6379/0"
-    assert [message.id for message in one_host_keeps_to_sqlite(None)] == ["palimpsest.E004"]
+    assert [message.id for message in check_sqlite_host(None)] == ["palimpsest.E004"]
 
 
 @pytest.mark.parametrize(
@@ -161,16 +161,16 @@ def test_sqlite_with_a_broker_elsewhere_is_named(
 def test_a_broker_that_evicts_is_named(
     policy: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "eviction_policy", lambda: policy)
-    assert [message.id for message in broker_keeps_every_task(None)] == expected
+    monkeypatch.setattr(checks, "get_broker_eviction", lambda: policy)
+    assert [message.id for message in check_broker_eviction(None)] == expected
 
 
 def test_an_absent_broker_is_left_to_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> str:
         raise RedisConnectionError
 
-    monkeypatch.setattr(checks, "eviction_policy", absent)
-    assert broker_keeps_every_task(None) == []
+    monkeypatch.setattr(checks, "get_broker_eviction", absent)
+    assert check_broker_eviction(None) == []
 
 
 @pytest.mark.django_db
@@ -214,10 +214,10 @@ def ids_of_database_checks() -> list[str | None]:
 def test_a_public_address_is_a_host_alone(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PALIMPSEST_PUBLIC_URL", said)
     with pytest.raises(env.Misconfigured):
-        env.public_url("PALIMPSEST_PUBLIC_URL")
+        env.read_public_url("PALIMPSEST_PUBLIC_URL")
     for sound in ("https://chat.example.org", "https://chat.example.org:8443/", ""):
         monkeypatch.setenv("PALIMPSEST_PUBLIC_URL", sound)
-        assert env.public_url("PALIMPSEST_PUBLIC_URL") == sound.rstrip("/")
+        assert env.read_public_url("PALIMPSEST_PUBLIC_URL") == sound.rstrip("/")
 
 
 @pytest.mark.parametrize(
@@ -227,10 +227,10 @@ def test_trusted_proxies_are_counted(
     said: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRUSTED_PROXY", said)
-    assert env.proxies("TRUSTED_PROXY") == count
+    assert env.read_proxy_count("TRUSTED_PROXY") == count
     monkeypatch.setenv("TRUSTED_PROXY", "many")
     with pytest.raises(env.Misconfigured, match="number of proxies"):
-        env.proxies("TRUSTED_PROXY")
+        env.read_proxy_count("TRUSTED_PROXY")
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ async def words() -> AsyncIterator[bytes]:
 
 def test_an_event_stream_goes_through_word_by_word() -> None:
     request = RequestFactory().get("/stream", headers=GZIP)
-    stream = connection.response(words())
+    stream = connection.build_stream_response(words())
     middleware = CompressionMiddleware(lambda _request: HttpResponse())
 
     answer: StreamingHttpResponse = middleware.process_response(request, stream)

@@ -14,16 +14,16 @@ ROWS = dict(re.findall(r"^\| `([A-Z_]+)` \| ([^|]+) \|", PAGE, re.MULTILINE))
 PUBLIC = set(re.findall(r"^\| `([A-Z_]+)`", PAGE.partition("## Renamed")[0], re.MULTILINE))
 NAME = re.compile(r"[A-Z][A-Z0-9_]*[A-Z0-9]")
 READERS = {
-    "text",
-    "flag",
-    "positive_int",
-    "share",
-    "seconds",
-    "items",
-    "origins",
-    "proxies",
-    "public_url",
-    "https_address",
+    "read_string",
+    "read_bool",
+    "read_positive_int",
+    "read_percentage",
+    "read_seconds",
+    "read_list",
+    "read_origins",
+    "read_proxy_count",
+    "read_public_url",
+    "read_https_url",
     "get",
 }
 # Read here, but set by the operating system, Django or a library.
@@ -105,7 +105,7 @@ def test_each_flag_states_its_default() -> None:
     flags = {
         name: any(ast.unparse(word) == "default=True" for word in call.keywords)
         for name, call in READ.items()
-        if name in PUBLIC and ast.unparse(call.func).endswith("flag")
+        if name in PUBLIC and ast.unparse(call.func).endswith("read_bool")
     }
     assert len(flags) > 6
     stated = {name: ROWS[name].strip(" `") for name in flags}

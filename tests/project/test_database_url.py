@@ -29,7 +29,7 @@ def database(url: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> dict[str
     monkeypatch.setenv("DATABASE_URL", url)
     for name, value in more.items():
         monkeypatch.setenv(name, value)
-    return cast(dict[str, Any], env.database(Path("/nowhere")))
+    return cast(dict[str, Any], env.build_database_settings(Path("/nowhere")))
 
 
 @pytest.mark.parametrize("secret", SECRETS)

@@ -20,7 +20,7 @@ from replay.evidence.conversations import (
     SaidMessage,
     read_all,
 )
-from replay.evidence.measure import Scorer, Scores, ask_all, common_tokens
+from replay.evidence.measure import Scorer, Scores, ask_all, count_common_tokens
 from replay.evidence.presence import SearchedPrompt, WordRarity
 
 OWN = Path(__file__).resolve().parents[1] / "recordings" / "evidence"
@@ -50,7 +50,7 @@ def asked(
     chats.set_up_model()
     chats.use_policy(preset, limit=limit, now=conversation.messages[0].at)
     measured = chats.import_chat(conversation, counter=counter)
-    chats.summarise(measured)
+    chats.trigger_summaries(measured)
     scorer = Scorer(conversation, counter=counter)
     return Scores(list(ask_all(measured, conversation.questions[:most], scorer=scorer)))
 
@@ -215,8 +215,8 @@ def test_the_baselines_fill_the_limit_and_no_more(now: Any) -> None:
     assert any(HERON in text for text in best)
     # A full window begins with another message each turn.
     first, second = baselines.windows(limit=300, most=2)
-    assert common_tokens(first, second, counter=counter) < 300
-    assert common_tokens(["a", "bread"], ["a", "bread and milk"], counter=counter) == 2
+    assert count_common_tokens(first, second, counter=counter) < 300
+    assert count_common_tokens(["a", "bread"], ["a", "bread and milk"], counter=counter) == 2
 
 
 def test_locomo_is_read_as_published(tmp_path: Path) -> None:

@@ -92,13 +92,13 @@ def of_server(text: str, sqlstate: str | None = None) -> OperationalError:
     ],
 )
 def test_a_full_disk_is_told_from_a_busy_database(error: Exception, code: str) -> None:
-    assert databases.refusal_for(error).code == code
+    assert databases.build_database_refusal(error).code == code
 
 
 def test_a_disk_error_on_a_full_disk_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(databases, "has_room", lambda: False)
     for text in ("disk I/O error", "unable to open database file"):
-        assert databases.refusal_for(OperationalError(text)).code == "storage_full"
+        assert databases.build_database_refusal(OperationalError(text)).code == "storage_full"
 
 
 def test_a_file_that_finds_no_room_is_refused_with_the_reason() -> None:
@@ -130,7 +130,7 @@ def test_a_file_that_finds_no_room_is_refused_with_the_reason() -> None:
     ],
 )
 def test_a_database_that_cannot_be_reached_is_told_with_the_cause(text: str, cause: str) -> None:
-    refusal = databases.refusal_for(OperationalError(text))
+    refusal = databases.build_database_refusal(OperationalError(text))
     assert (refusal.status, refusal.code) == (503, "database_busy")
     assert cause in refusal.sentence
     assert "busy" not in refusal.sentence
@@ -141,7 +141,7 @@ def test_the_cause_of_a_pool_that_waited_in_vain_is_that_of_its_connections(
 ) -> None:
     waited = OperationalError("couldn't get a connection after 5.00 sec")
     monkeypatch.setattr(databases._Noted, "unreachable", (float("-inf"), ""))  # as above
-    assert type(databases.refusal_for(waited)) is databases.DatabaseBusy
+    assert type(databases.build_database_refusal(waited)) is databases.DatabaseBusy
     line = "error connecting in 'pool-1': connection failed: Connection refused"
     logging.getLogger("psycopg.pool").warning(line)
-    assert "refused" in databases.refusal_for(waited).sentence
+    assert "refused" in databases.build_database_refusal(waited).sentence

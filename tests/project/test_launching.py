@@ -17,7 +17,7 @@ from pytest_django.fixtures import Settings
 
 from chats.ground import native
 from project import launcher, small_model
-from project.seed import seed
+from project.seed import seed_database
 from project.supervisor import Child, Supervisor
 
 ABSENT = "libgomp.so.1: cannot open shared object file: No such file or directory"
@@ -33,7 +33,7 @@ def used() -> Iterator[int]:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_used_port_is_named_before_anything_starts(used: int, host: str) -> None:
     with pytest.raises(launcher.NotLaunched) as refused:
-        launcher.launch(host=host, port=used)
+        launcher.launch_instance(host=host, port=used)
 
     sentence = str(refused.value)
     assert f"Port {used} on {host}" in sentence
@@ -121,7 +121,7 @@ def test_a_missing_library_is_named_with_its_package(broken: str) -> None:
     ],
 )
 def test_a_library_without_a_known_package_is_named(message: str) -> None:
-    lacking = native.missing_library(message)
+    lacking = native.parse_missing_library(message)
 
     assert lacking
     assert "libodd.so.7" in lacking.remedy
@@ -164,7 +164,7 @@ def test_a_command_without_a_library_it_needs_ends_with_one_sentence(tmp_path: P
 
 @pytest.mark.django_db
 def test_the_printed_command_works_in_the_folder_it_was_printed_for(now: datetime) -> None:
-    printed = seed(now=now, base_url="http://127.0.0.1:9999")
+    printed = seed_database(now=now, base_url="http://127.0.0.1:9999")
     (line,) = [line for line in printed.splitlines() if line.startswith("Another link: ")]
     words = line.removeprefix("Another link: ")
     assert words.startswith("PALIMPSEST_DATA=")

@@ -14,7 +14,7 @@ from contextpolicy.engine import assembly
 from contextpolicy.engine.assembly import AssembledContext, ComposeInput, WindowNeeded
 from contextpolicy.engine.messages import WireMessage
 from contextpolicy.engine.partition import PartitionError
-from contextpolicy.engine.policy import problems
+from contextpolicy.engine.policy import find_value_problems
 from contextpolicy.engine.tokens import ApproximateCounter
 from replay import in_memory, matrix, recordings
 from replay.faults import FAULTS
@@ -23,14 +23,14 @@ from replay.in_memory import Tally
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = ROOT / "tests" / "recordings" / "orders.jsonl"
 COUNTER = ApproximateCounter()
-TURNS = in_memory.stored(recordings.read(ORDERS), counter=COUNTER)
+TURNS = in_memory.convert_recorded_turns(recordings.load_recording(ORDERS), counter=COUNTER)
 Break = Callable[[AssembledContext], AssembledContext]
 
 
-@pytest.mark.parametrize("combination", list(matrix.combinations()), ids=str)
+@pytest.mark.parametrize("combination", list(matrix.generate_policy_combinations()), ids=str)
 def test_a_recording_breaks_no_law_in_any_combination(combination: matrix.Combination) -> None:
-    assert problems(combination.values, model_window=None) == []
-    tally = matrix.played(combination, [TURNS], counter=COUNTER)
+    assert find_value_problems(combination.values, model_window=None) == []
+    tally = matrix.play_combination(combination, [TURNS], counter=COUNTER)
     assert (tally.faults.total(), tally.first_fault) == (0, "")
     assert (tally.calls, tally.refused) == (22, 0)
     assert 0 < tally.largest <= combination.limit
@@ -74,10 +74,10 @@ def test_a_prompt_that_breaks_a_law_is_noticed(
     spoil: Break, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spoiled(facts: ComposeInput) -> AssembledContext | WindowNeeded:
-        made = assembly.compose(facts)
+        made = assembly.compose_context(facts)
         return spoil(made) if isinstance(made, AssembledContext) else made
 
-    monkeypatch.setattr(in_memory, "compose", spoiled)
+    monkeypatch.setattr(in_memory, "compose_context", spoiled)
     assert tally_of_sliding().faults[fault] > 0
 
 
@@ -90,13 +90,15 @@ def test_what_the_engine_raises_is_a_fault_too(
     def broken(facts: ComposeInput) -> AssembledContext:
         raise error
 
-    monkeypatch.setattr(in_memory, "compose", broken)
+    monkeypatch.setattr(in_memory, "compose_context", broken)
     assert tally_of_sliding().faults == {fault: 1}
 
 
 def tally_of_sliding() -> Tally:
-    sliding = next(c for c in matrix.combinations() if c.strategy == "sliding_window")
-    return matrix.played(sliding, [TURNS], counter=COUNTER)
+    sliding = next(
+        c for c in matrix.generate_policy_combinations() if c.strategy == "sliding_window"
+    )
+    return matrix.play_combination(sliding, [TURNS], counter=COUNTER)
 
 
 @pytest.mark.processes
@@ -114,7 +116,7 @@ def test_the_command_prints_a_row_for_each_combination_and_no_violation(tmp_path
     assert done.returncode == 0, done.stdout + done.stderr
     heading, *rows, last = done.stdout.splitlines()
     assert heading == matrix.HEADING
-    assert len(rows) == len(list(matrix.combinations())) == 60
+    assert len(rows) == len(list(matrix.generate_policy_combinations())) == 60
     assert all(row.split()[-len(FAULTS) :] == ["0"] * len(FAULTS) for row in rows)
     assert last.startswith("1 conversations, 1,320 prompts, 0 violations")
 
@@ -139,4 +141,4 @@ def test_what_went_to_the_model_can_be_written_down(tmp_path: Path) -> None:
     ended = [line["outcome"] for line in lines if line["ev"] == "end"]
     assert len(sent) == len(ended) == 22
     assert set(ended) == {"done"}
-    assert sent[0]["messages"][-1]["content"] == recordings.read(ORDERS)[0].text
+    assert sent[0]["messages"][-1]["content"] == recordings.load_recording(ORDERS)[0].text

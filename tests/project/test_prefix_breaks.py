@@ -7,7 +7,13 @@ import pytest
 
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import ApproximateCounter
-from replay.in_memory import PlayedChat, PlayedTurn, Tally, play, stored
+from replay.in_memory import (
+    PlayedChat,
+    PlayedTurn,
+    Tally,
+    convert_recorded_turns,
+    play_conversation,
+)
 from replay.recordings import RecordedStep, RecordedTurn
 
 COUNTER = ApproximateCounter()
@@ -39,12 +45,12 @@ def conversation(seed: int, *, turns: int, words: int) -> list[PlayedTurn]:
         length = int(words * dice.choice([0.5, 0.7, 1, 1, 1.3, 3]))
         question, reply = spoken(dice, length // 4 + 3), spoken(dice, length + 3)
         made.append(RecordedTurn(text=question, steps=[RecordedStep(text=reply)]))
-    return stored(made, counter=COUNTER)
+    return convert_recorded_turns(made, counter=COUNTER)
 
 
 def tally_of(turns: list[PlayedTurn], values: PolicyValues) -> Tally:
     tally = Tally()
-    play(turns, values=values, counter=COUNTER, tally=tally)
+    play_conversation(turns, values=values, counter=COUNTER, tally=tally)
     assert tally.faults.total() == 0, tally.first_fault
     return tally
 

@@ -11,7 +11,7 @@ from django.test import Client
 
 from chats.api.schema import Generator
 from project import probes
-from project.release import product_version
+from project.release import get_product_version
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = re.search(
@@ -27,7 +27,7 @@ def version() -> str:
 
 
 def test_the_version_is_that_of_the_project_file(version: str) -> None:
-    assert product_version() == version
+    assert get_product_version() == version
     assert re.fullmatch(r"\d+\.\d+\.\d+", version)
 
 
@@ -41,8 +41,8 @@ def test_the_newest_release_of_the_changelog_is_this_version(version: str) -> No
 def test_readyz_shows_the_version(
     client: Client, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes, "eviction_policy", lambda: probes.KEEPS_ALL)
-    monkeypatch.setattr(probes, "broker_warnings", list)
+    monkeypatch.setattr(probes, "get_broker_eviction", lambda: probes.KEEPS_ALL)
+    monkeypatch.setattr(probes, "list_broker_warnings", list)
     assert client.get("/readyz").json()["version"] == version
 
 

@@ -12,11 +12,11 @@ def test_the_old_name_works_for_one_release_and_says_the_new_one(
     monkeypatch.setenv("RUNS_PER_USER", "7")
 
     with pytest.warns(FutureWarning, match="RUNS_PER_USER was renamed to TURNS_PER_USER"):
-        assert env.positive_int("TURNS_PER_USER", 4) == 7
+        assert env.read_positive_int("TURNS_PER_USER", 4) == 7
 
 
 def test_the_new_name_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNS_PER_USER", "3")
     monkeypatch.setenv("RUNS_PER_USER", "7")
 
-    assert env.positive_int("TURNS_PER_USER", 4) == 3
+    assert env.read_positive_int("TURNS_PER_USER", 4) == 3

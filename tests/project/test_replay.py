@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from replay.recordings import NO_REPLY, read, turns_of
+from replay.recordings import NO_REPLY, group_recorded_turns, load_recording
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = ROOT / "tests" / "recordings" / "orders.jsonl"
@@ -17,26 +17,26 @@ REPLAY = [sys.executable, "manage.py", "replay"]
 
 
 def test_every_user_message_is_a_turn() -> None:
-    turns = read(ORDERS)
+    turns = load_recording(ORDERS)
     assert len(turns) == 19
     assert turns[0].steps[0].text == "I look them up."
 
 
 def test_calls_meet_their_results_and_an_id_may_come_again() -> None:
-    first, second, third, *_ = read(ORDERS)
+    first, second, third, *_ = load_recording(ORDERS)
     assert [call.result is not None for call in first.steps[0].calls] == [True, True]
     assert "E-47" in (second.steps[0].calls[0].result or "")
     assert third.steps[0].calls[0].result is None
 
 
 def test_a_turn_that_broke_off_is_ended() -> None:
-    _, _, third, fourth, *_ = read(ORDERS)
+    _, _, third, fourth, *_ = load_recording(ORDERS)
     assert third.steps[-1].text == NO_REPLY
     assert [step.text for step in fourth.steps] == [NO_REPLY]
 
 
 def test_what_stands_before_the_first_question_is_left() -> None:
-    assert turns_of([{"role": "assistant", "content": "Hello"}]) == []
+    assert group_recorded_turns([{"role": "assistant", "content": "Hello"}]) == []
 
 
 USER = '{"role": "user", "content": "Hello"}'

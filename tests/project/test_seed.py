@@ -11,7 +11,7 @@ from chats.ground.secrets import decrypt
 from chats.models import ProviderAccount
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
 from project import launcher
-from project.seed import seed
+from project.seed import seed_database
 from tests.fakes.fake_server import FakeServer
 
 pytestmark = pytest.mark.django_db
@@ -19,10 +19,10 @@ BASE = "http://127.0.0.1:8420"
 
 
 def test_a_second_start_adds_nothing(now: datetime) -> None:
-    seed(now=now, base_url=BASE)
+    seed_database(now=now, base_url=BASE)
     ContextPolicy.objects.filter(slug="demo").update(name="Changed by a person")
     counted = [model.objects.count() for model in (ContextPolicy, ModelSpec, ProviderAccount)]
-    seed(now=now, base_url=BASE)
+    seed_database(now=now, base_url=BASE)
     again = [model.objects.count() for model in (ContextPolicy, ModelSpec, ProviderAccount)]
     assert again == counted
     assert ContextPolicy.objects.get(slug="demo").name == "Changed by a person"
@@ -30,18 +30,18 @@ def test_a_second_start_adds_nothing(now: datetime) -> None:
 
 
 def test_the_administrator_has_no_password_but_a_link(now: datetime) -> None:
-    printed = seed(now=now, base_url=BASE)
+    printed = seed_database(now=now, base_url=BASE)
     assert f"{BASE}/login/link/" in printed
     assert not User.objects.get().has_usable_password()
 
 
 def test_only_a_new_administrator_gets_a_link_in_the_log(now: datetime) -> None:
-    seed(now=now, base_url=BASE)
-    again = seed(now=now, base_url=BASE)
+    seed_database(now=now, base_url=BASE)
+    again = seed_database(now=now, base_url=BASE)
     assert "/login/link/" not in again
     assert "Sign-in link: " in again
     assert "manage.py login_link" in again
-    assert f"Sign in as admin (valid 1 hour, once): {BASE}/login/link/" in seed(
+    assert f"Sign in as admin (valid 1 hour, once): {BASE}/login/link/" in seed_database(
         now=now, base_url=BASE, with_link=True
     )
 
@@ -58,7 +58,7 @@ def test_the_launcher_asks_for_a_link_for_a_terminal_only(
         return subprocess.CompletedProcess(command, 0, stdout="said")
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert launcher.prepare(base_url=BASE) == "said"
+    assert launcher.prepare_database(base_url=BASE) == "said"
     assert ("--with-link" in asked[0]) is is_terminal
 
 
@@ -70,8 +70,8 @@ def test_a_provider_of_the_environment_is_connected_once(
         settings.OPENAI_BASE_URL = fake.base_url
         settings.OPENAI_API_KEY = "sk-canary-1234567890"
         settings.ALLOWED_PRIVATE_PROVIDERS = [fake.host]
-        printed = seed(now=now, base_url=BASE)
-        seed(now=now, base_url=BASE)
+        printed = seed_database(now=now, base_url=BASE)
+        seed_database(now=now, base_url=BASE)
     account = ProviderAccount.objects.get(kind="openai")
     assert "not connected" not in printed
     assert decrypt(account.encrypted_key) == "sk-canary-1234567890"
@@ -85,7 +85,7 @@ def test_a_provider_that_does_not_answer_does_not_stop_the_start(
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     settings.OPENAI_BASE_URL = "http://127.0.0.1:9/v1"
     settings.ALLOWED_PRIVATE_PROVIDERS = ["127.0.0.1:9"]
-    printed = seed(now=now, base_url=BASE)
+    printed = seed_database(now=now, base_url=BASE)
     assert "is not connected yet" in printed
     assert ModelSpec.objects.get(is_default=True).slug == "demo"
 
@@ -97,7 +97,7 @@ def test_a_connected_small_model_is_followed_to_its_port(now: datetime, settings
         ProviderAccount.objects.create(slug=slug, name=slug, base_url=url)
 
     settings.SMALL_MODEL_URL = new
-    assert "not running" not in seed(now=now, base_url=BASE)
+    assert "not running" not in seed_database(now=now, base_url=BASE)
     addresses = dict(ProviderAccount.objects.values_list("slug", "base_url"))
     assert addresses == {
         "demo": "",
@@ -111,9 +111,9 @@ def test_a_connected_small_model_that_was_not_started_is_said(
     now: datetime, settings: Settings
 ) -> None:
     settings.SMALL_MODEL_URL = ""
-    assert "not running" not in seed(now=now, base_url=BASE)
+    assert "not running" not in seed_database(now=now, base_url=BASE)
     url = "http://127.0.0.1:4321/v1"
     ProviderAccount.objects.create(slug="small-model", name="Small", base_url=url)
 
-    assert "make run MODEL=small starts it" in seed(now=now, base_url=BASE)
+    assert "make run MODEL=small starts it" in seed_database(now=now, base_url=BASE)
     assert ProviderAccount.objects.get(slug="small-model").base_url == url

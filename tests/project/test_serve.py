@@ -63,5 +63,5 @@ def test_django_knows_the_command_and_its_options() -> None:
 
 
 def test_a_new_encryption_key_is_one() -> None:
-    crypt = Fernet(env.fernet_key())
+    crypt = Fernet(env.generate_fernet_key())
     assert crypt.decrypt(crypt.encrypt(b"words")) == b"words"

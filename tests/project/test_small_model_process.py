@@ -19,19 +19,19 @@ def untold(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_its_port_is_kept_over_starts_and_given_up_when_it_is_taken(tmp_path: Path) -> None:
     file = tmp_path / "small_model.port"
-    port = small_model.kept_port(file)
-    assert small_model.kept_port(file) == port
+    port = small_model.choose_model_port(file)
+    assert small_model.choose_model_port(file) == port
     with socket.socket() as other:
         other.bind(("127.0.0.1", port))
         other.listen()
-        assert small_model.kept_port(file) != port
+        assert small_model.choose_model_port(file) != port
     file.write_text("nonsense", encoding="ascii")
-    assert small_model.kept_port(file) > 0
+    assert small_model.choose_model_port(file) > 0
 
 
 def test_every_process_is_told_its_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_model, "PACKAGES", ("json",))
-    child = small_model.child(tmp_path)
+    child = small_model.build_model_process(tmp_path)
 
     port = os.environ["SMALL_MODEL_PORT"]
     assert child.command[-4:] == ["--port", port, "--log", str(tmp_path / "small_model.log")]
@@ -43,7 +43,7 @@ def test_without_its_packages_it_is_said_how_to_install_it(
 ) -> None:
     monkeypatch.setattr(small_model, "PACKAGES", ("no_such_package",))
     with pytest.raises(small_model.SmallModelMissing, match="make run MODEL=small"):
-        small_model.child(tmp_path)
+        small_model.build_model_process(tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def handler(path: Path, *, timeout: float) -> ConnectionHandler:
-    settings: dict[str, Any] = env.sqlite_database(path)
+    settings: dict[str, Any] = env.build_sqlite_settings(path)
     settings["OPTIONS"] = {**settings["OPTIONS"], "timeout": timeout}
     return ConnectionHandler({"default": settings})
 

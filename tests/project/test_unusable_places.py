@@ -56,11 +56,11 @@ def test_a_folder_of_another_owner_is_used_if_its_group_may_write(
     tmp_path.chmod(0o2770)
     monkeypatch.setenv("PALIMPSEST_DATA", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
-    assert env.data_folder(Path("/nowhere")) == tmp_path
+    assert env.prepare_data_folder(Path("/nowhere")) == tmp_path
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o2770
     monkeypatch.setattr(os, "access", lambda *_given: False)
     with pytest.raises(Misconfigured, match=f"cannot be used by user {NOBODY}") as refused:
-        env.data_folder(Path("/nowhere"))
+        env.prepare_data_folder(Path("/nowhere"))
     assert f"belongs to user {tmp_path.stat().st_uid}" in str(refused.value)
 
 
@@ -80,7 +80,8 @@ def test_a_volume_with_a_group_works_for_its_members_alone(
         "import os; from pathlib import Path; from project import env;"
         " 'x'.encode('ascii'); open(os.devnull, encoding='ascii').close();"
         f" os.setgroups({groups}); os.setgid({NOBODY}); os.setuid({NOBODY});"
-        " env.kept_key(env.data_folder(Path('/nowhere')) / 'secret_key', make='token')"
+        " folder = env.prepare_data_folder(Path('/nowhere'));"
+        " env.load_or_create_key(folder / 'secret_key', make='token')"
     )
     code, lines = told(*python("-c", program), folder=folder)
     if groups:
@@ -91,19 +92,19 @@ def test_a_volume_with_a_group_works_for_its_members_alone(
 
 def test_a_full_disk_and_a_read_only_folder_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
-    assert "disk is full" in trouble.sentence_for(full)
+    assert "disk is full" in trouble.describe_command_error(full)
     read_only = OSError(errno.EROFS, "Read-only file system", "/srv/data/key")
-    assert trouble.sentence_for(read_only).startswith(
+    assert trouble.describe_command_error(read_only).startswith(
         "/srv/data/key cannot be written: it is read-only"
     )
-    assert trouble.sentence_for(OSError(errno.ECONNREFUSED, "refused")) == ""
-    assert trouble.sentence_for(ValueError("x")) == ""
+    assert trouble.describe_command_error(OSError(errno.ECONNREFUSED, "refused")) == ""
+    assert trouble.describe_command_error(ValueError("x")) == ""
 
 
 @pytest.mark.parametrize("said", ["abc", "-1", "70000", "8420.0", "", "٣"])
 def test_a_port_is_a_number(said: str) -> None:
     with pytest.raises(ArgumentTypeError, match="PALIMPSEST_PORT"):
-        launcher.port_number(said)
+        launcher.parse_port(said)
 
 
 def test_the_web_process_refuses_an_open_address_without_tls() -> None:
@@ -116,14 +117,14 @@ def test_a_closed_terminal_ends_the_launcher_in_order(
 ) -> None:
     handled: dict[int, object] = {}
     monkeypatch.setattr(instance, "DATA_DIR", tmp_path)
-    monkeypatch.setattr(launcher, "serve", lambda *_given, **_named: None)
+    monkeypatch.setattr(launcher, "supervise_processes", lambda *_given, **_named: None)
     monkeypatch.setattr(launcher, "refuse_used_port", lambda *_given: None)
     monkeypatch.setattr(signal, "signal", lambda name, call: handled.update({name: call}))
-    launcher.launch(host="127.0.0.1", port=8420)
+    launcher.launch_instance(host="127.0.0.1", port=8420)
     assert handled.keys() == {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     handled.clear()
     monkeypatch.setattr(
         signal, "getsignal", lambda name: signal.SIG_IGN if name == signal.SIGHUP else None
     )
-    launcher.launch(host="127.0.0.1", port=8420)
+    launcher.launch_instance(host="127.0.0.1", port=8420)
     assert handled.keys() == {signal.SIGINT, signal.SIGTERM}

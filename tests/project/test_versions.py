@@ -16,7 +16,7 @@ from pytest_django.fixtures import Settings
 from chats.ground.secrets import encrypt
 from chats.models import ProviderAccount
 from project import probes
-from project.celery import refuse_newer_database
+from project.celery import stop_on_newer_database
 
 pytestmark = pytest.mark.django_db
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def with_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Report a broker without faults."""
-    monkeypatch.setattr(probes, "eviction_policy", lambda: probes.KEEPS_ALL)
-    monkeypatch.setattr(probes, "broker_warnings", list)
+    monkeypatch.setattr(probes, "get_broker_eviction", lambda: probes.KEEPS_ALL)
+    monkeypatch.setattr(probes, "list_broker_warnings", list)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_worker_starts_while_the_database_is_away(monkeypatch: pytest.MonkeyPa
         raise OperationalError("connection refused")
 
     monkeypatch.setattr("project.versions.refuse_newer_database", away)
-    refuse_newer_database()
+    stop_on_newer_database()
 
 
 @pytest.mark.usefixtures("newer")
@@ -70,7 +70,7 @@ def test_a_newer_database_is_not_ready(client: Client) -> None:
 def test_the_checks_of_migrate_read_only_what_every_version_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("project.checks.triggers_of", lambda *_: 0)
+    monkeypatch.setattr("project.checks.count_table_triggers", lambda *_: 0)
     ProviderAccount.objects.create(slug="near", name="Near", base_url="http://10.1.2.3/v1")
     table = ProviderAccount._meta.db_table
     with connection.cursor() as cursor:
@@ -84,7 +84,7 @@ def test_the_checks_of_migrate_read_only_what_every_version_has(
 def test_missing_triggers_of_a_present_database_are_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("project.checks.triggers_of", lambda *_: 0)
+    monkeypatch.setattr("project.checks.count_table_triggers", lambda *_: 0)
     ids = [message.id for message in run_checks(databases=["default"], tags=["database"])]
     assert "palimpsest.E006" in ids
 

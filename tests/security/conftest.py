@@ -66,7 +66,7 @@ def quiet(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     settings.MESSAGES_PER_MINUTE = 1_000_000
     rates.REQUESTS.clear()
     rates.MESSAGES.clear()
-    monkeypatch.setattr(accounts, "found_servers", list)
+    monkeypatch.setattr(accounts, "find_unconnected_servers", list)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ for name, role in {PEOPLE}.items():
 Group.objects.create(name="plain")
 User.objects.update(password=make_password("{PASSWORD}"))
 account = ProviderAccount.objects.get(slug="fake")
-accounts.save_account(
+accounts.save_provider_account(
     account=account, values={{}}, api_key="{SECRET}", actor="system", now=now
 )
 print(repr(account), account, vars(account))

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from chats.actions import lifecycle
 from chats.models import ApiKey, Branch, Chat, Compaction, Folder, Message, Turn
 from chats.record import access
-from chats.turns.start import open_branch
+from chats.turns.start import get_active_branch
 from contextpolicy.models import AuditEvent
 from tests.chats.web.conftest import HTMX
 from tests.contextpolicy.people import signed_in
@@ -126,7 +126,7 @@ def test_S01_an_id_beside_the_address_opens_nothing_of_alices(world: World, char
     now = world.chat.created_at
     own = lifecycle.create_chat(owner=charlie, now=now)
     said = Message.objects.create(
-        branch=open_branch(own),
+        branch=get_active_branch(own),
         seq=1,
         accepted=1,
         role="user",
@@ -209,7 +209,7 @@ def test_S01_foreign_and_absent_ids_get_the_same_answer_at_the_same_cost(
 def test_S01_a_forgotten_check_would_be_found(
     world: World, charlie: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "chats_visible_to", lambda *, user: Chat.objects.all())
+    monkeypatch.setattr(access, "get_visible_chats", lambda *, user: Chat.objects.all())
     browser = Client()
     browser.force_login(charlie)
     pages = ("chats/<uuid:chat_id>/", "api/v1/chats/<uuid:chat_id>/messages")

@@ -110,7 +110,7 @@ def test_S04_no_fragment_of_a_stream_makes_an_element_of_a_text(hostile: str) ->
 
 def test_S18_no_line_end_of_any_kind_begins_a_field() -> None:
     data = "a\n\nevent: done\r\rdata: x\r\n\r\nid: 9\nretry: 1\u2028event: y\x85z"
-    wire = connection.sse("delta", data)
+    wire = connection.format_sse_event("delta", data)
     assert [line.split(": ")[0] for line in wire.rstrip("\n").split("\n")] == (
         ["event"] + ["data"] * 8
     )

@@ -112,8 +112,8 @@ def test_S10_errors_carry_them_too(
         (413, page.post("/settings/", b"x" * 3_000_000, "application/x-www-form-urlencoded")),
         (422, page.post(f"{own}messages", {"text": ""})),
     ]
-    monkeypatch.setattr(access, "chat_for", broken)
-    monkeypatch.setattr(access, "branch_for", broken)
+    monkeypatch.setattr(access, "get_chat", broken)
+    monkeypatch.setattr(access, "get_chat_branch", broken)
     answers += [(500, page.get(own)), (500, page.get(f"/api/v1{own}".rstrip("/")))]
     for status, answer in answers:
         if status != 413:

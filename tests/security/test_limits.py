@@ -20,7 +20,7 @@ from chats.people import keys
 from chats.providers import sse, transport
 from chats.record.messages import MESSAGE_CEILING, MessageTooLong, check_text
 from chats.streams import connection
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.engine.acceptance import SHORTEST_SUMMARY
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.linter import errors
@@ -123,7 +123,7 @@ def test_an_idempotency_key_is_known_for_a_day_by_owner_and_route(
     alice: User, bob: User, chat: Chat, demo_model: object, now: datetime
 ) -> None:
     def ask(user: User, place: Chat, at: datetime) -> Message:
-        return start(user=user, chat=place, text="x", now=at, idempotency_key="k").message
+        return start_turn(user=user, chat=place, text="x", now=at, idempotency_key="k").message
 
     first = ask(alice, chat, now)
     assert ask(alice, chat, now + timedelta(hours=24)) == first

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.models import Group, User
 
 from chats.actions import lifecycle
-from chats.compaction.sections import sections_of
+from chats.compaction.sections import parse_sections
 from chats.models import (
     Chat,
     Compaction,
@@ -29,14 +29,14 @@ from chats.models import (
 )
 from chats.people import keys
 from chats.prompt import model_choice
-from chats.record.reading import id_of
-from chats.turns.start import open_branch
+from chats.record.reading import derive_request_id
+from chats.turns.start import get_active_branch
 from chats.webhooks import managing as webhooks
 from contextpolicy.engine.factscan import KINDS
-from contextpolicy.holds import place
-from contextpolicy.ledger import record
+from contextpolicy.holds import place_hold
+from contextpolicy.ledger import record_event
 from contextpolicy.models import BlastRadius, EffectivePolicy, Evaluation, ModelSpec, Skill
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 
 CANARY = "canary-4b1d"
 
@@ -91,14 +91,14 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
     chat = lifecycle.create_chat(owner=alice, now=now, model=model, system_text=texts.prompt)
     Chat.objects.filter(pk=chat.pk).update(title=texts.title)
     chat.refresh_from_db()
-    assigned = assign(policy=policy, level="instance", actor="system", now=now)
-    effective = model_choice.effective_policy(chat=chat, model=model)
+    assigned = assign_policy(policy=policy, level="instance", actor="system", now=now)
+    effective = model_choice.resolve_effective_policy(chat=chat, model=model)
     turns = [make_turn(chat, n, now=now, texts=texts, policy=effective) for n in (1, 2)]
     finish(turns[0], texts=texts, now=now)
     summary = make_summary(chat, now=now, texts=texts, policy=effective)
     receipt = make_receipt(turns[0], now=now, texts=texts, policy=effective)
     key, _ = keys.create_key(owner=alice, name=texts.key, scopes=keys.SCOPES, now=now)
-    event = record("chat.created", actor=f"user:{alice.pk}", now=now, chat_id=chat.pk)
+    event = record_event("chat.created", actor=f"user:{alice.pk}", now=now, chat_id=chat.pk)
     folder = Folder.objects.create(owner=alice, name=texts.folder)
     Chat.objects.filter(pk=chat.pk).update(folder=folder)
     MemorySettings.objects.create(owner=alice, consented_at=now, instructions=texts.prompt)
@@ -111,11 +111,11 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         valid_from=now,
         learned_at=now,
     )
-    webhook, _ = webhooks.create(
+    webhook, _ = webhooks.create_webhook(
         owner=alice, url="https://example.org/told", events=["task.changed"], now=now
     )
     wish = ErasureWish.objects.create(owner=alice, preference=preference, asked_at=now)
-    hold = place(
+    hold = place_hold(
         level="chat",
         chat_id=uuid.uuid4(),
         case=texts.group[:120],
@@ -144,11 +144,11 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         "evaluation_id": evaluation.pk,
         "radius_id": counted.pk,
         "wish_id": wish.pk,
-        "asked_id": id_of(event),
+        "asked_id": derive_request_id(event),
         "hold_id": hold.pk,
         "run_id": run.pk,
         "webhook_id": webhook.pk,
-        "delivery_id": webhooks.test(webhook=webhook, now=now).public_id,
+        "delivery_id": webhooks.queue_test_event(webhook=webhook, now=now).public_id,
         "chat_id": chat.pk,
         "folder_id": folder.pk,
         "turn_id": turns[1].pk,
@@ -189,7 +189,7 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
 
 def make_turn(chat: Chat, n: int, *, now: datetime, texts: Texts, policy: EffectivePolicy) -> Turn:
     """Create a message of Alice's and its turn, running with some text."""
-    branch = open_branch(chat)
+    branch = get_active_branch(chat)
     message = Message.objects.create(
         branch=branch,
         seq=2 * n - 1,
@@ -247,7 +247,7 @@ def make_summary(chat: Chat, *, now: datetime, texts: Texts, policy: EffectivePo
         "from_seq": 1,
         "to_seq": 1,
         "text": text,
-        "sections": sections_of(text),
+        "sections": parse_sections(text),
         "retention": {"lost": {next(iter(KINDS)): [texts.summary]}},
         "trigger": "auto",
         "model_name": texts.model,
@@ -256,7 +256,7 @@ def make_summary(chat: Chat, *, now: datetime, texts: Texts, policy: EffectivePo
     }
     Compaction.objects.create(status="rejected", reason=texts.reason, **common)
     row = Compaction.objects.create(status="published", published_at=now, **common)
-    branch = open_branch(chat)
+    branch = get_active_branch(chat)
     branch.refresh_from_db()
     branch.active_compaction = row
     branch.save()

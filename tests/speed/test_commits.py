@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from speed.commits import unflushed
+from speed.commits import unflushed_transaction
 
 pytestmark = pytest.mark.usefixtures("transactional_ledger")
 SETTING = {"sqlite": "PRAGMA synchronous", "postgresql": "SHOW synchronous_commit"}
@@ -27,19 +27,19 @@ def setting() -> object:
 
 def test_only_this_transaction_does_not_wait() -> None:
     assert setting() == WAITS[connection.vendor]
-    with unflushed():
+    with unflushed_transaction():
         assert connection.in_atomic_block
         assert setting() == DOES_NOT[connection.vendor]
     assert setting() == WAITS[connection.vendor]
 
 
 def test_the_next_one_waits_after_a_failure_too() -> None:
-    with pytest.raises(ZeroDivisionError), unflushed():
+    with pytest.raises(ZeroDivisionError), unflushed_transaction():
         raise ZeroDivisionError
     with transaction.atomic():
         assert setting() == WAITS[connection.vendor]
 
 
 def test_within_a_transaction_that_waits_nothing_changes() -> None:
-    with transaction.atomic(), unflushed():
+    with transaction.atomic(), unflushed_transaction():
         assert setting() == WAITS[connection.vendor]

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from speed.stacks import on_empty_stack
+from speed.stacks import run_on_empty_stack
 
 SAID: ContextVar[str] = ContextVar("SAID")
 
 
 def deep(levels: int) -> int:
     """The depth of a call nested this many levels deeper."""
-    return deep(levels - 1) if levels else on_empty_stack(lambda: len(inspect.stack()))
+    return deep(levels - 1) if levels else run_on_empty_stack(lambda: len(inspect.stack()))
 
 
 def test_the_stack_is_as_deep_from_everywhere(settings: Any) -> None:
@@ -29,10 +29,10 @@ def test_switched_off_it_is_a_plain_call(settings: Any) -> None:
 def test_context_and_errors_pass_through(settings: Any) -> None:
     settings.SPEED = True
     SAID.set("here")
-    assert on_empty_stack(SAID.get) == "here"
+    assert run_on_empty_stack(SAID.get) == "here"
 
     def fail() -> None:
         raise ValueError("said")
 
     with pytest.raises(ValueError, match="said"):
-        on_empty_stack(fail)
+        run_on_empty_stack(fail)

@@ -61,7 +61,7 @@ def event(*, seq: int, now: datetime, chat_id: uuid.UUID | None = CHAT) -> Audit
 
 def test_an_inserted_row_is_the_stored_one(now: datetime) -> None:
     row = event(seq=1, now=now)
-    prepared.insert(row)
+    prepared.insert_row(row)
     stored = AuditEvent.objects.get()
     assert row.pk == stored.pk
     names = [field.attname for field in AuditEvent._meta.concrete_fields]
@@ -82,8 +82,8 @@ def test_inserted_rows_are_the_stored_ones(now: datetime, number: int) -> None:
 
 def test_rows_are_found_by_identifier_and_time_with_other_values_each_time(now: datetime) -> None:
     for seq in (1, 2, 3):
-        prepared.insert(event(seq=seq, now=now + timedelta(minutes=seq)))
-    prepared.insert(event(seq=4, now=now, chat_id=None))
+        prepared.insert_row(event(seq=seq, now=now + timedelta(minutes=seq)))
+    prepared.insert_row(event(seq=4, now=now, chat_id=None))
     later = EVENTS.rows(chat=CHAT, since=now + timedelta(minutes=2))
     assert [row.seq for row in later] == [2, 3]
     assert [row.seq for row in EVENTS.rows(chat=CHAT, since=now)] == [1, 2, 3]
@@ -127,11 +127,11 @@ def test_saved_fields_are_written_and_no_others(now: datetime) -> None:
     policy = ContextPolicy.objects.create(slug="long", name="Long", description="old")
     version = PolicyVersion.objects.create(policy=policy, number=1, created_at=now)
     policy.current, policy.name, policy.description = version, "Longer", "not saved"
-    prepared.save(policy, "current", "name")
+    prepared.save_row_fields(policy, "current", "name")
     policy.refresh_from_db()
     assert (policy.current, policy.name, policy.description) == (version, "Longer", "old")
     policy.current = None
-    prepared.save(policy, "current", "name")
+    prepared.save_row_fields(policy, "current", "name")
     policy.refresh_from_db()
     assert policy.current is None
 
@@ -144,7 +144,7 @@ def test_who_listens_to_statements_hears_them_and_they_do_the_same(now: datetime
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(listen):
-        prepared.insert(event(seq=1, now=now))
+        prepared.insert_row(event(seq=1, now=now))
         found = EVENTS.rows(chat=CHAT, since=now)
     assert heard == ["INSERT", "SELECT"]
     assert found == EVENTS.rows(chat=CHAT, since=now)
@@ -154,10 +154,10 @@ def test_who_listens_to_statements_hears_them_and_they_do_the_same(now: datetime
 def test_a_refused_statement_raises_djangos_error_and_the_transaction_takes_no_more(
     now: datetime,
 ) -> None:
-    prepared.insert(event(seq=1, now=now))
+    prepared.insert_row(event(seq=1, now=now))
     with transaction.atomic():
         with pytest.raises(IntegrityError), transaction.atomic():
-            prepared.insert(event(seq=1, now=now))
+            prepared.insert_row(event(seq=1, now=now))
         assert len(EVENTS.rows(chat=CHAT, since=now)) == 1
         transaction.set_rollback(True)
         with pytest.raises(transaction.TransactionManagementError):
@@ -218,4 +218,4 @@ def test_numbers_and_truths_of_the_statement_itself_are_what_they_were(now: date
 
 def test_a_text_or_number_where_a_parameter_is_missing_is_an_error() -> None:
     with pytest.raises(ValueError, match="zip"):
-        prepared.written_out("a = %s AND b = %s", ["text"])
+        prepared.inline_parameters("a = %s AND b = %s", ["text"])

@@ -6,12 +6,12 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
-from chats.compaction.coverage import close, record
+from chats.compaction.coverage import close_attempt, record_compaction_event
 from chats.compaction.people import rights
-from chats.compaction.publish import publish
+from chats.compaction.publish import publish_summary
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction
-from chats.record.locking import locked_chat
+from chats.record.locking import lock_chat
 from chats.record.messages import check_characters
 
 REASON_LENGTH = 400
@@ -44,18 +44,18 @@ class Overtaken(Refusal):
     )
 
 
-def approve(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
+def approve_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
     """Publish a summary that waits for approval.
 
     Raises `NotWaiting`, `NotAllowedByPolicy`, and `Overtaken`, which also ends the row.
     """
     with transaction.atomic():
-        branch, row = waiting(user=user, compaction=compaction)
+        branch, row = lock_waiting_summary(user=user, compaction=compaction)
         by = f"user:{user.pk}"
         Compaction.objects.filter(pk=row.pk).update(needs_approval=False)
-        done = publish(row, branch=branch, actor=by, now=now)
+        done = publish_summary(row, branch=branch, actor=by, now=now)
         if done:
-            record("compaction.approved", row=row, now=now, actor=by)
+            record_compaction_event("compaction.approved", row=row, now=now, actor=by)
     if not done:
         raise Overtaken
     row.refresh_from_db()
@@ -63,7 +63,7 @@ def approve(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) ->
 
 
 @transaction.atomic
-def reject(
+def reject_summary(
     *, user: AbstractBaseUser, compaction: Compaction, reason: str, now: datetime
 ) -> Compaction:
     """Reject a summary that waits for approval; the row stores the reason.
@@ -74,8 +74,8 @@ def reject(
     if len(reason) > REASON_LENGTH:
         raise ReasonTooLong(length=len(reason), limit=REASON_LENGTH)
     check_characters(reason)
-    _, row = waiting(user=user, compaction=compaction)
-    close(
+    _, row = lock_waiting_summary(user=user, compaction=compaction)
+    close_attempt(
         row=row,
         status=Compaction.Status.REJECTED,
         reason="rejected_by_person",
@@ -87,12 +87,14 @@ def reject(
     return row
 
 
-def waiting(*, user: AbstractBaseUser, compaction: Compaction) -> tuple[Branch, Compaction]:
+def lock_waiting_summary(
+    *, user: AbstractBaseUser, compaction: Compaction
+) -> tuple[Branch, Compaction]:
     """Return the draft with its locked branch. Raises `NotWaiting` and `NotAllowedByPolicy`."""
-    locked_chat(compaction.branch.chat_id)
+    lock_chat(compaction.branch.chat_id)
     branches = Branch.objects.select_related("active_compaction__base", "chat__owner")
     branch = branches.get(pk=compaction.branch_id)
-    rights.check(user=user, chat=branch.chat, action="approve")
+    rights.check_summary_permission(user=user, chat=branch.chat, action="approve")
     row = Compaction.objects.select_related("branch", "displaced").get(pk=compaction.pk)
     if row.status != Compaction.Status.PREPARED or not row.needs_approval:
         raise NotWaiting

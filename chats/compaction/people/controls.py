@@ -11,13 +11,13 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils.translation import gettext_noop
 
-from chats.compaction.coverage import active_branch, close, summary_of
+from chats.compaction.coverage import close_attempt, get_active_summary, load_locked_active_branch
 from chats.compaction.people import rights
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Branch, Chat, Compaction
 from chats.prompt import model_choice
-from chats.record.locking import locked_chat
+from chats.record.locking import lock_chat
 from chats.record.messages import check_characters
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
@@ -80,17 +80,17 @@ def compact_now(
     `focus`: what to keep above all. `model`: the slug of another summariser, "" for the extractive
     one. The outcome is stored at the branch's last turn and in the ledger. Raises `NoSummaries`,
     `FocusTooLong`, `UnknownSummariser`, `InvalidCharacter`, and the errors of
-    `model_choice.choose`.
+    `model_choice.choose_chat_model`.
     """
-    chat = locked_chat(chat.pk)
-    branch = active_branch(chat)
-    check_wish(model_choice.choose(chat=branch.chat), focus=focus, model=model)
-    ask(branch, user=user, now=now, focus=focus, model=model)
+    chat = lock_chat(chat.pk)
+    branch = load_locked_active_branch(chat)
+    check_wish(model_choice.choose_chat_model(chat=branch.chat), focus=focus, model=model)
+    store_compaction_request(branch, user=user, now=now, focus=focus, model=model)
     return branch
 
 
 @transaction.atomic
-def rerun(
+def request_summary_rerun(
     *,
     user: AbstractBaseUser,
     compaction: Compaction,
@@ -103,12 +103,14 @@ def rerun(
     The new one replaces it; the old one stays readable. Raises `NotInForce`, `NotAllowedByPolicy`,
     and the errors of `compact_now`.
     """
-    branch = active_branch(locked_chat(compaction.branch.chat_id))
-    choice = rights.check(user=user, chat=branch.chat, action="edit")
+    branch = load_locked_active_branch(lock_chat(compaction.branch.chat_id))
+    choice = rights.check_summary_permission(user=user, chat=branch.chat, action="edit")
     check_wish(choice, focus=focus, model=model)
-    if summary_of(branch.active_compaction) != compaction:
+    if get_active_summary(branch.active_compaction) != compaction:
         raise NotInForce
-    ask(branch, user=user, now=now, focus=focus, model=model, compaction=str(compaction.pk))
+    store_compaction_request(
+        branch, user=user, now=now, focus=focus, model=model, compaction=str(compaction.pk)
+    )
     return branch
 
 
@@ -131,7 +133,7 @@ def check_wish(choice: model_choice.ChosenModel, *, focus: str, model: str | Non
         raise UnknownSummariser(model=model[:120])
 
 
-def ask(
+def store_compaction_request(
     branch: Branch,
     *,
     user: AbstractBaseUser,
@@ -151,7 +153,7 @@ def ask(
     }
     branch.asked_at = now
     branch.save(update_fields=["asked", "asked_at"])
-    ledger.record(
+    ledger.record_event(
         "compaction.asked",
         actor=by,
         now=now,
@@ -162,12 +164,12 @@ def ask(
 
 
 @transaction.atomic
-def cancel(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
+def cancel_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
     """Cancel a summary in progress: only the attempt's row changes.
 
     Raises `NotBeingWritten` and `NotFound`.
     """
-    locked_chat(compaction.branch.chat_id)
+    lock_chat(compaction.branch.chat_id)
     rows = Compaction.objects.select_related("branch")
     rows = rows.select_for_update(of=("self",), no_key=True)
     row = rows.filter(pk=compaction.pk).first()
@@ -176,6 +178,6 @@ def cancel(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> 
     if row.status != Compaction.Status.PREPARING:
         raise NotBeingWritten
     by = f"user:{user.pk}"
-    close(row=row, status=Compaction.Status.FAILED, reason="cancelled", now=now, actor=by)
+    close_attempt(row=row, status=Compaction.Status.FAILED, reason="cancelled", now=now, actor=by)
     row.refresh_from_db()
     return row

@@ -11,21 +11,21 @@ from django.utils.translation import gettext_noop
 
 from chats.compaction import coverage
 from chats.compaction.coverage import (
-    active_branch,
-    overtake_making,
-    record,
-    summary_of,
+    get_active_summary,
+    load_locked_active_branch,
+    record_compaction_event,
+    retire_pending_summary,
 )
 from chats.compaction.people import rights
 from chats.compaction.people.controls import NotInForce
-from chats.compaction.provenance import checked
-from chats.compaction.sections import sections_of
+from chats.compaction.provenance import validate_sections
+from chats.compaction.sections import parse_sections
 from chats.ground.refusals import Refusal
-from chats.ground.seals import commitment, new_salt
+from chats.ground.seals import compute_commitment, new_salt
 from chats.models import Compaction
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import access
-from chats.record.locking import locked_chat
+from chats.record.locking import lock_chat
 from chats.record.messages import check_characters
 
 BY_HAND = "by-hand"
@@ -55,7 +55,7 @@ class SummaryTooLong(Refusal):
 
 
 @transaction.atomic
-def revise(
+def revise_summary(
     *, user: AbstractBaseUser, compaction: Compaction, text: str, now: datetime
 ) -> Compaction:
     """Replace the active summary by a person's text from the next prompt on.
@@ -64,19 +64,19 @@ def revise(
     nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `SummaryEmpty`, `SummaryTooLong`,
     `InvalidCharacter`.
     """
-    branch = active_branch(locked_chat(compaction.branch.chat_id))
-    choice = rights.check(user=user, chat=branch.chat, action="edit")
+    branch = load_locked_active_branch(lock_chat(compaction.branch.chat_id))
+    choice = rights.check_summary_permission(user=user, chat=branch.chat, action="edit")
     text = text.replace("\r\n", "\n").strip()
     tokens = check_summary(text, limit=choice.values.summary_max_tokens)
     row = Compaction.objects.select_related("branch").get(pk=compaction.pk)
-    if summary_of(branch.active_compaction) != row:
+    if get_active_summary(branch.active_compaction) != row:
         raise NotInForce
     if row.text == text:
         return row
     by = f"user:{user.pk}"
-    overtake_making(branch, reason="revised", now=now, actor=by)
-    sections = checked(
-        sections_of(text),
+    retire_pending_summary(branch, reason="revised", now=now, actor=by)
+    sections = validate_sections(
+        parse_sections(text),
         first=row.from_seq,
         last=row.to_seq,
         exceptions=tuple(row.exceptions),
@@ -97,7 +97,7 @@ def revise(
         source_digest=row.source_digest,
         text=text,
         salt=salt,
-        text_commitment=commitment(text, salt=salt),
+        text_commitment=compute_commitment(text, salt=salt),
         sections=sections,
         trigger="revision",
         asked_by=by,
@@ -111,9 +111,9 @@ def revise(
         finished_at=now,
         published_at=now,
     )
-    coverage.swap(branch, to=new)
+    coverage.activate_compaction(branch, to=new)
     coverage.forget_request(branch)
-    record("compaction.revised", row=new, now=now, actor=by, revises=str(row.pk))
+    record_compaction_event("compaction.revised", row=new, now=now, actor=by, revises=str(row.pk))
     return new
 
 
@@ -149,7 +149,7 @@ class Comparison:
     changes: tuple[LineChange, ...]
 
 
-def compare(
+def compare_summaries(
     *,
     user: AbstractBaseUser,
     chat_id: uuid.UUID,
@@ -160,8 +160,8 @@ def compare(
 
     The kinds of changes are `equal`, `replace`, `delete` and `insert`.
     """
-    older = access.compaction_for(user=user, chat_id=chat_id, compaction_id=older_id)
-    newer = access.compaction_for(user=user, chat_id=chat_id, compaction_id=newer_id)
+    older = access.get_compaction(user=user, chat_id=chat_id, compaction_id=older_id)
+    newer = access.get_compaction(user=user, chat_id=chat_id, compaction_id=newer_id)
     before, after = older.text.split("\n"), newer.text.split("\n")
     matcher = SequenceMatcher(a=before, b=after, autojunk=False)
     changes = tuple(

@@ -43,18 +43,20 @@ class ArchiveClosed(Refusal):
     )
 
 
-def check(*, user: AbstractBaseUser, chat: Chat, action: Deed) -> model_choice.ChosenModel:
+def check_summary_permission(
+    *, user: AbstractBaseUser, chat: Chat, action: Deed
+) -> model_choice.ChosenModel:
     """Return the chat's policy and model, if this person may do this with its summaries.
 
-    Raises `NotAllowedByPolicy` and the errors of `model_choice.choose`.
+    Raises `NotAllowedByPolicy` and the errors of `model_choice.choose_chat_model`.
     """
-    choice = model_choice.choose(chat=chat)
-    if found := refusal(user=user, chat=chat, choice=choice, action=action):
+    choice = model_choice.choose_chat_model(chat=chat)
+    if found := find_permission_refusal(user=user, chat=chat, choice=choice, action=action):
         raise found
     return choice
 
 
-def closed_archive(choice: model_choice.ChosenModel) -> ArchiveClosed | None:
+def get_archive_refusal(choice: model_choice.ChosenModel) -> ArchiveClosed | None:
     """Return the error of a search in the originals; None if the archive is open."""
     return None if choice.values.archive else ArchiveClosed(policy=choice.effective.label)
 
@@ -62,16 +64,16 @@ def closed_archive(choice: model_choice.ChosenModel) -> ArchiveClosed | None:
 def archive_lock(chat: Chat) -> Refusal | None:
     """Return the error of a search in a chat's originals. An unusable policy does not close it."""
     try:
-        return closed_archive(model_choice.choose(chat=chat))
+        return get_archive_refusal(model_choice.choose_chat_model(chat=chat))
     except Refusal:
         return None
 
 
-def refusal(
+def find_permission_refusal(
     *, user: AbstractBaseUser, chat: Chat, choice: model_choice.ChosenModel, action: Deed
 ) -> NotAllowedByPolicy | None:
     """Return the error that an attempt would raise; None if this person may."""
-    right = right_to(action, values=choice.values)
+    right = get_required_right(action, values=choice.values)
     by_owner = right == "owner" and chat.owner_id == user.pk
     by_admin = right == "admins" and isinstance(user, User) and user.has_perm(EDITS_POLICIES)
     if by_owner or by_admin:
@@ -79,7 +81,7 @@ def refusal(
     return NotAllowedByPolicy(policy=choice.effective.label, action=WORDS[action])
 
 
-def right_to(action: Deed, *, values: PolicyValues) -> Right:
+def get_required_right(action: Deed, *, values: PolicyValues) -> Right:
     """Return who may do this under the policy.
 
     If the policy no longer requires approval, the owner decides about summaries that still wait.

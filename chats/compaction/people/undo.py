@@ -9,23 +9,23 @@ from django.utils.translation import gettext_noop
 
 from chats.compaction import coverage, pauses
 from chats.compaction.coverage import (
-    active_branch,
     forget_request,
-    overtake_making,
-    record,
-    summary_of,
+    get_active_summary,
+    load_locked_active_branch,
+    record_compaction_event,
+    retire_pending_summary,
 )
 from chats.compaction.people import rights
 from chats.compaction.people.controls import NotInForce
-from chats.compaction.plan import fixed_tokens
+from chats.compaction.plan import count_fixed_tokens
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction
 from chats.prompt import composition, model_choice
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import history
-from chats.record.locking import locked_chat
-from contextpolicy.engine.budget import in_our_count, prompt_limit
-from contextpolicy.engine.entries import sendable_tokens
+from chats.record.locking import lock_chat
+from contextpolicy.engine.budget import compute_prompt_limit, convert_provider_tokens
+from contextpolicy.engine.entries import estimate_sendable_tokens
 
 
 class UndoDoesNotFit(Refusal):
@@ -50,25 +50,25 @@ class NothingToRedo(Refusal):
 
 
 @transaction.atomic
-def undo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
+def undo_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
     """Deactivate the active summary and restore the compaction that it replaced.
 
-    Automatic compaction pauses on the branch (see `pauses.may_go_on`). Undoing it again changes
-    nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `UndoDoesNotFit`, and the errors of
-    `model_choice.choose`.
+    Automatic compaction pauses on the branch (see `pauses.can_compact_automatically`). Undoing it
+    again changes nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `UndoDoesNotFit`, and the
+    errors of `model_choice.choose_chat_model`.
     """
-    branch = active_branch(locked_chat(compaction.branch.chat_id))
+    branch = load_locked_active_branch(lock_chat(compaction.branch.chat_id))
     row = Compaction.objects.select_related("branch", "displaced__base").get(pk=compaction.pk)
-    rights.check(user=user, chat=branch.chat, action="undo")
-    if summary_of(branch.active_compaction) != row:
+    rights.check_summary_permission(user=user, chat=branch.chat, action="undo")
+    if get_active_summary(branch.active_compaction) != row:
         if row.status == Compaction.Status.UNDONE:
             return row
         raise NotInForce
-    restored = restorable(row, branch=branch)
-    check_room(branch, restored=restored)
+    restored = find_restorable_compaction(row, branch=branch)
+    check_restored_prompt(branch, restored=restored)
     by = f"user:{user.pk}"
-    overtake_making(branch, reason="undone", now=now, actor=by)
-    coverage.swap(branch, to=restored)
+    retire_pending_summary(branch, reason="undone", now=now, actor=by)
+    coverage.activate_compaction(branch, to=restored)
     # It may still be active on another branch.
     Compaction.objects.filter(pk=row.pk).exclude(status=Compaction.Status.PUBLISHED).update(
         status=Compaction.Status.UNDONE
@@ -76,39 +76,39 @@ def undo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Co
     branch.compaction_paused = True
     branch.paused_at = now
     branch.save(update_fields=["compaction_paused", "paused_at"])
-    tell("compaction.undone", row=row, branch=branch, actor=by, now=now)
+    record_undo_event("compaction.undone", row=row, branch=branch, actor=by, now=now)
     return row
 
 
-def restorable(row: Compaction, *, branch: Branch) -> Compaction | None:
+def find_restorable_compaction(row: Compaction, *, branch: Branch) -> Compaction | None:
     """Return the newest still valid compaction below the summary.
 
     This is the one it replaced, or the one that this one replaced, and so on.
     """
     found = row.displaced
     while found is not None:
-        summary = summary_of(found)
+        summary = get_active_summary(found)
         if summary is None or coverage.is_true(summary, branch):
             return found
         found = summary.displaced
     return None
 
 
-def check_room(branch: Branch, *, restored: Compaction | None) -> None:
+def check_restored_prompt(branch: Branch, *, restored: Compaction | None) -> None:
     """Raise `UndoDoesNotFit` if the restored prompt would exceed its limit.
 
     Adds up the stored token counts as sent; the next question is not included.
     """
-    choice = model_choice.choose(chat=branch.chat)
+    choice = model_choice.choose_chat_model(chat=branch.chat)
     counter = O200kCounter()
-    limit = in_our_count(
-        prompt_limit(choice.values, model_window=choice.model.window),
-        calibration=composition.calibration_of(branch, model=choice.model),
+    limit = convert_provider_tokens(
+        compute_prompt_limit(choice.values, model_window=choice.model.window),
+        calibration=composition.get_calibration_factor(branch, model=choice.model),
     )
-    summary, window_to = composition.in_force(restored, counter=counter)
-    fixed = fixed_tokens(branch) + (summary.tokens if summary else 0)
+    summary, window_to = composition.summary_and_window(restored, counter=counter)
+    fixed = count_fixed_tokens(branch) + (summary.tokens if summary else 0)
     after, before = max(summary.to_seq if summary else 0, window_to), branch.last_seq + 1
-    loaded = history.load(
+    loaded = history.load_newest_messages(
         branch,
         after=after,
         before=before,
@@ -118,67 +118,73 @@ def check_room(branch: Branch, *, restored: Compaction | None) -> None:
         most=None,
     )
     sent = sum(
-        sendable_tokens(message, values=choice.values)
+        estimate_sendable_tokens(message, values=choice.values)
         for message in loaded.messages
         if not message.excluded and not message.incomplete
     )
     if loaded.unloaded is not None:
-        rows = history.on_path(branch, after=after, before=loaded.unloaded[1] + 1)
+        rows = history.select_path_messages(branch, after=after, before=loaded.unloaded[1] + 1)
         sent += rows.aggregate(total=Sum("token_count"))["total"] or 0
     if fixed + sent > limit:
         raise UndoDoesNotFit(tokens=fixed + sent, limit=limit)
 
 
 @transaction.atomic
-def redo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
+def redo_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
     """Activate an undone summary again, if the compaction below it is active now.
 
     This also ends the pause of the undo. Redoing an active summary changes nothing. Raises
     `NothingToRedo` and `NotAllowedByPolicy`.
     """
-    branch = active_branch(locked_chat(compaction.branch.chat_id))
+    branch = load_locked_active_branch(lock_chat(compaction.branch.chat_id))
     rows = Compaction.objects.select_related("branch", "displaced__base")
     row = rows.get(pk=compaction.pk)
-    rights.check(user=user, chat=branch.chat, action="undo")
-    if summary_of(branch.active_compaction) == row:
+    rights.check_summary_permission(user=user, chat=branch.chat, action="undo")
+    if get_active_summary(branch.active_compaction) == row:
         return row
     active = branch.active_compaction
     if not can_be_redone(row, branch=branch):
         raise NothingToRedo
     by = f"user:{user.pk}"
-    overtake_making(branch, reason="redone", now=now, actor=by)
+    retire_pending_summary(branch, reason="redone", now=now, actor=by)
     # The next undo restores the compaction that is active now, including a window moved since.
     Compaction.objects.filter(pk=row.pk).update(
         status=Compaction.Status.PUBLISHED, displaced=active
     )
-    coverage.swap(branch, to=window_over(row, branch=branch) or row)
+    coverage.activate_compaction(branch, to=find_last_window(row, branch=branch) or row)
     if branch.compaction_paused:
         pauses.end_pause(branch, reason="redone", actor=by, now=now)
-    tell("compaction.redone", row=row, branch=branch, actor=by, now=now)
+    record_undo_event("compaction.redone", row=row, branch=branch, actor=by, now=now)
     return row
 
 
-def window_over(row: Compaction, *, branch: Branch) -> Compaction | None:
+def find_last_window(row: Compaction, *, branch: Branch) -> Compaction | None:
     """Return the window over a summary when it was last active, if there was one.
 
     Another summary replaces it together with its window, so the newest window is the right one.
     """
     windows = Compaction.objects.filter(base=row, kind=Compaction.Kind.WINDOW)
     newest_first = windows.order_by("-created_at", "-to_seq")
-    return next((window for window in newest_first if coverage.is_visible(window, branch)), None)
+    return next(
+        (window for window in newest_first if coverage.is_range_on_path(window, branch)), None
+    )
 
 
 def can_be_redone(row: Compaction, *, branch: Branch) -> bool:
     """Return True if an undone summary still fits the active compaction of the branch."""
-    is_next = summary_of(branch.active_compaction) == summary_of(restorable(row, branch=branch))
+    is_next = get_active_summary(branch.active_compaction) == get_active_summary(
+        find_restorable_compaction(row, branch=branch)
+    )
     was_used = row.status in {Compaction.Status.UNDONE, Compaction.Status.PUBLISHED}
     return is_next and was_used and coverage.is_true(row, branch)
 
 
-def tell(event: str, *, row: Compaction, branch: Branch, actor: str, now: datetime) -> None:
+def record_undo_event(
+    event: str, *, row: Compaction, branch: Branch, actor: str, now: datetime
+) -> None:
     """Record an undo or redo in the ledger, with its effect on the prompt's prefix."""
     forget_request(branch)
-    record(
+    record_compaction_event(
         event,
         row=row,
         now=now,

@@ -47,7 +47,7 @@ class RequestStatus:
         return gettext(SENTENCES[self.reason]) if self.reason in SENTENCES else self.reason
 
 
-def status_on(branch: Branch, *, now: datetime) -> RequestStatus | None:
+def get_request_status(branch: Branch, *, now: datetime) -> RequestStatus | None:
     """Return the status of the newest request on a branch.
 
     None without a request, after a later message, and after an undo, a redo or a correction.
@@ -59,10 +59,10 @@ def status_on(branch: Branch, *, now: datetime) -> RequestStatus | None:
         return None
     if outcome["reason"]:
         return RequestStatus("nothing", reason=outcome["reason"])
-    return ended(branch.compactions.filter(pk=outcome["compaction"]).first())
+    return describe_ended_request(branch.compactions.filter(pk=outcome["compaction"]).first())
 
 
-def ended(row: Compaction | None) -> RequestStatus | None:
+def describe_ended_request(row: Compaction | None) -> RequestStatus | None:
     """Return the status of a request from its attempt.
 
     None if the summary took effect and was withdrawn later.

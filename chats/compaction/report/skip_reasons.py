@@ -6,7 +6,7 @@ from datetime import datetime
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
 from chats.compaction import pauses
-from chats.compaction.coverage import active_branch
+from chats.compaction.coverage import load_locked_active_branch
 from chats.compaction.plan import find_summariser
 from chats.models import Chat, Turn
 from chats.models.compactions import EXTRACTIVE
@@ -74,7 +74,7 @@ class CompactionOutcome:
     mark: int
 
 
-def why_not(turn: Turn) -> CompactionOutcome:
+def explain_skipped_compaction(turn: Turn) -> CompactionOutcome:
     """Return the compaction decision after a turn, in the reader's language; the newest counts."""
     rows = turn.receipts.order_by("-created_at", "-attempt", "-step", "-call")
     need = rows.values_list("compaction_need", flat=True).first() or {}
@@ -101,17 +101,18 @@ class Rests:
     model_breaker: Breaker
 
 
-def rests(*, chat: Chat, now: datetime) -> Rests:
+def get_active_pauses(*, chat: Chat, now: datetime) -> Rests:
     """Return the active pauses of a chat's active branch, and until when.
 
-    `pauses.resume` and `pauses.reset_breaker` end them. Raises the errors of `model_choice.choose`.
+    `pauses.resume_compaction` and `pauses.reset_breaker` end them. Raises the errors of
+    `model_choice.choose_chat_model`.
     """
-    choice = model_choice.choose(chat=chat)
-    branch = active_branch(chat)
+    choice = model_choice.choose_chat_model(chat=chat)
+    branch = load_locked_active_branch(chat)
     summariser = find_summariser(choice.values)
     name = summariser.name if summariser else EXTRACTIVE
     return Rests(
         paused_at=branch.paused_at if branch.compaction_paused else None,
-        breaker=pauses.breaker_of(branch, choice=choice, now=now),
-        model_breaker=pauses.model_breaker_of(branch, model_name=name, now=now),
+        breaker=pauses.load_branch_breaker(branch, choice=choice, now=now),
+        model_breaker=pauses.load_model_breaker(branch, model_name=name, now=now),
     )

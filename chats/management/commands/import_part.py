@@ -26,7 +26,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, import_id: uuid.UUID, **_options: Any) -> None:
         """Import until time runs out, the file is finished or the worker stops."""
         watch = ClosingWatch(sys.stdin.fileno())
-        taking.go_on(
+        taking.continue_import(
             import_id=import_id,
             counter=O200kCounter(),
             clock=timezone.now,

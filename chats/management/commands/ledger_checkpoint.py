@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from chats.checkpoints import signing
 from chats.ground.refusals import Refusal
-from contextpolicy.reasons import says_something
+from contextpolicy.reasons import is_meaningful_text
 
 
 class Command(BaseCommand):
@@ -31,13 +31,13 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the checkpoint. Raises `CommandError`; then nothing was signed."""
         reason = (options["open_origin"] or "").strip()
-        if reason and not says_something(reason):
+        if reason and not is_meaningful_text(reason):
             raise CommandError("The reason is empty. Write why the next origin is opened.")
         try:
             if reason:
                 made = signing.open_origin(actor="system", now=timezone.now(), reason=reason)
             else:
-                made = signing.sign(
+                made = signing.sign_checkpoint(
                     actor="system",
                     now=timezone.now(),
                     reason="key" if options["new_key"] else "command",

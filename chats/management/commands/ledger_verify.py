@@ -9,8 +9,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from chats.checkpoints import checks, outside
 from chats.prompt import stored_messages
-from chats.record.witness import unnamed_marks
-from contextpolicy.ledger import Break, verify
+from chats.record.witness import describe_unnamed_marks
+from contextpolicy.ledger import Break, find_ledger_breaks
 from contextpolicy.models import AuditEvent, LedgerCheckpoint, LedgerHead
 
 ALONE = (
@@ -43,11 +43,11 @@ class Command(BaseCommand):
         """Print the result. Raises CommandError if a chain is broken."""
         scope = options["scope"]
         told = Counter[str]()
-        breaks = list(verify(scope=scope, told=told))
+        breaks = list(find_ledger_breaks(scope=scope, told=told))
         if not options["without_messages"]:
-            breaks += stored_messages.verify(scope=scope, told=told)
+            breaks += stored_messages.verify_stored_messages(scope=scope, told=told)
         if options["anchor"]:
-            breaks += anchored(options["anchor"])
+            breaks += compare_with_anchor(options["anchor"])
         for found in breaks:
             kind = "checkpoint of" if found.scope.startswith("log ") else "row"
             place = f"{kind} {found.seq}: " if found.seq else ""
@@ -70,14 +70,14 @@ class Command(BaseCommand):
         self.stdout.write(f"Verified {chains.count()} chains, {rows.count()} rows.")
         for sentence, count in sorted(told.items()):
             self.stdout.write(f"{count} {sentence}.")
-        for sentence in unnamed_marks(scope):
+        for sentence in describe_unnamed_marks(scope):
             self.stdout.write(sentence)
 
     def tell_anchors(self, anchor: Path | None, *, told: Counter[str]) -> None:
         """Print each checkpoint outside the database that the ledger was compared with."""
-        compared = [outside.path()] if told[checks.KEPT] else []
+        compared = [outside.get_checkpoint_path()] if told[checks.KEPT] else []
         for path in (*compared, *([anchor] if anchor else [])):
-            name = checks.name_of(path.read_text(encoding="utf-8"))
+            name = checks.format_checkpoint_name(path.read_text(encoding="utf-8"))
             self.stdout.write(f"Compared with {path}: {name}.")
 
     def tell_if_alone(self, told: Counter[str]) -> None:
@@ -86,9 +86,9 @@ class Command(BaseCommand):
             self.stdout.write(ALONE)
 
 
-def anchored(path: Path) -> list[Break]:
+def compare_with_anchor(path: Path) -> list[Break]:
     """Return the differences between the ledger and the file. Raises `CommandError`."""
     try:
-        return list(checks.against(path.read_text(encoding="utf-8")))
+        return list(checks.compare_checkpoint(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         raise CommandError(f"{path} is not a readable checkpoint.") from None

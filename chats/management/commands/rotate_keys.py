@@ -25,8 +25,8 @@ class Command(BaseCommand):
         try:
             with transaction.atomic():
                 rotated = accounts.rotate_keys(actor="system", now=timezone.now())
-                rotated += webhooks.encrypt_anew()
-                rotated += keys.encrypt_anew(actor="system", now=timezone.now())
+                rotated += webhooks.reencrypt_webhook_secrets()
+                rotated += keys.reencrypt_signing_keys(actor="system", now=timezone.now())
         except SecretUnreadable as refusal:
             raise CommandError(f"{refusal.sentence} Nothing was changed.") from None
         self.stdout.write(f"Re-encrypted {rotated} stored keys with the newest key.")

@@ -11,14 +11,14 @@ from typing import Any
 
 from chats.memory import archive
 from chats.memory.meaning import Look
-from chats.memory.recall import without_speakers
+from chats.memory.recall import remove_speaker_names
 from chats.memory.search import LONGEST, search_unsent
 from chats.models import Branch, Chat, Message
-from chats.record.history import on_path
+from chats.record.history import select_path_messages
 from contextpolicy.engine.messages import ToolSpec
-from contextpolicy.engine.schema import violations
+from contextpolicy.engine.schema import find_schema_violations
 from contextpolicy.engine.tokens import TokenCounter
-from contextpolicy.engine.truncation import cut
+from contextpolicy.engine.truncation import cut_text
 
 PROPERTIES: dict[str, object] = {
     "query": {
@@ -71,7 +71,7 @@ MISSING = "\n{missing} of the earlier messages cannot be searched yet; ask again
 MALFORMED = "The arguments are not valid: {reason}. Send {{query: text, limit: 1 to 20}}."
 
 
-def spec_for(chat: Chat) -> ToolSpec:
+def build_search_spec(chat: Chat) -> ToolSpec:
     """Return the tool as offered in a chat."""
     return SPEC if chat.team_id is None else SPEC_OF_TEAM
 
@@ -84,10 +84,10 @@ def query_in(arguments: str, *, owner_id: int) -> str:
         return ""
     if not isinstance(query, str) or len(query) > LONGEST:
         return ""
-    return without_speakers(owner_id, query)
+    return remove_speaker_names(owner_id, query)
 
 
-def answer(
+def run_history_search(
     arguments: str,
     *,
     branch: Branch,
@@ -108,7 +108,7 @@ def answer(
         json.dumps(given, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return MALFORMED.format(reason="they are not valid JSON"), {}
-    wrong = violations(spec_for(branch.chat).parameters, given)
+    wrong = find_schema_violations(build_search_spec(branch.chat).parameters, given)
     if wrong:
         return MALFORMED.format(reason=wrong[0][:200]), {}
     most = given.get("limit", USUAL_LIMIT)
@@ -116,7 +116,7 @@ def answer(
     found = search_unsent(
         branch, question=given["query"], most=most, speaker=speaker, sent=sent, look=look
     )
-    shown = within(found.rows, branch=branch, sent=sent, counter=counter)
+    shown = build_match_entries(found.rows, branch=branch, sent=sent, counter=counter)
     content = json.dumps(shown, ensure_ascii=False) if shown else NOTHING
     note = MISSING.format(missing=found.missing) if found.missing else ""
     return content + note, {
@@ -125,7 +125,7 @@ def answer(
     }
 
 
-def within(
+def build_match_entries(
     found: Sequence[Message], *, branch: Branch, sent: Collection[int], counter: TokenCounter
 ) -> list[dict[str, Any]]:
     """Return matches with their neighbours, within the token limit.
@@ -133,18 +133,18 @@ def within(
     At least one match is returned. Each message is returned once.
     """
     matches = {row.seq or 0: row for row in found}
-    near = {**neighbours(found, branch=branch, sent=sent), **matches}
+    near = {**load_neighbours(found, branch=branch, sent=sent), **matches}
     shown: dict[int, dict[str, Any]] = {}
     room = MOST_TOKENS
     for row in found:
         seq = row.seq or 0
         group: dict[int, dict[str, Any]] = {}
-        for at in (seq, *around(seq)):
+        for at in (seq, *get_neighbour_seqs(seq)):
             message = row if at == seq else near.get(at)
             if message is None or at in shown:
                 continue
             most = MOST_CHARACTERS if at in matches else NEIGHBOUR_CHARACTERS
-            entry = entry_of(message, most=most)
+            entry = format_history_entry(message, most=most)
             tokens = counter.count(json.dumps(entry, ensure_ascii=False))
             if tokens > room and (shown or group):
                 break
@@ -156,31 +156,31 @@ def within(
     return list(shown.values())
 
 
-def around(seq: int) -> tuple[int, int]:
+def get_neighbour_seqs(seq: int) -> tuple[int, int]:
     """Return the `seq`s of a message's neighbours."""
     return seq - 1, seq + 1
 
 
-def neighbours(
+def load_neighbours(
     found: Sequence[Message], *, branch: Branch, sent: Collection[int]
 ) -> dict[int, Message]:
     """Return the neighbours of some messages by `seq`, except those in the prompt."""
     own = {row.seq for row in found}
-    wanted = {near for row in found for near in around(row.seq or 0)} - {*own, *sent}
-    rows = on_path(branch, after=0, before=branch.last_seq + 1).filter(
+    wanted = {near for row in found for near in get_neighbour_seqs(row.seq or 0)} - {*own, *sent}
+    rows = select_path_messages(branch, after=0, before=branch.last_seq + 1).filter(
         seq__in=wanted, excluded=False, erased_at=None
     )
     return {row.seq or 0: row for row in rows}
 
 
-def entry_of(row: Message, *, most: int) -> dict[str, Any]:
+def format_history_entry(row: Message, *, most: int) -> dict[str, Any]:
     """Return a row as a standard message, its text cut to `most` characters."""
-    text = "\n".join(archive.texts_of(row.parts))
+    text = "\n".join(archive.collect_searchable_texts(row.parts))
     entry = {
         "id": str(row.pk),
         "seq": row.seq,
         "role": row.role,
-        "content": cut(text, limit=most, style="head_tail").text,
+        "content": cut_text(text, limit=most, style="head_tail").text,
         "created_at": row.created_at.isoformat(timespec="seconds"),
     }
     if row.speaker:

@@ -1,7 +1,7 @@
 """The tools a model may call: those offered in a chat, and the result of a call.
 
-A call to a tool that was not offered returns an explanation and runs nothing. `use` replaces the
-source: a replay returns recorded results.
+A call to a tool that was not offered returns an explanation and runs nothing. `set_tool_source`
+replaces the source: a replay returns recorded results.
 """
 
 from collections.abc import Collection, Mapping
@@ -53,8 +53,8 @@ class ToolSource(Protocol):
     ) -> ToolAnswer:
         """Return the result of a call.
 
-        `offered` has the names of the tools in its prompt, `sent` the `seq`s of its messages.
-        `look` is the vector search for the query.
+        `offered` has the names of the tools in its prompt, `sent` the `seq`s of its
+        messages. `look` is the vector search for the query.
         """
         ...
 
@@ -72,7 +72,7 @@ class OwnTools:
         """
         leaves_out = branch.active_compaction_id is not None or branch.search_offered
         is_allowed = values.archive and model.supports_tools
-        return (history_search.spec_for(branch.chat),) if leaves_out and is_allowed else ()
+        return (history_search.build_search_spec(branch.chat),) if leaves_out and is_allowed else ()
 
     def answer(
         self,
@@ -87,7 +87,7 @@ class OwnTools:
         """Run the search, or return that the tool is unavailable."""
         if call.name not in offered or call.name != history_search.SPEC.name:
             return ToolAnswer(UNAVAILABLE)
-        content, read = history_search.answer(
+        content, read = history_search.run_history_search(
             call.arguments, branch=branch, counter=counter, sent=sent, look=look
         )
         return ToolAnswer(content, read)
@@ -96,18 +96,20 @@ class OwnTools:
 _source: ToolSource = OwnTools()
 
 
-def use(source: ToolSource) -> None:
+def set_tool_source(source: ToolSource) -> None:
     """Replace the tool source for this process."""
     global _source  # One source per process, chosen at startup.
     _source = source
 
 
-def offered(*, branch: Branch, values: PolicyValues, model: ModelSpec) -> tuple[ToolSpec, ...]:
+def list_offered_tools(
+    *, branch: Branch, values: PolicyValues, model: ModelSpec
+) -> tuple[ToolSpec, ...]:
     """Return the tools whose definitions are sent to the model."""
     return _source.offered(branch=branch, values=values, model=model)
 
 
-def answer(
+def run_tool_call(
     call: ToolCallPart,
     *,
     branch: Branch,

@@ -42,7 +42,7 @@ class Database(Protocol):
         ...
 
 
-def place(run: LeasedTurn) -> uuid.UUID:
+def get_turn_id(run: LeasedTurn) -> uuid.UUID:
     """Return the turn's id, the lock order of turns."""
     return run.lease.turn_id
 
@@ -58,19 +58,23 @@ class LeaseKeeper:
         """Renew all leases every `HEARTBEAT_EVERY` seconds, whether or not tokens arrive."""
         while True:
             await asyncio.sleep(settings.HEARTBEAT_EVERY)
-            runs = sorted(self.runs.values(), key=place)
+            runs = sorted(self.runs.values(), key=get_turn_id)
             if runs:
-                await self.tell(runs, partial(leases.renew, leases=[run.lease for run in runs]))
+                await self.tell(
+                    runs, partial(leases.renew_leases, leases=[run.lease for run in runs])
+                )
 
     async def checkpoint(self) -> None:
         """Save partial texts every `CHECKPOINT_EVERY` seconds."""
         while True:
             await asyncio.sleep(settings.CHECKPOINT_EVERY)
-            runs = sorted(self.runs.values(), key=place)
+            runs = sorted(self.runs.values(), key=get_turn_id)
             texts = [(run, text) for run in runs if (text := run.unsaved())]
             if texts:
                 runs = [run for run, _ in texts]
-                await self.tell(runs, partial(leases.save, texts=[text for _, text in texts]))
+                await self.tell(
+                    runs, partial(leases.save_partial_texts, texts=[text for _, text in texts])
+                )
 
     async def tell(self, runs: list[LeasedTurn], write: Callable[[], list[Heartbeat]]) -> None:
         """Run the write and pass each turn's state to its attempt.

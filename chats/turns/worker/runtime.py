@@ -38,7 +38,7 @@ from chats.providers.base import Provider, Timeouts
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.turns import steps
 from chats.turns.opening import Opening, open_turn
-from chats.turns.run import SHUTDOWN, STOP, TurnAttempt, run
+from chats.turns.run import SHUTDOWN, STOP, TurnAttempt, run_opened_turn
 from chats.turns.worker.executor import DeadlineExecutor
 from chats.turns.worker.heartbeats import LeaseKeeper
 
@@ -79,7 +79,7 @@ class Runtime:
         self.closing = False
         self.drainer: threading.Thread | None = None
         self.loop = uvloop.new_event_loop()
-        self.bus = live.connect(settings.REDIS_URL)
+        self.bus = live.connect_to_bus(settings.REDIS_URL)
         self.writer = live.FrameWriter(self.bus, coalesce=settings.COALESCE_SECONDS)
         self.thread = threading.Thread(target=self.loop.run_forever, name="turns", daemon=True)
         self.thread.start()
@@ -105,7 +105,7 @@ class Runtime:
         A worker that is shutting down puts the task back.
         """
         if self.closing:
-            queue.publish(queue.RUN_TURN, {"turn_id": str(turn_id)})
+            queue.publish_task(queue.RUN_TURN, {"turn_id": str(turn_id)})
             return
         # Start opening here and let the loop join later: each switch to the loop takes longer than
         # many statements and blocks other turns.
@@ -130,7 +130,9 @@ class Runtime:
         """Work on one turn and report its end. Exceptions never stop the loop."""
         ASKED_AT.set(opened.asked_at)
         try:
-            await run(opened=opened.answer(), asked_at=opened.asked_at, worker=self, runs=self.runs)
+            await run_opened_turn(
+                opened=opened.answer(), asked_at=opened.asked_at, worker=self, runs=self.runs
+            )
         except Exception:
             logger.exception("turn %s ended without a result; its lease will run out", turn_id)
         finally:
@@ -143,7 +145,7 @@ class Runtime:
 
     async def aside(self, function: Callable[..., Result], **arguments: Any) -> Result:
         """Run an optional database function in a separate thread, without retries."""
-        call = partial(in_database, function, arguments)
+        call = partial(call_and_release, function, arguments)
         return await asyncio.wrap_future(self.spare.submit(call))
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
@@ -152,7 +154,7 @@ class Runtime:
 
     def provider(self, account: Account) -> Provider:
         """Return the adapter of a provider account."""
-        return registry.provider_for(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
+        return registry.get_provider(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
 
     async def hear_stops(self) -> None:
         """Interrupt turns of this worker whose ids appear on the stop stream."""
@@ -160,7 +162,7 @@ class Runtime:
         last = "0-0"
         while True:
             try:
-                answer = await live.read(self.bus, {live.STOPS: last})
+                answer = await live.read_stream_entries(self.bus, {live.STOPS: last})
             except (RedisError, OSError):
                 await asyncio.sleep(0.5)
                 continue
@@ -226,7 +228,7 @@ class DatabaseCall(Generic[Result]):
         self, threads: DeadlineExecutor, function: Callable[..., Result], arguments: dict[str, Any]
     ) -> None:
         self.threads = threads
-        self.call = partial(in_database, function, arguments)
+        self.call = partial(call_and_release, function, arguments)
         self.patience = PATIENCE.get(function, 0)
         self.asked_at = time.monotonic()
         self.attempt = self.submit()
@@ -260,6 +262,6 @@ def load_what_calls_need() -> None:
         registry.load_adapters(set(ProviderAccount.objects.values_list("kind", flat=True)))
 
 
-def in_database(function: Callable[..., Result], arguments: dict[str, Any]) -> Result:
+def call_and_release(function: Callable[..., Result], arguments: dict[str, Any]) -> Result:
     """Call the function, then release its database connection."""
-    return databases.briefly(function)(**arguments)
+    return databases.close_connections_after(function)(**arguments)

@@ -12,8 +12,8 @@ from django.views.decorators.http import require_http_methods, require_POST
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey
 from chats.people import keys
-from chats.web.account.confirming import confirm_here, is_fresh
-from chats.web.auth import PersonRequest, actor, signed_in
+from chats.web.account.confirming import confirm_here, is_recently_confirmed
+from chats.web.auth import PersonRequest, format_actor, signed_in
 
 # Endpoint of the sample curl command, by the first scope the key has. Any key may read the schema.
 TRIALS = {"chats:read": "/api/v1/chats", "gateway": "/v1/models"}
@@ -24,29 +24,29 @@ TRIALS = {"chats:read": "/api/v1/chats", "gateway": "/v1/models"}
 def api_keys(request: PersonRequest) -> HttpResponse:
     """List the user's keys, or create one; only this response shows its secret."""
     if request.method == "GET":
-        return keys_page(request)
+        return render_api_keys(request)
     try:
         confirm_here(request)
         key, secret = keys.create_key(
             owner=request.user,
             name=request.POST.get("name", ""),
             scopes=request.POST.getlist("scopes"),
-            lifetime_days=days_in(request),
+            lifetime_days=parse_lifetime_days(request),
             unmanaged="unmanaged" in request.POST,
             now=timezone.now(),
         )
     except Refusal as refusal:
-        return keys_page(request, refusal=refusal)
-    return keys_page(request, made=key, secret=secret)
+        return render_api_keys(request, refusal=refusal)
+    return render_api_keys(request, made=key, secret=secret)
 
 
-def days_in(request: PersonRequest) -> int:
+def parse_lifetime_days(request: PersonRequest) -> int:
     """Return the chosen lifetime; 0, which validation refuses, if it is not a number."""
     chosen = request.POST.get("lifetime_days", str(keys.DEFAULT_DAYS))
     return int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 5 else 0
 
 
-def keys_page(
+def render_api_keys(
     request: PersonRequest,
     *,
     refusal: Refusal | None = None,
@@ -58,23 +58,25 @@ def keys_page(
     typed = request.POST if refusal else {}
     chosen = request.POST.getlist("scopes") if refusal else ["chats:read", "chats:write"]
     context = {
-        "keys": [(key, state_of(key, now=now)) for key in keys.keys_of(owner=request.user)],
+        "keys": [
+            (key, get_key_state(key, now=now)) for key in keys.list_api_keys(owner=request.user)
+        ],
         "scopes": [(name, words, name in chosen) for name, words in keys.SCOPE_WORDS.items()],
         "name": typed.get("name", ""),
         "lifetime_days": typed.get("lifetime_days", keys.DEFAULT_DAYS),
         "unmanaged": "unmanaged" in typed,
         "longest": keys.LONGEST_DAYS,
-        "is_fresh": is_fresh(request),
+        "is_fresh": is_recently_confirmed(request),
         "refusal": refusal,
         "made": made,
         "secret": secret,
-        "curl": curl_line(request, made=made, secret=secret),
+        "curl": build_curl_command(request, made=made, secret=secret),
     }
     status = refusal.status if refusal else 200
     return render(request, "api_keys.html", context, status=status)
 
 
-def curl_line(request: PersonRequest, *, made: ApiKey | None, secret: str) -> str:
+def build_curl_command(request: PersonRequest, *, made: ApiKey | None, secret: str) -> str:
     """Return a sample curl command with the new key, or a placeholder for a key."""
     scopes = made.scopes if made else [*TRIALS]
     path = next((path for scope, path in TRIALS.items() if scope in scopes), "/api/v1/schema")
@@ -82,7 +84,7 @@ def curl_line(request: PersonRequest, *, made: ApiKey | None, secret: str) -> st
     return f'curl -H "Authorization: Bearer {secret or "plm_…"}" {address}'
 
 
-def state_of(key: ApiKey, *, now: datetime) -> str:
+def get_key_state(key: ApiKey, *, now: datetime) -> str:
     """Return the key's state: `living`, `revoked` or `expired`."""
     if key.revoked_at:
         return "revoked"
@@ -93,6 +95,6 @@ def state_of(key: ApiKey, *, now: datetime) -> str:
 @signed_in
 def api_key_revoke(request: PersonRequest, key_id: uuid.UUID) -> HttpResponse:
     """Revoke a key immediately and permanently."""
-    key = keys.key_for(user=request.user, key_id=key_id)
-    keys.revoke_key(key=key, actor=actor(request), now=timezone.now())
+    key = keys.get_own_api_key(user=request.user, key_id=key_id)
+    keys.revoke_key(key=key, actor=format_actor(request), now=timezone.now())
     return redirect("chats:api-keys")

@@ -16,34 +16,34 @@ from django.views.decorators.http import require_http_methods
 
 from chats.ground.refusals import Refusal
 from chats.people import sessions, signin
-from chats.web.account.signin import address_of, next_of
+from chats.web.account.signin import get_client_address, get_next_path
 
 
 def confirm_here(request: HttpRequest) -> None:
     """Check the confirmation in a form, unless the sign-in is recent.
 
-    Raises the refusals of `signin.confirm`.
+    Raises the refusals of `signin.verify_identity`.
     """
-    if not is_fresh(request):
-        signin.confirm(
+    if not is_recently_confirmed(request):
+        signin.verify_identity(
             user=cast(User, request.user),
             password=request.POST.get("confirm_password", ""),
             link=request.POST.get("confirm_link", ""),
-            address=address_of(request),
+            address=get_client_address(request),
             session=request.session,
             now=timezone.now(),
         )
 
 
-def is_fresh(request: HttpRequest) -> bool:
+def is_recently_confirmed(request: HttpRequest) -> bool:
     """Return True if the user confirmed their identity recently."""
-    return sessions.reauthenticated_recently(session=request.session, now=timezone.now())
+    return sessions.has_recent_reauthentication(session=request.session, now=timezone.now())
 
 
 @sensitive_post_parameters("confirm_password", "confirm_link")
 @login_required
 @require_http_methods(["GET", "POST"])
-def confirm(request: HttpRequest) -> HttpResponse:
+def confirm_identity(request: HttpRequest) -> HttpResponse:
     """Ask for the password or a new sign-in link, then redirect to the requested page."""
     refusal: Refusal | None = None
     if request.method == "POST":
@@ -52,7 +52,11 @@ def confirm(request: HttpRequest) -> HttpResponse:
         except Refusal as error:
             refusal = error
         else:
-            return redirect(next_of(request) or resolve_url("chats:home"))
-    context: dict[str, Any] = {"refusal": refusal, "next": next_of(request), "is_fresh": False}
+            return redirect(get_next_path(request) or resolve_url("chats:home"))
+    context: dict[str, Any] = {
+        "refusal": refusal,
+        "next": get_next_path(request),
+        "is_fresh": False,
+    }
     status = refusal.status if refusal else 200
     return render(request, "registration/confirm.html", context, status=status)

@@ -13,8 +13,8 @@ from chats.actions import ages
 from chats.exchange import accepting, documents, files, whole
 from chats.ground.refusals import NotFound, Refusal
 from chats.record import access
-from chats.streams.files import answer
-from chats.web.auth import PersonRequest, actor, signed_in
+from chats.streams.files import build_file_download
+from chats.web.auth import PersonRequest, format_actor, signed_in
 
 # Number of imports listed.
 SHOWN = 10
@@ -65,18 +65,18 @@ EVERYTHING = (
 @signed_in
 def exchange(request: PersonRequest) -> HttpResponse:
     """Show the import and export options."""
-    return exchange_page(request)
+    return render_exchange_page(request)
 
 
-def exchange_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+def render_exchange_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     """Render the page with the recent imports."""
-    rows = accepting.imports_of(request.user).order_by("-created_at", "-pk")
+    rows = accepting.list_imports(request.user).order_by("-created_at", "-pk")
     context = {
         "everything": EVERYTHING,
         "refusal": refusal,
         "imports": rows[:SHOWN],
         "file_bytes": settings.IMPORT_FILE_BYTES,
-        "retention_days": ages.days_of_new(request.user, now=timezone.now()),
+        "retention_days": ages.find_new_chat_days(request.user, now=timezone.now()),
     }
     return render(request, "exchange.html", context, status=refusal.status if refusal else 200)
 
@@ -88,21 +88,23 @@ def exchange_everything(request: PersonRequest) -> HttpResponseBase:
     form = request.GET.get("form", "ui")
     if form not in {name for name, _ in EVERYTHING}:
         raise NotFound
-    file = whole.archive_of(request.user, form=form, now=timezone.now())
-    return answer(file, name="palimpsest.zip")
+    file = whole.build_account_archive(request.user, form=form, now=timezone.now())
+    return build_file_download(file, name="palimpsest.zip")
 
 
 @require_GET
 @signed_in  # type: ignore[arg-type]  # may return a stream
 def chat_export(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponseBase:
     """Show the exports of a chat, or send the chosen `form`. Raises `NotFound`."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
     form, scope = request.GET.get("form", ""), request.GET.get("scope", "active")
     if not form:
         return render(request, "chats/export.html", {"chat": chat, "offered": OFFERED})
     if (form, scope) not in {(name, reach) for name, reach, *_ in OFFERED}:
         raise NotFound
-    kind, file = files.file_of(
-        chat, form=form, scope=scope, actor=actor(request), now=timezone.now()
+    kind, file = files.export_chat_file(
+        chat, form=form, scope=scope, actor=format_actor(request), now=timezone.now()
     )
-    return answer(file, name=documents.file_name(chat, form=form), kind=kind)
+    return build_file_download(
+        file, name=documents.build_export_filename(chat, form=form), kind=kind
+    )

@@ -12,11 +12,11 @@ from django.views.decorators.http import require_GET, require_POST
 
 from chats.exchange import accepting
 from chats.exchange.drafts import ImportRefused
-from chats.exchange.words import loss_words
+from chats.exchange.words import describe_loss
 from chats.ground.refusals import Refusal
 from chats.models import FileImport, ImportOutcome
 from chats.record import imports
-from chats.web.account.exchange import exchange_page
+from chats.web.account.exchange import render_exchange_page
 from chats.web.auth import PersonRequest, signed_in
 
 # Chats per page of the results, and the maximum digits of a position.
@@ -30,13 +30,15 @@ DIGITS = 6
 def exchange_import(request: PersonRequest) -> HttpResponse:
     """Accept the file and redirect to the page of its import."""
     try:
-        row = accepting.begin(sent_file(request), owner=request.user, now=timezone.now())
+        row = accepting.start_import(
+            get_uploaded_file(request), owner=request.user, now=timezone.now()
+        )
     except Refusal as refusal:
-        return exchange_page(request, refusal=refusal)
+        return render_exchange_page(request, refusal=refusal)
     return redirect("chats:import", row.pk)
 
 
-def sent_file(request: HttpRequest) -> IO[bytes]:
+def get_uploaded_file(request: HttpRequest) -> IO[bytes]:
     """Return the uploaded file, on disk if it is large. Raises `ImportRefused`."""
     file = request.FILES.get("file")
     if not isinstance(file, UploadedFile):
@@ -46,25 +48,25 @@ def sent_file(request: HttpRequest) -> IO[bytes]:
 
 @require_GET
 @signed_in
-def import_page(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
+def import_progress(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
     """Show an import's progress and the result of each chat."""
-    row = accepting.import_for(user=request.user, import_id=import_id)
-    return shown(request, row)
+    row = accepting.get_import(user=request.user, import_id=import_id)
+    return render_import(request, row)
 
 
-def shown(
+def render_import(
     request: PersonRequest, row: FileImport, *, refusal: Refusal | None = None
 ) -> HttpResponse:
     """Render an import: its page, or the changing part for htmx."""
     after = request.GET.get("after", "")
     start = int(after) if after.isascii() and after.isdecimal() and len(after) <= DIGITS else 0
     only_missed = request.GET.get("only") == MISSED
-    outcomes = accepting.outcomes_of(row, only_missed=only_missed)
+    outcomes = accepting.list_import_results(row, only_missed=only_missed)
     found = list(outcomes.filter(place__gt=start)[: SHOWN + 1])
     context = {
         "row": row,
         "is_open": row.state in imports.OPEN,
-        "outcomes": [(outcome, words_of(outcome)) for outcome in found[:SHOWN]],
+        "outcomes": [(outcome, describe_import_losses(outcome)) for outcome in found[:SHOWN]],
         "only_missed": only_missed,
         "after": found[SHOWN - 1].place if len(found) > SHOWN else None,
         "refusal": refusal,
@@ -73,16 +75,16 @@ def shown(
     return render(request, template, context, status=refusal.status if refusal else 200)
 
 
-def words_of(outcome: ImportOutcome) -> list[str]:
+def describe_import_losses(outcome: ImportOutcome) -> list[str]:
     """Return the parts of a chat that could not be imported, as sentences."""
-    return sorted({loss_words(loss) for loss in outcome.losses})
+    return sorted({describe_loss(loss) for loss in outcome.losses})
 
 
 @require_POST
 @signed_in
 def import_stop(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
     """Stop an import and redirect to its page."""
-    accepting.stop(user=request.user, import_id=import_id, now=timezone.now())
+    accepting.stop_import(user=request.user, import_id=import_id, now=timezone.now())
     return redirect("chats:import", import_id)
 
 
@@ -91,8 +93,8 @@ def import_stop(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
 def import_delete(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
     """Delete the report of a finished import."""
     try:
-        accepting.forget(user=request.user, import_id=import_id)
+        accepting.delete_import(user=request.user, import_id=import_id)
     except Refusal as refusal:
-        row = accepting.import_for(user=request.user, import_id=import_id)
-        return shown(request, row, refusal=refusal)
+        row = accepting.get_import(user=request.user, import_id=import_id)
+        return render_import(request, row, refusal=refusal)
     return redirect("chats:exchange")

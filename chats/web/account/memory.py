@@ -57,7 +57,7 @@ class PreferenceView:
         return str(Preference.Kind(self.row.kind).label)
 
 
-def view_of(row: Preference) -> PreferenceView:
+def build_preference_view(row: Preference) -> PreferenceView:
     """Return a preference for display."""
     alive = [m for m in (item.message for item in row.evidence.all()) if is_alive(m)]
     alive.sort(key=lambda message: message.created_at, reverse=True)
@@ -72,22 +72,22 @@ def is_alive(message: Message) -> bool:
 
 @require_http_methods(["GET", "POST"])
 @signed_in
-def page(request: PersonRequest) -> HttpResponse:
+def memory_page(request: PersonRequest) -> HttpResponse:
     """Show the memory page, or save the instructions. A refused text is returned."""
     if request.method == "GET":
-        return answer(request)
+        return render_memory_page(request)
     # Browsers send line ends as CRLF.
     text = request.POST.get("instructions", "").replace("\r\n", "\n")
     try:
         preferences.write_instructions(owner_id=request.user.pk, text=text, now=timezone.now())
     except Refusal as refusal:
-        return answer(request, refusal=refusal, instructions=text)
+        return render_memory_page(request, refusal=refusal, instructions=text)
     return redirect("chats:memory")
 
 
 @require_POST
 @signed_in
-def switch(request: PersonRequest) -> HttpResponse:
+def memory_switch(request: PersonRequest) -> HttpResponse:
     """Turn memory or suggestions on or off, pause or resume, depending on the pressed button."""
     chosen, now = request.POST.get("to", ""), timezone.now()
     owner_id = request.user.pk
@@ -100,16 +100,18 @@ def switch(request: PersonRequest) -> HttpResponse:
         elif chosen in SWITCHES:
             preferences.set_paused(owner_id=owner_id, paused=chosen == "pause", now=now)
     except Refusal as refusal:
-        return answer(request, refusal=refusal)
+        return render_memory_page(request, refusal=refusal)
     return redirect("chats:memory")
 
 
 @require_GET
 @signed_in
-def export(request: PersonRequest) -> HttpResponse:
+def memory_export(request: PersonRequest) -> HttpResponse:
     """Send everything saved about the user as a JSON file."""
-    found = json.dumps(preferences.exported(request.user.pk), ensure_ascii=False, indent=2)
-    return files.short(found, name="memory.json", kind="application/json; charset=utf-8")
+    found = json.dumps(preferences.export_memory(request.user.pk), ensure_ascii=False, indent=2)
+    return files.build_text_download(
+        found, name="memory.json", kind="application/json; charset=utf-8"
+    )
 
 
 @require_POST
@@ -118,9 +120,11 @@ def preference_new(request: PersonRequest) -> HttpResponse:
     """Add a preference. A refused one is returned with the error."""
     slot, text = request.POST.get("slot", ""), request.POST.get("text", "")
     try:
-        preferences.write(owner_id=request.user.pk, slot=slot, text=text, now=timezone.now())
+        preferences.write_preference(
+            owner_id=request.user.pk, slot=slot, text=text, now=timezone.now()
+        )
     except Refusal as refusal:
-        return answer(request, refusal=refusal, slot=slot, text=text)
+        return render_memory_page(request, refusal=refusal, slot=slot, text=text)
     return redirect("chats:memory")
 
 
@@ -133,26 +137,26 @@ def preference(request: PersonRequest, preference_id: uuid.UUID) -> HttpResponse
     """
     found: dict[str, Any] = {"owner_id": request.user.pk, "preference_id": preference_id}
     found["now"] = timezone.now()
-    preferences.preference_for(owner_id=request.user.pk, preference_id=preference_id)
+    preferences.get_preference(owner_id=request.user.pk, preference_id=preference_id)
     act = request.POST.get("act", "")
     try:
         if act == "save":
-            preferences.rewrite(**found, text=request.POST.get("text", ""))
+            preferences.rewrite_preference(**found, text=request.POST.get("text", ""))
         elif act == "accept":
-            preferences.accept(**found)
+            preferences.accept_preference(**found)
         elif act in {"delete", "undo"}:
-            memory.delete(
+            memory.delete_saved_preference(
                 owner=request.user,
                 preference_id=preference_id,
                 now=timezone.now(),
                 reopen=act == "undo",
             )
     except Refusal as refusal:
-        return answer(request, refusal=refusal)
-    return redirect(back_to(request))
+        return render_memory_page(request, refusal=refusal)
+    return redirect(get_return_path(request))
 
 
-def back_to(request: PersonRequest) -> str:
+def get_return_path(request: PersonRequest) -> str:
     """Return the local page that sent the form; the memory page by default."""
     back = request.POST.get("next", "")
     is_here = url_has_allowed_host_and_scheme(back, allowed_hosts=None) and back.startswith("/")
@@ -163,7 +167,7 @@ def back_to(request: PersonRequest) -> str:
 @signed_in
 def chat_memory(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Turn the owner's memory on or off in a chat."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
     memory.set_memory_of_chat(chat=chat, remembers=request.POST.get("remembers") == "yes")
     return redirect("chats:chat", chat.pk)
 
@@ -172,12 +176,12 @@ def chat_memory(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @signed_in
 def folder_memory(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
     """Turn the owner's memory on or off in the chats of a folder."""
-    folder = access.folder_for(user=request.user, folder_id=folder_id)
+    folder = access.get_folder(user=request.user, folder_id=folder_id)
     memory.set_memory_of_folder(folder=folder, remembers=request.POST.get("remembers") == "yes")
     return redirect("chats:folder", folder.pk)
 
 
-def answer(
+def render_memory_page(
     request: PersonRequest,
     *,
     refusal: Refusal | None = None,
@@ -186,8 +190,8 @@ def answer(
     text: str = "",
 ) -> HttpResponse:
     """Render the page; after a refusal with the typed values."""
-    settings: MemorySettings = preferences.settings_of(request.user.pk)
-    rows = [view_of(row) for row in preferences.listed(request.user.pk)]
+    settings: MemorySettings = preferences.get_memory_settings(request.user.pk)
+    rows = [build_preference_view(row) for row in preferences.list_preferences(request.user.pk)]
     status = Preference.Status
     context = {
         "settings": settings,

@@ -24,8 +24,8 @@ from chats.web.auth import ZONE_COOKIE, PersonRequest, signed_in
 def settings_page(request: PersonRequest) -> HttpResponse:
     """Show the account's data, sessions and interface settings."""
     context = {
-        "sessions": sessions.sessions_of(user=request.user, now=timezone.now()),
-        "here": here(request),
+        "sessions": sessions.list_sessions(user=request.user, now=timezone.now()),
+        "here": get_session_id(request),
         "version": settings.VERSION,
     }
     return render(request, "settings.html", context)
@@ -70,7 +70,7 @@ class AppearanceForm(forms.Form):
         )
         offered = [("", gettext("Browser’s language")), *settings.LANGUAGES]
         cast(forms.ChoiceField, self.fields["language"]).choices = offered
-        names = [(name, name.replace("_", " ")) for name in zones.known_zones()]
+        names = [(name, name.replace("_", " ")) for name in zones.list_time_zones()]
         zone_choices = [("", named), ("UTC", "UTC"), *names]
         cast(forms.ChoiceField, self.fields["time_zone"]).choices = zone_choices
 
@@ -80,11 +80,11 @@ class AppearanceForm(forms.Form):
 def appearance_page(request: PersonRequest) -> HttpResponse:
     """Show and change the colours, language and time zone of the person's pages."""
     browser = request.COOKIES.get(ZONE_COOKIE, "")
-    browser = browser if browser in zones.known_zones() else ""
+    browser = browser if browser in zones.list_time_zones() else ""
     if request.method == "POST":
         form = AppearanceForm(request.POST, browser=browser)
         if form.is_valid():
-            zones.save_account(
+            zones.save_account_settings(
                 user=request.user,
                 session=request.session,
                 appearance=form.cleaned_data["appearance"],
@@ -92,11 +92,11 @@ def appearance_page(request: PersonRequest) -> HttpResponse:
                 language=form.cleaned_data["language"],
             )
             # In the language that was just chosen.
-            with translation.override(languages.language_of(request)):
+            with translation.override(languages.select_request_language(request)):
                 messages.success(request, gettext("Appearance saved."))
             return redirect("chats:appearance")
     else:
-        account = zones.account_of(request.user)
+        account = zones.load_account_settings(request.user)
         chosen = account.time_zone if account.time_zone_chosen else ""
         initial = {
             "appearance": account.appearance,
@@ -111,13 +111,13 @@ def appearance_page(request: PersonRequest) -> HttpResponse:
 @signed_in
 def session_end(request: PersonRequest, session: str) -> HttpResponse:
     """End one of the user's sessions in any browser. Raises `NotFound`."""
-    if session == here(request):
+    if session == get_session_id(request):
         return signin.logout(request)
     if not sessions.revoke_session(user=request.user, session=session, now=timezone.now()):
         raise NotFound
     return redirect("chats:settings")
 
 
-def here(request: PersonRequest) -> str:
+def get_session_id(request: PersonRequest) -> str:
     """Return the ID of this request's session."""
-    return sessions.session_id(request.session.session_key or "")
+    return sessions.derive_session_id(request.session.session_key or "")

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods
 
 from chats.ground.refusals import Refusal
 from chats.people import accounts, keys, sessions, signin
-from chats.web.account.signin import address_of, answer, next_of
+from chats.web.account.signin import get_client_address, get_next_path, render_login_response
 
 
 class PasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # Django has none at run time
@@ -45,7 +45,7 @@ class PasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # Django has non
 
     def __init__(self, user: User, data: object = None) -> None:
         super().__init__(user, data)
-        if not (usable := keys.usable_keys(owner=user, now=timezone.now())):
+        if not (usable := keys.list_usable_keys(owner=user, now=timezone.now())):
             del self.fields["revoke_keys"]
         else:
             self.fields["revoke_keys"].label = ngettext(
@@ -76,7 +76,7 @@ def password_change(request: HttpRequest) -> HttpResponse:
                 user=user,
                 old=form.cleaned_data.get("old_password"),
                 new=form.cleaned_data["new_password1"],
-                address=address_of(request),
+                address=get_client_address(request),
                 session=request.session,
                 revoke_keys=form.cleaned_data.get("revoke_keys", False),
                 now=now,
@@ -86,13 +86,13 @@ def password_change(request: HttpRequest) -> HttpResponse:
         else:
             update_session_auth_hash(request, user)
             sessions.drop_sessions(user=user, keep=request.session.session_key, now=now)
-            return redirect(next_of(request) or resolve_url(settings.LOGIN_REDIRECT_URL))
+            return redirect(get_next_path(request) or resolve_url(settings.LOGIN_REDIRECT_URL))
     context = {
         "form": form,
         "refusal": refusal,
-        "next": next_of(request),
+        "next": get_next_path(request),
         "title": gettext("Change password") if has_one else gettext("Set password"),
         "has_one": has_one,
         "is_fresh": True,
     }
-    return answer(request, "registration/password_change.html", context, refusal)
+    return render_login_response(request, "registration/password_change.html", context, refusal)

@@ -11,7 +11,7 @@ from chats.models import Chat
 from chats.record import reading
 from chats.web.auth import PersonRequest, signed_in
 from contextpolicy.audit.phrases import PHRASES
-from contextpolicy.audit.sentences import names_in
+from contextpolicy.audit.sentences import load_event_names
 from contextpolicy.models import AuditEvent
 
 SHOWN = 100
@@ -29,11 +29,11 @@ class OwnersReading:
 
 @require_GET
 @signed_in
-def readings(request: PersonRequest) -> HttpResponse:
+def access_log(request: PersonRequest) -> HttpResponse:
     """List the access events, newest first."""
-    events = list(reading.told_to(request.user)[:SHOWN])
+    events = list(reading.list_readings_by_others(request.user)[:SHOWN])
     chats = Chat.objects.in_bulk({event.chat_id for event in events if event.chat_id})
-    names = names_in(events)
+    names = load_event_names(events)
     context = {
         "is_told": settings.OWNERS_SEE_READINGS,
         "shown": SHOWN,
@@ -41,7 +41,7 @@ def readings(request: PersonRequest) -> HttpResponse:
             OwnersReading(
                 event,
                 str(PHRASES.get(event.type, event.type)),
-                names.person(reading.number_of(event.actor)),
+                names.person(reading.parse_actor_id(event.actor)),
                 chats[event.chat_id],
             )
             for event in events

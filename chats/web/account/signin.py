@@ -50,14 +50,14 @@ def login(request: HttpRequest) -> HttpResponse:
         now = timezone.now()
         try:
             user = signin.check_credentials(
-                **form.cleaned_data, address=address_of(request), now=now
+                **form.cleaned_data, address=get_client_address(request), now=now
             )
         except (signin.WrongCredentials, signin.LoginThrottled) as error:
             refusal = error
         else:
-            return enter(request, user)
-    context = {"form": form, "refusal": refusal, "next": next_of(request)}
-    return answer(request, "registration/login.html", context, refusal)
+            return login_and_redirect(request, user)
+    context = {"form": form, "refusal": refusal, "next": get_next_path(request)}
+    return render_login_response(request, "registration/login.html", context, refusal)
 
 
 @require_http_methods(["GET", "POST"])
@@ -69,14 +69,18 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
     refusal = None
     if request.method == "POST":
         try:
-            user = signin.use_link(token=token, address=address_of(request), now=timezone.now())
+            user = signin.use_link(
+                token=token, address=get_client_address(request), now=timezone.now()
+            )
         except (signin.LinkInvalid, signin.LoginThrottled) as error:
             refusal = error
         else:
-            response = enter(request, user)
+            response = login_and_redirect(request, user)
             is_new = invitations.is_invitation(token) and not user.has_usable_password()
             return redirect("password-change") if is_new else response
-    return answer(request, "registration/login_link.html", {"refusal": refusal}, refusal)
+    return render_login_response(
+        request, "registration/login_link.html", {"refusal": refusal}, refusal
+    )
 
 
 @require_POST
@@ -88,7 +92,7 @@ def logout(request: HttpRequest) -> HttpResponse:
     return redirect(settings.LOGOUT_REDIRECT_URL)
 
 
-def answer(
+def render_login_response(
     request: HttpRequest, template: str, context: Mapping[str, object], refusal: Refusal | None
 ) -> HttpResponse:
     """Render the page with status 200, or 429 for a throttled sign-in."""
@@ -99,15 +103,15 @@ def answer(
     return response
 
 
-def enter(request: HttpRequest, user: User) -> HttpResponse:
+def login_and_redirect(request: HttpRequest, user: User) -> HttpResponse:
     """Start a session with a new ID and redirect to the requested page."""
     auth.login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
     sessions.begin_session(session=request.session, now=timezone.now())
     zones.refresh_session(user=user, session=request.session)
-    return redirect(next_of(request) or resolve_url(settings.LOGIN_REDIRECT_URL))
+    return redirect(get_next_path(request) or resolve_url(settings.LOGIN_REDIRECT_URL))
 
 
-def next_of(request: HttpRequest) -> str:
+def get_next_path(request: HttpRequest) -> str:
     """Return the path to open after sign-in if it is local, otherwise ""."""
     wanted = request.POST.get("next", request.GET.get("next", ""))
     is_ours = url_has_allowed_host_and_scheme(
@@ -116,9 +120,9 @@ def next_of(request: HttpRequest) -> str:
     return wanted if is_ours and wanted.startswith("/") else ""
 
 
-def address_of(request: HttpRequest) -> str:
+def get_client_address(request: HttpRequest) -> str:
     """Return the client address by which failed sign-ins are counted."""
-    return signin.client_address(
+    return signin.resolve_client_address(
         remote_addr=request.META.get("REMOTE_ADDR", ""),
         forwarded_for=request.headers.get("X-Forwarded-For", ""),
     )
@@ -132,7 +136,7 @@ class SessionLimitsMiddleware(MiddlewareMixin):
         if settings.SESSION_COOKIE_NAME not in request.COOKIES:
             return
         user = request.user
-        if user.is_authenticated and not sessions.may_go_on(
+        if user.is_authenticated and not sessions.can_continue_session(
             session=request.session, is_staff=user.is_staff, now=timezone.now()
         ):
             auth.logout(request)

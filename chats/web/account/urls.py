@@ -8,6 +8,6 @@ urlpatterns = [
     path("login/", signin.login, name="login"),
     path("login/link/<slug:token>/", signin.login_link, name="login-link"),
     path("logout/", signin.logout, name="logout"),
-    path("account/confirm/", confirming.confirm, name="confirm"),
+    path("account/confirm/", confirming.confirm_identity, name="confirm"),
     path("account/password/", passwords.password_change, name="password-change"),
 ]

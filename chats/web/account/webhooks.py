@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from chats.ground.refusals import Refusal
 from chats.models import Webhook
-from chats.web.account.confirming import confirm_here, is_fresh
+from chats.web.account.confirming import confirm_here, is_recently_confirmed
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.reasons import DELIVERY_PROBLEMS
 from chats.webhooks import managing
@@ -28,7 +28,7 @@ def webhooks(request: PersonRequest) -> HttpResponse:
         return list_page(request)
     try:
         confirm_here(request)
-        made, secret = managing.create(
+        made, secret = managing.create_webhook(
             owner=request.user,
             url=request.POST.get("url", "").strip(),
             events=request.POST.getlist("events"),
@@ -48,13 +48,13 @@ def list_page(
 ) -> HttpResponse:
     """Render the webhooks and the form; after a refusal with the typed values."""
     chosen = request.POST.getlist("events") if refusal else CHOSEN
-    offered = managing.offered_to(request.user)
+    offered = managing.list_available_events(request.user)
     context = {
-        "webhooks": managing.webhooks_of(owner=request.user),
+        "webhooks": managing.list_webhooks(owner=request.user),
         "events": [(name, words, name in chosen) for name, words in offered.items()],
         "url": request.POST.get("url", "") if refusal else "",
         "most": managing.WEBHOOKS_PER_PERSON,
-        "is_fresh": is_fresh(request),
+        "is_fresh": is_recently_confirmed(request),
         "refusal": refusal,
         "made": made,
         "secret": secret,
@@ -66,19 +66,21 @@ def list_page(
 @signed_in
 def webhook(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
     """Show a webhook and its newest deliveries."""
-    return one_page(request, managing.webhook_for(user=request.user, webhook_id=webhook_id))
+    return render_webhook_page(
+        request, managing.get_webhook(user=request.user, webhook_id=webhook_id)
+    )
 
 
-def one_page(
+def render_webhook_page(
     request: PersonRequest, row: Webhook, *, refusal: Refusal | None = None
 ) -> HttpResponse:
     """Render the page of a webhook."""
-    log = list(managing.log_of(row)[:SHOWN])
+    log = list(managing.list_delivery_log(row)[:SHOWN])
     context = {
         "webhook": row,
         "events": [
             (name, words, name in row.events)
-            for name, words in managing.offered_to(request.user).items()
+            for name, words in managing.list_available_events(request.user).items()
         ],
         "log": [(told, DELIVERY_PROBLEMS.get(told.problem, "")) for told in log],
         "shown": SHOWN,
@@ -88,15 +90,15 @@ def one_page(
     return render(request, "webhook.html", context, status=refusal.status if refusal else 200)
 
 
-def done(
+def run_webhook_action(
     request: PersonRequest, webhook_id: uuid.UUID, act: Callable[[Webhook], Any]
 ) -> HttpResponse:
     """Run an action on the user's webhook and redirect to its page."""
-    row = managing.webhook_for(user=request.user, webhook_id=webhook_id)
+    row = managing.get_webhook(user=request.user, webhook_id=webhook_id)
     try:
         act(row)
     except Refusal as refusal:
-        return one_page(request, row, refusal=refusal)
+        return render_webhook_page(request, row, refusal=refusal)
     return redirect("chats:webhook", webhook_id)
 
 
@@ -106,8 +108,10 @@ def webhook_events(request: PersonRequest, webhook_id: uuid.UUID) -> HttpRespons
     """Choose the events of the webhook."""
     events = request.POST.getlist("events")
     now = timezone.now()
-    return done(
-        request, webhook_id, lambda row: managing.change(webhook=row, events=events, now=now)
+    return run_webhook_action(
+        request,
+        webhook_id,
+        lambda row: managing.update_webhook(webhook=row, events=events, now=now),
     )
 
 
@@ -117,14 +121,18 @@ def webhook_switch(request: PersonRequest, webhook_id: uuid.UUID) -> HttpRespons
     """Enable or disable the webhook."""
     is_on = request.POST.get("on") == "1"
     now = timezone.now()
-    return done(request, webhook_id, lambda row: managing.change(webhook=row, is_on=is_on, now=now))
+    return run_webhook_action(
+        request, webhook_id, lambda row: managing.update_webhook(webhook=row, is_on=is_on, now=now)
+    )
 
 
 @require_POST
 @signed_in
 def webhook_test(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
     """Send a test delivery without an event."""
-    return done(request, webhook_id, lambda row: managing.test(webhook=row, now=timezone.now()))
+    return run_webhook_action(
+        request, webhook_id, lambda row: managing.queue_test_event(webhook=row, now=timezone.now())
+    )
 
 
 @require_POST
@@ -135,16 +143,16 @@ def webhook_send(
     """Send a finished delivery again."""
 
     def send(row: Webhook) -> None:
-        told = managing.delivery_for(webhook=row, public_id=delivery_id)
-        managing.send_again(webhook=row, delivery=told, now=timezone.now())
+        told = managing.get_delivery(webhook=row, public_id=delivery_id)
+        managing.resend_delivery(webhook=row, delivery=told, now=timezone.now())
 
-    return done(request, webhook_id, send)
+    return run_webhook_action(request, webhook_id, send)
 
 
 @require_POST
 @signed_in
 def webhook_delete(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
     """Delete the webhook with its log."""
-    row = managing.webhook_for(user=request.user, webhook_id=webhook_id)
-    managing.delete(webhook=row, now=timezone.now())
+    row = managing.get_webhook(user=request.user, webhook_id=webhook_id)
+    managing.delete_webhook(webhook=row, now=timezone.now())
     return redirect("chats:webhooks")

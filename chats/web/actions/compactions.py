@@ -9,18 +9,25 @@ from django.views.decorators.http import require_POST
 from chats.compaction import pauses
 from chats.compaction.people import approve, controls, undo
 from chats.record import access
-from chats.web.actions.in_place import compacting_changed, compaction_changed, in_place, wish_of
-from chats.web.auth import PersonRequest, actor, signed_in
+from chats.web.actions.in_place import (
+    in_place,
+    parse_summary_options,
+    render_changed_compaction,
+    render_compaction_overview,
+)
+from chats.web.auth import PersonRequest, format_actor, signed_in
 
 
 @require_POST
 @signed_in
 @in_place
-def compact(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+def chat_compact(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Request a compaction now, even if it is not due."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    controls.compact_now(user=request.user, chat=chat, now=timezone.now(), **wish_of(request))
-    return compacting_changed(request, chat_id, place="answer")
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    controls.compact_now(
+        user=request.user, chat=chat, now=timezone.now(), **parse_summary_options(request)
+    )
+    return render_compaction_overview(request, chat_id, place="answer")
 
 
 @require_POST
@@ -28,9 +35,9 @@ def compact(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @in_place
 def compaction_resume(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Resume automatic compaction after an undo."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    pauses.resume(chat=chat, actor=actor(request), now=timezone.now())
-    return compacting_changed(request, chat_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    pauses.resume_compaction(chat=chat, actor=format_actor(request), now=timezone.now())
+    return render_compaction_overview(request, chat_id)
 
 
 @require_POST
@@ -38,9 +45,9 @@ def compaction_resume(request: PersonRequest, chat_id: uuid.UUID) -> HttpRespons
 @in_place
 def compaction_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Reset the failures that paused compaction, and retry."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    pauses.reset_breaker(chat=chat, actor=actor(request), now=timezone.now())
-    return compacting_changed(request, chat_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    pauses.reset_breaker(chat=chat, actor=format_actor(request), now=timezone.now())
+    return render_compaction_overview(request, chat_id)
 
 
 @require_POST
@@ -50,9 +57,9 @@ def compaction_undo(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
     """Undo a compaction: the originals are sent again."""
-    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
-    undo.undo(user=request.user, compaction=row, now=timezone.now())
-    return compaction_changed(request, chat_id, row.pk)
+    row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    undo.undo_summary(user=request.user, compaction=row, now=timezone.now())
+    return render_changed_compaction(request, chat_id, row.pk)
 
 
 @require_POST
@@ -62,9 +69,9 @@ def compaction_redo(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
     """Publish an undone summary again."""
-    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
-    undo.redo(user=request.user, compaction=row, now=timezone.now())
-    return compaction_changed(request, chat_id, row.pk)
+    row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    undo.redo_summary(user=request.user, compaction=row, now=timezone.now())
+    return render_changed_compaction(request, chat_id, row.pk)
 
 
 @require_POST
@@ -74,9 +81,9 @@ def compaction_cancel(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
     """Cancel a summary that is being written."""
-    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
-    controls.cancel(user=request.user, compaction=row, now=timezone.now())
-    return compaction_changed(request, chat_id, row.pk)
+    row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    controls.cancel_summary(user=request.user, compaction=row, now=timezone.now())
+    return render_changed_compaction(request, chat_id, row.pk)
 
 
 @require_POST
@@ -86,10 +93,10 @@ def compaction_rerun(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
     """Request that the active summary be regenerated from its originals."""
-    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
-    wish = wish_of(request)
-    controls.rerun(user=request.user, compaction=row, now=timezone.now(), **wish)
-    return compaction_changed(request, chat_id, row.pk)
+    row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    wish = parse_summary_options(request)
+    controls.request_summary_rerun(user=request.user, compaction=row, now=timezone.now(), **wish)
+    return render_changed_compaction(request, chat_id, row.pk)
 
 
 @require_POST
@@ -99,9 +106,9 @@ def compaction_approve(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
     """Approve a draft summary."""
-    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
-    approve.approve(user=request.user, compaction=row, now=timezone.now())
-    return compaction_changed(request, chat_id, row.pk)
+    row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    approve.approve_summary(user=request.user, compaction=row, now=timezone.now())
+    return render_changed_compaction(request, chat_id, row.pk)
 
 
 @require_POST
@@ -111,7 +118,7 @@ def compaction_reject(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
     """Reject a draft summary with a reason."""
-    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     reason = request.POST.get("reason", "")
-    approve.reject(user=request.user, compaction=row, reason=reason, now=timezone.now())
-    return compaction_changed(request, chat_id, row.pk)
+    approve.reject_summary(user=request.user, compaction=row, reason=reason, now=timezone.now())
+    return render_changed_compaction(request, chat_id, row.pk)

@@ -24,7 +24,7 @@ from chats.record import access, holds
 from chats.record.messages import Proof
 from chats.web.auth import PersonRequest, View, signed_in
 from chats.web.reasons import ERASED
-from chats.web.words import clipped
+from chats.web.words import truncate_line
 
 SHOWN = 160
 
@@ -37,8 +37,8 @@ def freshly_signed_in(view: View) -> View:
 
     @functools.wraps(view)
     def wrapped(request: PersonRequest, chat_id: uuid.UUID, **ids: Any) -> HttpResponse:
-        access.kept_chat_for(user=request.user, chat_id=chat_id)
-        if not sessions.reauthenticated_recently(session=request.session, now=timezone.now()):
+        access.get_chat_including_deleted(user=request.user, chat_id=chat_id)
+        if not sessions.has_recent_reauthentication(session=request.session, now=timezone.now()):
             return redirect_to_login(request.path, reverse("confirm"))
         return view(request, chat_id, **ids)
 
@@ -55,10 +55,10 @@ def message_erase(
 
     Only this response has the proofs. It lists the messages that still quote it.
     """
-    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     refusal = None
     if request.method == "POST":
-        also = ticked(request)
+        also = parse_selected_messages(request)
         try:
             erased = erasure.erase_message(
                 user=request.user, message=row, now=timezone.now(), also=also
@@ -66,11 +66,11 @@ def message_erase(
         except Refusal as error:
             refusal = error
         else:
-            return message_page(request, erased.message, proofs=erased.proofs)
-    return message_page(request, row, refusal=refusal)
+            return render_message_erasure(request, erased.message, proofs=erased.proofs)
+    return render_message_erasure(request, row, refusal=refusal)
 
 
-def ticked(request: PersonRequest) -> set[uuid.UUID]:
+def parse_selected_messages(request: PersonRequest) -> set[uuid.UUID]:
     """Return the selected quoting messages; invalid IDs are ignored."""
     found = set()
     for value in request.POST.getlist("also"):
@@ -81,7 +81,7 @@ def ticked(request: PersonRequest) -> set[uuid.UUID]:
     return found
 
 
-def message_page(
+def render_message_erasure(
     request: PersonRequest,
     row: Message,
     *,
@@ -90,8 +90,8 @@ def message_page(
 ) -> HttpResponse:
     """Render what is erased, what stays and who quotes it; after an erasure with proofs."""
     quotes = [
-        (quote.message, clipped(quote.words or quote.message.text, SHOWN))
-        for quote in erasure.quoting(row)
+        (quote.message, truncate_line(quote.words or quote.message.text, SHOWN))
+        for quote in erasure.list_quotes(row)
     ]
     chat = row.branch.chat
     context = {
@@ -122,7 +122,7 @@ def lock_of(check: Callable[[], None]) -> str:
 @freshly_signed_in
 def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Show the confirmation, or erase the chat and every copy of its text."""
-    chat = access.kept_chat_for(user=request.user, chat_id=chat_id)
+    chat = access.get_chat_including_deleted(user=request.user, chat_id=chat_id)
     refusal = None
     if request.method == "POST":
         try:
@@ -132,12 +132,12 @@ def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
             # A held chat was deleted instead.
             chat.refresh_from_db()
         else:
-            return certificate(request, chat_id=chat_id, proof=proof)
+            return render_erasure_certificate(request, chat_id=chat_id, proof=proof)
     context = {
         "chat": chat,
         "is_held": holds.is_held(chat, now=timezone.now()),
         "wish": ErasureWish.objects.filter(chat=chat).first(),
-        "size": size_of(chat),
+        "size": count_chat_contents(chat),
         "lock": lock_of(lambda: erasure.check_chat_over(chat)),
         "refusal": refusal,
     }
@@ -145,7 +145,7 @@ def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     return render(request, "chats/chat_erase.html", context, status=status)
 
 
-def size_of(chat: Chat) -> dict[str, int]:
+def count_chat_contents(chat: Chat) -> dict[str, int]:
     """Count the messages and branches of the chat."""
     return {
         "messages": Message.objects.filter(branch__chat=chat).count(),
@@ -155,9 +155,11 @@ def size_of(chat: Chat) -> dict[str, int]:
 
 @require_POST
 @signed_in
-def wish_withdraw(request: PersonRequest, wish_id: uuid.UUID) -> HttpResponse:
+def pending_erasure_cancel(request: PersonRequest, wish_id: uuid.UUID) -> HttpResponse:
     """Cancel a pending erasure. Raises `NotFound`."""
-    if not wishes.withdraw(owner_id=request.user.pk, wish_id=wish_id, now=timezone.now()):
+    if not wishes.cancel_pending_erasure(
+        owner_id=request.user.pk, wish_id=wish_id, now=timezone.now()
+    ):
         raise NotFound
     return redirect("chats:archive")
 
@@ -166,14 +168,14 @@ def wish_withdraw(request: PersonRequest, wish_id: uuid.UUID) -> HttpResponse:
 @signed_in
 def chat_erased(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Show the certificate of an erased chat to the user who erased it."""
-    return certificate(request, chat_id=chat_id)
+    return render_erasure_certificate(request, chat_id=chat_id)
 
 
-def certificate(
+def render_erasure_certificate(
     request: PersonRequest, *, chat_id: uuid.UUID, proof: Proof | None = None
 ) -> HttpResponse:
     """Render the certificate. Only right after the erasure it includes the proof."""
-    event = access.certificate_for(user=request.user, chat_id=chat_id)
+    event = access.get_erasure_certificate(user=request.user, chat_id=chat_id)
     copies = [(words, event.data["copies"].get(name, 0)) for name, words in ERASED.items()]
     context = {"event": event, "copies": copies, "proof": proof}
     return render(request, "chats/chat_erased.html", context)

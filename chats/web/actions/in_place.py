@@ -12,10 +12,10 @@ from chats.ground.refusals import NotFound, Refusal
 from chats.models.compactions import EXTRACTIVE
 from chats.record import access
 from chats.web.auth import PersonRequest, View
-from chats.web.chat_pages import chat_response
+from chats.web.chat_pages import render_chat_page
 from chats.web.compactions.listing import list_response
-from chats.web.compactions.page import compaction_response
-from chats.web.thread.updates import thread_update
+from chats.web.compactions.page import render_compaction_page
+from chats.web.thread.updates import render_thread_update
 
 
 def in_place(view: View) -> View:
@@ -35,8 +35,8 @@ def in_place(view: View) -> View:
                 raise
             if request.POST.get("from") == "page":
                 return page_response(request, chat_id, ids.get("compaction_id"), notice=refusal)
-            chat = access.chat_for(user=request.user, chat_id=chat_id)
-            return chat_response(request, chat, notice=refusal)
+            chat = access.get_chat(user=request.user, chat_id=chat_id)
+            return render_chat_page(request, chat, notice=refusal)
 
     return wrapped
 
@@ -51,25 +51,27 @@ def page_response(
     """Return the compaction's page, or the list of compactions, with the refusal."""
     if compaction_id is None:
         return list_response(request, chat_id, notice=notice)
-    return compaction_response(request, chat_id, compaction_id, notice=notice)
+    return render_compaction_page(request, chat_id, compaction_id, notice=notice)
 
 
-def compacting_changed(
+def render_compaction_overview(
     request: PersonRequest, chat_id: uuid.UUID, *, place: str = "context-meter"
 ) -> HttpResponse:
     """Return the response to an action on compaction in general: the list, or the chat."""
     if request.POST.get("from") == "page":
         return redirect(reverse("chats:compactions", args=[chat_id]))
-    return changed(request, chat_id, place=place)
+    return render_changed_thread(request, chat_id, place=place)
 
 
-def changed(request: PersonRequest, chat_id: uuid.UUID, *, place: str) -> HttpResponse:
+def render_changed_thread(
+    request: PersonRequest, chat_id: uuid.UUID, *, place: str
+) -> HttpResponse:
     """Return the updated thread, positioned at the changed part."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    return thread_update(request, chat, place=place)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    return render_thread_update(request, chat, place=place)
 
 
-def compaction_changed(
+def render_changed_compaction(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
     """Return the response to an action on one compaction.
@@ -78,10 +80,10 @@ def compaction_changed(
     """
     if request.POST.get("from") == "page":
         return redirect(reverse("chats:compaction", args=[chat_id, compaction_id]))
-    return changed(request, chat_id, place=f"compaction-{compaction_id}")
+    return render_changed_thread(request, chat_id, place=f"compaction-{compaction_id}")
 
 
-def wish_of(request: PersonRequest) -> dict[str, Any]:
+def parse_summary_options(request: PersonRequest) -> dict[str, Any]:
     """Return the options for a new summary as keyword arguments of `people.controls`."""
     chosen = request.POST.get("summariser", "")
     # Empty: the policy chooses. The extractive summariser has no model slug.

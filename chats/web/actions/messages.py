@@ -13,29 +13,33 @@ from chats.actions import branching, marks
 from chats.ground.refusals import Refusal
 from chats.models import Message
 from chats.record import access
-from chats.web.actions.in_place import changed, in_place
-from chats.web.auth import PersonRequest, actor, count_message, signed_in
-from chats.web.chat_pages import sent_text
-from chats.web.thread.composer import meter_view
+from chats.web.actions.in_place import in_place, render_changed_thread
+from chats.web.auth import PersonRequest, count_message, format_actor, signed_in
+from chats.web.chat_pages import parse_message_text
+from chats.web.thread.composer import build_meter_view
 from chats.web.thread.message_acts import MessageActs
-from chats.web.thread.thread import entry_of
-from chats.web.thread.updates import placed, seen
+from chats.web.thread.thread import find_message_entry
+from chats.web.thread.updates import parse_seen_state, restore_focus
 
 
 @require_GET
 @signed_in
-def message(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
+def message_page(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
     """Show one message: its current state in the thread, or a page with its actions."""
-    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
-    return marked(request, chat_id, row) if request.htmx else acts_page(request, chat_id, row)
+    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
+    return (
+        render_flagged_message(request, chat_id, row)
+        if request.htmx
+        else render_message_page(request, chat_id, row)
+    )
 
 
-def acts_page(request: PersonRequest, chat_id: uuid.UUID, row: Message) -> HttpResponse:
+def render_message_page(request: PersonRequest, chat_id: uuid.UUID, row: Message) -> HttpResponse:
     """Render the message's page, or redirect to the chat if no thread shows it."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    entry, _ = entry_of(chat=chat, user=request.user, message=row)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    entry, _ = find_message_entry(chat=chat, user=request.user, message=row)
     if entry is None:
-        return to_message(row)
+        return redirect_to_message(row)
     acts = MessageActs(row.pk, row.turn_id, frozenset(entry.offered))
     context = {"chat": chat, "message": row, "entry": entry, "acts": acts}
     return render(request, "chats/message.html", context)
@@ -47,29 +51,31 @@ def message_source(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
     """Return the message's source text, for copying."""
-    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     return HttpResponse(row.text, content_type="text/plain; charset=utf-8")
 
 
-def to_message(row: Message) -> HttpResponse:
+def redirect_to_message(row: Message) -> HttpResponse:
     """Redirect to the message in its chat."""
     return redirect(reverse("chats:chat", args=[row.branch.chat_id]) + f"#message-{row.pk}")
 
 
-def marked(request: PersonRequest, chat_id: uuid.UUID, row: Message) -> HttpResponse:
+def render_flagged_message(
+    request: PersonRequest, chat_id: uuid.UUID, row: Message
+) -> HttpResponse:
     """Return the message with its new flags and the meter.
 
     Returns the whole thread if compaction markers changed too.
     """
     if not request.htmx:
-        return to_message(row)
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    entry, state = entry_of(chat=chat, user=request.user, message=row)
-    if entry is None or seen(request) not in {"", state}:
-        return changed(request, chat_id, place=f"message-{row.pk}")
-    context = {"chat": chat, "entry": entry, "meter": meter_view(chat=chat)}
+        return redirect_to_message(row)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    entry, state = find_message_entry(chat=chat, user=request.user, message=row)
+    if entry is None or parse_seen_state(request) not in {"", state}:
+        return render_changed_thread(request, chat_id, place=f"message-{row.pk}")
+    context = {"chat": chat, "entry": entry, "meter": build_meter_view(chat=chat)}
     response = render(request, "chats/_message_update.html", context)
-    placed(response, f"message-{row.pk}")
+    restore_focus(response, f"message-{row.pk}")
     return reswap(retarget(response, f"#message-{row.pk}"), "outerHTML")
 
 
@@ -78,9 +84,9 @@ def marked(request: PersonRequest, chat_id: uuid.UUID, row: Message) -> HttpResp
 @in_place
 def message_pin(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
     """Pin the message: send it in full in every prompt."""
-    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
-    marks.pin(message=row, actor=actor(request), now=timezone.now())
-    return marked(request, chat_id, row)
+    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
+    marks.pin_message(message=row, actor=format_actor(request), now=timezone.now())
+    return render_flagged_message(request, chat_id, row)
 
 
 @require_POST
@@ -90,9 +96,9 @@ def message_unpin(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
     """Unpin the message, so that summaries can cover it."""
-    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
-    marks.unpin(message=row, actor=actor(request), now=timezone.now())
-    return marked(request, chat_id, row)
+    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
+    marks.unpin_message(message=row, actor=format_actor(request), now=timezone.now())
+    return render_flagged_message(request, chat_id, row)
 
 
 @require_POST
@@ -102,9 +108,9 @@ def message_exclude(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
     """Exclude a message from prompts."""
-    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
-    marks.exclude(message=row, actor=actor(request), now=timezone.now())
-    return marked(request, chat_id, row)
+    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
+    marks.exclude_message(message=row, actor=format_actor(request), now=timezone.now())
+    return render_flagged_message(request, chat_id, row)
 
 
 @require_POST
@@ -114,9 +120,9 @@ def message_include(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
     """Include an excluded message again."""
-    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
-    marks.include(message=row, actor=actor(request), now=timezone.now())
-    return marked(request, chat_id, row)
+    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
+    marks.include_message(message=row, actor=format_actor(request), now=timezone.now())
+    return render_flagged_message(request, chat_id, row)
 
 
 @require_http_methods(["GET", "POST"])
@@ -126,18 +132,18 @@ def message_edit(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UU
 
     A refused text stays in the box.
     """
-    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     if request.method == "GET":
         return edit_form(request, row, text=row.text)
-    text, key = sent_text(request), request.POST.get("key", "")
+    text, key = parse_message_text(request), request.POST.get("key", "")
     try:
         count_message(request)
-        accepted = branching.edit(
+        accepted = branching.edit_message(
             user=request.user, message=row, text=text, now=timezone.now(), idempotency_key=key
         )
     except Refusal as refusal:
         return edit_form(request, row, text=text, refusal=refusal)
-    return changed(request, chat_id, place=f"message-{accepted.message.pk}")
+    return render_changed_thread(request, chat_id, place=f"message-{accepted.message.pk}")
 
 
 def edit_form(
@@ -165,23 +171,23 @@ def message_regenerate(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
     """Request another reply to the same question, on a new branch."""
-    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     count_message(request)
-    branching.regenerate(user=request.user, message=row, now=timezone.now())
-    return changed(request, chat_id, place="tail")
+    branching.regenerate_reply(user=request.user, message=row, now=timezone.now())
+    return render_changed_thread(request, chat_id, place="tail")
 
 
 @require_POST
 @signed_in
 @in_place
-def message_play_on(
+def message_regenerate_round(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
     """Regenerate an agent's reply and the later replies of its round, on a new branch."""
-    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     count_message(request)
-    branching.regenerate(user=request.user, message=row, now=timezone.now(), play_on=True)
-    return changed(request, chat_id, place="tail")
+    branching.regenerate_reply(user=request.user, message=row, now=timezone.now(), play_on=True)
+    return render_changed_thread(request, chat_id, place="tail")
 
 
 @require_POST
@@ -191,9 +197,9 @@ def message_branch(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
     """Continue from this message on a new branch."""
-    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
-    branching.branch_from(user=request.user, message=row, now=timezone.now())
-    return changed(request, chat_id, place=f"message-{row.pk}")
+    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
+    branching.branch_from_message(user=request.user, message=row, now=timezone.now())
+    return render_changed_thread(request, chat_id, place=f"message-{row.pk}")
 
 
 @require_POST
@@ -201,6 +207,6 @@ def message_branch(
 @in_place
 def branch_choose(request: PersonRequest, chat_id: uuid.UUID, branch_id: uuid.UUID) -> HttpResponse:
     """Switch to another branch by choosing a version of a message."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
     branching.choose_branch(user=request.user, chat=chat, branch_id=branch_id, now=timezone.now())
-    return changed(request, chat_id, place=request.POST.get("place", "tail"))
+    return render_changed_thread(request, chat_id, place=request.POST.get("place", "tail"))

@@ -14,23 +14,23 @@ from chats.actions.lifecycle import retry_with
 from chats.models import Turn
 from chats.record import access
 from chats.turns.start import continue_reply
-from chats.turns.stop import TurnIsOver, stop
-from chats.web.auth import PersonRequest, actor, count_message, signed_in
-from chats.web.thread.arrangement import queue_of
-from chats.web.thread.composer import models_of
-from chats.web.thread.updates import tail_update
+from chats.turns.stop import TurnIsOver, stop_turn
+from chats.web.auth import PersonRequest, count_message, format_actor, signed_in
+from chats.web.thread.arrangement import load_queue_position
+from chats.web.thread.composer import list_offered_models
+from chats.web.thread.updates import render_tail_update
 
 
 @require_GET
 @signed_in
 def turn_queue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
     """Show why a reply is queued; nothing once it has started."""
-    turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     is_queued = turn.status == Turn.Status.QUEUED
     context = {
         "chat": turn.branch.chat,
         "turn": turn,
-        "queue": queue_of(turn) if is_queued else None,
+        "queue": load_queue_position(turn) if is_queued else None,
     }
     return render(request, "chats/_queue.html", context)
 
@@ -39,33 +39,33 @@ def turn_queue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -
 @signed_in
 def turn_stop(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
     """Stop the reply, or all parallel replies. A finished reply is only shown."""
-    turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     every = bool(request.POST.get("all"))
     with suppress(TurnIsOver):
-        stop(user=request.user, turn=turn, now=timezone.now(), with_others=every)
-    return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
+        stop_turn(user=request.user, turn=turn, now=timezone.now(), with_others=every)
+    return render_tail_update(request, access.get_chat(user=request.user, chat_id=chat_id))
 
 
 @require_POST
 @signed_in
 def turn_retry(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
     """Retry the reply, optionally with another model."""
-    turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     count_message(request)
     model = request.POST.get("model", "")
     retry_with(user=request.user, turn=turn, model_slug=model, now=timezone.now())
     if model:
         return redirect(reverse("chats:chat", args=[chat_id]) + "#composer")
-    return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
+    return render_tail_update(request, access.get_chat(user=request.user, chat_id=chat_id))
 
 
 @require_GET
 @signed_in
 def turn_models(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
     """Show the other models with which a failed reply can be retried."""
-    turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    offered = models_of(user=request.user, chat=chat)
+    turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    offered = list_offered_models(user=request.user, chat=chat)
     others = [each for each in offered if each.spec.pk != turn.model_id]
     context = {"chat": chat, "turn": turn, "models": others}
     return render(request, "chats/other_models.html", context)
@@ -75,16 +75,16 @@ def turn_models(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) 
 @signed_in
 def turn_continue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
     """Continue a truncated reply."""
-    turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     count_message(request)
     continue_reply(user=request.user, turn=turn, now=timezone.now())
-    return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
+    return render_tail_update(request, access.get_chat(user=request.user, chat_id=chat_id))
 
 
 @require_POST
 @signed_in
 def message_keep(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
     """Keep an incomplete reply, so that later prompts include it."""
-    message = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
-    marks.keep(message=message, actor=actor(request), now=timezone.now())
-    return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
+    message = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
+    marks.keep_incomplete_reply(message=message, actor=format_actor(request), now=timezone.now())
+    return render_tail_update(request, access.get_chat(user=request.user, chat_id=chat_id))

@@ -11,17 +11,17 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET
 
-from chats.compaction.coverage import is_visible
+from chats.compaction.coverage import is_range_on_path
 from chats.models import Compaction, Message
 from chats.prompt.outlook import Outlook
 from chats.record import access
-from chats.record.history import on_path
-from chats.rendering.store import html_for_many, html_of
+from chats.record.history import select_path_messages
+from chats.rendering.store import get_message_html, render_texts
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.thread.compaction_marker import ORIGINALS_PAGE as PAGE
-from chats.web.thread.entries import sent_as, sent_words
-from chats.web.thread.rows import BranchUnderPolicy, ground_of
-from chats.web.thread.updates import seq_from
+from chats.web.thread.entries import describe_disposition, get_message_disposition
+from chats.web.thread.rows import BranchUnderPolicy, load_branch_under_policy
+from chats.web.thread.updates import parse_seq
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +39,28 @@ class Original:
 @signed_in
 def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> HttpResponse:
     """Show one page of a compaction's messages, as a partial or a page."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     # A partial appended to another page links only in its own direction.
-    ground = ground_of(chat=chat, user=request.user)
-    page = seq_from(request, "page") or 1
-    found = page_of(row, page=page, go=request.GET.get("go", ""), ground=ground)
+    ground = load_branch_under_policy(chat=chat, user=request.user)
+    page = parse_seq(request, "page") or 1
+    found = build_originals_page(row, page=page, go=request.GET.get("go", ""), ground=ground)
     template = "chats/_originals.html" if request.htmx else "chats/originals.html"
     context = {"chat": chat, "compaction": row, "archive_lock": ground.locks.archive, **found}
     return render(request, template, context)
 
 
-def page_of(row: Compaction, *, page: int, go: str, ground: BranchUnderPolicy) -> dict[str, Any]:
+def build_originals_page(
+    row: Compaction, *, page: int, go: str, ground: BranchUnderPolicy
+) -> dict[str, Any]:
     """Return one page of messages in a compaction's range, with links to its neighbours."""
     first = row.from_seq + (page - 1) * PAGE
-    found = on_path(row.branch, after=first - 1, before=min(first + PAGE, row.to_seq + 1))
+    found = select_path_messages(
+        row.branch, after=first - 1, before=min(first + PAGE, row.to_seq + 1)
+    )
     left = max(row.to_seq - first - PAGE + 1, 0)
     return {
-        "originals": dressed(list(found.order_by("seq")), row=row, ground=ground),
+        "originals": build_originals(list(found.order_by("seq")), row=row, ground=ground),
         "page": page,
         "next_page": page + 1 if left and go != "back" else None,
         "left": left,
@@ -65,16 +69,16 @@ def page_of(row: Compaction, *, page: int, go: str, ground: BranchUnderPolicy) -
     }
 
 
-def dressed(
+def build_originals(
     messages: Sequence[Message], *, row: Compaction, ground: BranchUnderPolicy
 ) -> list[Original]:
     """Return the messages with HTML and marks."""
-    html = html_for_many([message.text for message in messages], seen=row.branch)
-    outlook = ground.outlook if is_visible(row, ground.branch) else None
+    html = render_texts([message.text for message in messages], seen=row.branch)
+    outlook = ground.outlook if is_range_on_path(row, ground.branch) else None
     return [
         Original(
             message,
-            html_of(message.text, html, key=f"{message.pk}-in-{row.pk}"),
+            get_message_html(message.text, html, key=f"{message.pk}-in-{row.pk}"),
             mark_of(message, row=row, outlook=outlook),
             ground.locks.pin(message),
         )
@@ -89,5 +93,5 @@ def mark_of(message: Message, *, row: Compaction, outlook: Outlook | None) -> st
     """
     if outlook is None:
         return gettext("not part of the summary") if message.seq in row.exceptions else ""
-    sent, reason, cuts = sent_as(message, outlook=outlook)
-    return "" if sent == "summary" else sent_words(sent, reason=reason, cuts=cuts)
+    sent, reason, cuts = get_message_disposition(message, outlook=outlook)
+    return "" if sent == "summary" else describe_disposition(sent, reason=reason, cuts=cuts)

@@ -12,26 +12,26 @@ from chats.ground.refusals import Refusal
 from chats.models import Chat, Compaction
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
-from chats.web.compactions.originals import page_of
-from chats.web.compactions.report import Weight, added, report_of, weight_of
-from chats.web.compactions.view import others_of, view_of
-from chats.web.drawing import drawing_time
-from chats.web.thread.compaction_request import notice_beside
-from chats.web.thread.composer import models_of
-from chats.web.thread.rows import branch_of
-from chats.web.thread.updates import seq_from
+from chats.web.compactions.originals import build_originals_page
+from chats.web.compactions.report import Weight, insert_lost_fact, measure_summary, report_of
+from chats.web.compactions.view import build_compaction_view, list_other_summaries
+from chats.web.drawing import get_render_time_ms
+from chats.web.thread.compaction_request import load_request_notice
+from chats.web.thread.composer import list_offered_models
+from chats.web.thread.rows import load_active_branch
+from chats.web.thread.updates import parse_seq
 
 
 @require_GET
 @signed_in
-def compaction(
+def compaction_page(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
     """Show a compaction with its numbers, text, originals, lost facts, changes and ledger rows."""
-    return compaction_response(request, chat_id, compaction_id)
+    return render_compaction_page(request, chat_id, compaction_id)
 
 
-def compaction_response(
+def render_compaction_page(
     request: PersonRequest,
     chat_id: uuid.UUID,
     compaction_id: uuid.UUID,
@@ -41,36 +41,36 @@ def compaction_response(
     notice: Refusal | None = None,
 ) -> HttpResponse:
     """Render the page. `text` stays in the editor with its `refusal`; `notice` is any other."""
-    drawn_at = drawing_time()
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    drawn_at = get_render_time_ms()
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     report = report_of(row)
-    view = view_of(row, chat=chat, user=request.user, report=report)
+    view = build_compaction_view(row, chat=chat, user=request.user, report=report)
     if text is None and "edit" in request.GET and view.can_edit:
-        text = added(row, report=report, number=seq_from(request, "add"))
-    others = others_of(row, chat=chat)
+        text = insert_lost_fact(row, report=report, number=parse_seq(request, "add"))
+    others = list_other_summaries(row, chat=chat)
     refused = refusal or notice
     context = {
         "chat": chat,
         "compaction": row,
         "view": view,
         "others": others,
-        "comparison": comparison_of(request, chat=chat, row=row, others=others),
-        "models": models_of(user=request.user, chat=chat),
+        "comparison": build_summary_comparison(request, chat=chat, row=row, others=others),
+        "models": list_offered_models(user=request.user, chat=chat),
         "text": text,
-        "weight": weighed(row, chat=chat, text=text) if text is not None else None,
+        "weight": measure_edited_text(row, chat=chat, text=text) if text is not None else None,
         "refusal": refusal,
-        "answer": notice_beside(branch_of(chat)),
+        "answer": load_request_notice(load_active_branch(chat)),
         "drawn_at": drawn_at,
         "notice": notice,
-        **page_of(row, page=1, go="", ground=view.ground),
+        **build_originals_page(row, page=1, go="", ground=view.ground),
     }
     return render(
         request, "chats/compaction.html", context, status=refused.status if refused else 200
     )
 
 
-def comparison_of(
+def build_summary_comparison(
     request: PersonRequest, *, chat: Chat, row: Compaction, others: list[Compaction]
 ) -> revise.Comparison | None:
     """Compare this summary with the chosen one, older first."""
@@ -82,7 +82,9 @@ def comparison_of(
     if other is None or not row.text:
         return None
     older, newer = sorted((row, other), key=lambda each: each.created_at)
-    return revise.compare(user=request.user, chat_id=chat.pk, older_id=older.pk, newer_id=newer.pk)
+    return revise.compare_summaries(
+        user=request.user, chat_id=chat.pk, older_id=older.pk, newer_id=newer.pk
+    )
 
 
 @require_POST
@@ -91,28 +93,30 @@ def compaction_revise(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
     """Replace the summary by the user's text. A refused text stays in the editor."""
-    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     text = request.POST.get("text", "")
     try:
-        new = revise.revise(user=request.user, compaction=row, text=text, now=timezone.now())
+        new = revise.revise_summary(
+            user=request.user, compaction=row, text=text, now=timezone.now()
+        )
     except Refusal as refusal:
-        return compaction_response(request, chat_id, row.pk, text=text, refusal=refusal)
+        return render_compaction_page(request, chat_id, row.pk, text=text, refusal=refusal)
     return redirect("chats:compaction", chat_id, new.pk)
 
 
 @require_POST
 @signed_in
-def compaction_weigh(
+def compaction_preview(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
     """Show the size and facts of the editor's text without saving it."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
-    weight = weighed(row, chat=chat, text=request.POST.get("text", ""))
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    weight = measure_edited_text(row, chat=chat, text=request.POST.get("text", ""))
     context = {"compaction": row, "weight": weight}
     return render(request, "chats/_weight.html", context)
 
 
-def weighed(row: Compaction, *, chat: Chat, text: str) -> Weight:
+def measure_edited_text(row: Compaction, *, chat: Chat, text: str) -> Weight:
     """Return the tokens and kept facts of a text, or its refusal."""
-    return weight_of(row, chat=chat, text=text.replace("\r\n", "\n").strip())
+    return measure_summary(row, chat=chat, text=text.replace("\r\n", "\n").strip())

@@ -12,11 +12,11 @@ from chats.compaction.perform import is_quoted
 from chats.ground.refusals import Refusal
 from chats.models import Chat, Compaction, Message
 from chats.prompt import model_choice
-from chats.record.history import on_path
+from chats.record.history import select_path_messages
 from chats.web.reasons import FACT_KINDS
-from chats.web.thread.compaction_marker import FactCount, facts_of
-from chats.web.words import grouped
-from contextpolicy.engine.facts import retention
+from chats.web.thread.compaction_marker import FactCount, list_side_facts
+from chats.web.words import format_number
+from contextpolicy.engine.facts import compare_summary_facts
 
 # Maximum number of originals searched for a fact.
 MOST_SEARCHED = 2000
@@ -71,9 +71,9 @@ class Weight:
     refusal: Refusal | None
 
 
-def sources_of(row: Compaction) -> list[Message]:
+def load_summary_sources(row: Compaction) -> list[Message]:
     """Return the source messages of a summary, up to the search limit."""
-    rows = on_path(row.branch, after=row.from_seq - 1, before=row.to_seq + 1)
+    rows = select_path_messages(row.branch, after=row.from_seq - 1, before=row.to_seq + 1)
     return list(rows.exclude(seq__in=row.exceptions).order_by("seq")[:MOST_SEARCHED])
 
 
@@ -81,36 +81,36 @@ def report_of(row: Compaction) -> FactReport:
     """Return the retention report, computed now if none is stored."""
     if row.kind != Compaction.Kind.SUMMARY or not row.text:
         return FactReport((), ())
-    sources = sources_of(row)
-    stored = row.retention or checked(row.text, sources=sources)
-    kept, lost = facts_of(stored, "kept"), facts_of(stored, "lost")
+    sources = load_summary_sources(row)
+    stored = row.retention or compare_facts(row.text, sources=sources)
+    kept, lost = list_side_facts(stored, "kept"), list_side_facts(stored, "lost")
     kinds = []
     for kind, words in FACT_KINDS.items():
         here, gone = (sum(of == kind for of, _ in facts) for facts in (kept, lost))
         if here or gone:
             kinds.append(KindRow(str(words.many).capitalize(), here + gone, here, gone))
-    return FactReport(kinds, [said(kind, fact, sources=sources) for kind, fact in lost])
+    return FactReport(kinds, [locate_fact(kind, fact, sources=sources) for kind, fact in lost])
 
 
-def checked(text: str, *, sources: Sequence[Message]) -> Mapping[str, Any]:
+def compare_facts(text: str, *, sources: Sequence[Message]) -> Mapping[str, Any]:
     """Return the facts of the originals that a text keeps and loses."""
     said = [message.text for message in sources if is_quoted(message.role, message.text)]
-    return asdict(retention("\n".join(said), text))
+    return asdict(compare_summary_facts("\n".join(said), text))
 
 
-def said(kind: str, fact: str, *, sources: Sequence[Message]) -> Lost:
+def locate_fact(kind: str, fact: str, *, sources: Sequence[Message]) -> Lost:
     """Return a fact with its first occurrence and the surrounding text on one line."""
     whole = re.compile(rf"(?<!\w){re.escape(fact)}(?!\w)", re.IGNORECASE)
     for message in sources:
         text = " ".join(message.text.split())
         found = whole.search(text)
         if found is not None:
-            before, after = around(text, found.start(), found.end())
+            before, after = get_surrounding_text(text, found.start(), found.end())
             return Lost(str(FACT_KINDS[kind].one), found[0], message.seq, before, after)
     return Lost(str(FACT_KINDS[kind].one), fact, None, "", "")
 
 
-def around(text: str, start: int, end: int) -> tuple[str, str]:
+def get_surrounding_text(text: str, start: int, end: int) -> tuple[str, str]:
     """Return the text before and after a position, cut at word boundaries."""
     before = text[max(start - AROUND, 0) : start]
     after = text[end : end + AROUND]
@@ -121,7 +121,7 @@ def around(text: str, start: int, end: int) -> tuple[str, str]:
     return before, after
 
 
-def added(row: Compaction, *, report: FactReport, number: int | None) -> str:
+def insert_lost_fact(row: Compaction, *, report: FactReport, number: int | None) -> str:
     """Return the editor text with a line for a lost fact in its first section.
 
     `number` counts the facts from 1.
@@ -139,21 +139,21 @@ def added(row: Compaction, *, report: FactReport, number: int | None) -> str:
     return "\n".join([*lines[:place], line, *lines[place:]])
 
 
-def weight_of(row: Compaction, *, chat: Chat, text: str) -> Weight:
+def measure_summary(row: Compaction, *, chat: Chat, text: str) -> Weight:
     """Return the tokens of a text, the policy's limit, and the facts it keeps."""
     try:
-        limit = model_choice.choose(chat=chat).values.summary_max_tokens
+        limit = model_choice.choose_chat_model(chat=chat).values.summary_max_tokens
         tokens = revise.check_summary(text, limit=limit)
     except Refusal as refusal:
         return Weight("", "", "", (), refusal)
-    stored = checked(text, sources=sources_of(row))
-    kept, lost = (facts_of(stored, side) for side in ("kept", "lost"))
+    stored = compare_facts(text, sources=load_summary_sources(row))
+    kept, lost = (list_side_facts(stored, side) for side in ("kept", "lost"))
     facts = (
         FactCount(kept=len(kept), total=len(kept) + len(lost), lost=()) if kept or lost else None
     )
     return Weight(
-        tokens=grouped(tokens),
-        limit=grouped(limit),
+        tokens=format_number(tokens),
+        limit=format_number(limit),
         facts=facts.words if facts else "",
         lost=[fact for _, fact in lost][:5],
         refusal=None,

@@ -11,18 +11,22 @@ from chats.counts import balances
 from chats.counts.balances import Balance
 from chats.models import Branch, Chat, Compaction
 from chats.models.compactions import EXTRACTIVE
-from chats.rendering.store import html_for_many
+from chats.rendering.store import render_texts
 from chats.web.compactions.report import FactReport
-from chats.web.reasons import COMPACTION_STATES, not_used_words
-from chats.web.thread.compaction_marker import CompactionMarker, sections_of, summary_texts
+from chats.web.reasons import COMPACTION_STATES, describe_unused_reason
+from chats.web.thread.compaction_marker import (
+    CompactionMarker,
+    build_summary_sections,
+    list_summary_texts,
+)
 from chats.web.thread.composer import BarPart
-from chats.web.thread.facts import folded_tokens
-from chats.web.thread.rows import BranchUnderPolicy, Coverage, ground_of
-from chats.web.thread.sent_now import sent_now
-from chats.web.words import grouped, token_count
-from contextpolicy.engine.budget import prepare_mark, prompt_limit
+from chats.web.thread.facts import sum_covered_tokens
+from chats.web.thread.rows import BranchUnderPolicy, Coverage, load_branch_under_policy
+from chats.web.thread.sent_now import count_sent_messages
+from chats.web.words import format_number, format_token_count
+from contextpolicy.engine.budget import compute_prepare_mark, compute_prompt_limit
 from contextpolicy.models import AuditEvent
-from contextpolicy.resolution import values_of
+from contextpolicy.resolution import load_policy_values
 from contextpolicy.wording import join_items
 
 MOST_EVENTS = 50
@@ -75,25 +79,27 @@ class CompactionView:
         return self.is_in_force and is_summary and not self.marker.locks.edit
 
 
-def view_of(row: Compaction, *, chat: Chat, user: User, report: FactReport) -> CompactionView:
+def build_compaction_view(
+    row: Compaction, *, chat: Chat, user: User, report: FactReport
+) -> CompactionView:
     """Return the page's data. Reads a bounded number of rows."""
-    ground = ground_of(chat=chat, user=user)
+    ground = load_branch_under_policy(chat=chat, user=user)
     branch = ground.branch
-    is_in_force = row in in_force_on(branch)
-    kind, state = state_words(row, cover=ground.cover)
-    html = html_for_many(summary_texts(row), seen=row.branch)
-    folded = folded_tokens(row.branch, row=row)
+    is_in_force = row in list_active_compactions(branch)
+    kind, state = describe_compaction_state(row, cover=ground.cover)
+    html = render_texts(list_summary_texts(row), seen=row.branch)
+    folded = sum_covered_tokens(row.branch, row=row)
     marker = CompactionMarker(
         row,
         html[row.text],
         folded_tokens=folded,
-        sections=sections_of(row, chat_id=chat.pk, html=html),
+        sections=build_summary_sections(row, chat_id=chat.pk, html=html),
         is_paused=branch.compaction_paused,
         is_unused=row in ground.cover.unused,
         can_redo=row.status == Compaction.Status.UNDONE and can_be_redone(row, branch=branch),
         locks=ground.locks,
         policy_label=ground.policy_label,
-        sent=sent_now(row, outlook=ground.outlook, branch=branch),
+        sent=count_sent_messages(row, outlook=ground.outlook, branch=branch),
     )
     limit = limit_of(row, chat=chat)
     scale = max(limit, row.tokens_before, row.tokens_after)
@@ -102,27 +108,27 @@ def view_of(row: Compaction, *, chat: Chat, user: User, report: FactReport) -> C
         marker=marker,
         kind=kind,
         state=state,
-        reason=not_used_words(row.reason) if row.reason and row.kind != "window" else "",
+        reason=describe_unused_reason(row.reason) if row.reason and row.kind != "window" else "",
         is_own=row.asked_by == f"user:{user.pk}",
         is_in_force=is_in_force,
         is_waiting=row.status == Compaction.Status.PREPARED and row.needs_approval,
         is_paused=branch.compaction_paused,
-        bars=bars_of(row, scale=scale) if row.tokens_before else (),
-        scale=grouped(limit) if limit else "",
-        figures=figures_of(row, marker=marker, chat=chat, user=user, report=report),
-        balance=balance_figures(balances.of_compaction(row)),
+        bars=build_prompt_bars(row, scale=scale) if row.tokens_before else (),
+        scale=format_number(limit) if limit else "",
+        figures=build_compaction_figures(row, marker=marker, chat=chat, user=user, report=report),
+        balance=build_balance_figures(balances.load_compaction_balance(row)),
         report=report,
-        events=events_of(row, chat=chat, user=user),
+        events=load_compaction_events(row, chat=chat, user=user),
     )
 
 
-def in_force_on(branch: Branch) -> list[Compaction]:
+def list_active_compactions(branch: Branch) -> list[Compaction]:
     """Return the active summary of a branch and the window on top of it."""
     active = branch.active_compaction
     return [row for row in (active, active.base if active else None) if row]
 
 
-def state_words(row: Compaction, *, cover: Coverage) -> tuple[str, str]:
+def describe_compaction_state(row: Compaction, *, cover: Coverage) -> tuple[str, str]:
     """Return the CSS class and label of a compaction's state, as seen from a branch."""
     if row in cover.unused:
         return "warn", gettext("Published, but not used by this policy")
@@ -137,10 +143,10 @@ def state_words(row: Compaction, *, cover: Coverage) -> tuple[str, str]:
 def limit_of(row: Compaction, *, chat: Chat) -> int:
     """Return the prompt limit in tokens under the row's policy."""
     window = chat.model.window if chat.model else None
-    return prompt_limit(values_of(row.effective_policy), model_window=window)
+    return compute_prompt_limit(load_policy_values(row.effective_policy), model_window=window)
 
 
-def bars_of(row: Compaction, *, scale: int) -> list[PromptBar]:
+def build_prompt_bars(row: Compaction, *, scale: int) -> list[PromptBar]:
     """Return the bars before and after: replaced messages, summary, and the rest."""
     summary = row.summary_tokens or 0
     rest = max(row.tokens_after - summary, 0)
@@ -148,13 +154,13 @@ def bars_of(row: Compaction, *, scale: int) -> list[PromptBar]:
     before = gettext("Before: replaced {part:,}, the rest {rest:,} tokens")
     after = gettext("After: summary {part:,}, the rest {rest:,} tokens")
     return [
-        bar(
+        build_prompt_bar(
             gettext("Before"),
             [("history", replaced), ("rest", rest)],
             words=before.format(part=replaced, rest=rest),
             scale=scale,
         ),
-        bar(
+        build_prompt_bar(
             gettext("After"),
             [("summary", summary), ("rest", rest)],
             words=after.format(part=summary, rest=rest),
@@ -163,7 +169,9 @@ def bars_of(row: Compaction, *, scale: int) -> list[PromptBar]:
     ]
 
 
-def bar(label: str, parts: Sequence[tuple[str, int]], *, words: str, scale: int) -> PromptBar:
+def build_prompt_bar(
+    label: str, parts: Sequence[tuple[str, int]], *, words: str, scale: int
+) -> PromptBar:
     """Return one bar with positions in percent of the scale; `words` describes it."""
     drawn, x = [], 0.0
     for key, tokens in parts:
@@ -171,10 +179,10 @@ def bar(label: str, parts: Sequence[tuple[str, int]], *, words: str, scale: int)
         drawn.append(BarPart(key=key, x=f"{x:.2f}%", width=f"{width:.2f}%"))
         x += width + (0.35 if tokens else 0)
     total = sum(tokens for _, tokens in parts)
-    return PromptBar(label=label, words=words, total=grouped(total), parts=drawn)
+    return PromptBar(label=label, words=words, total=format_number(total), parts=drawn)
 
 
-def figures_of(
+def build_compaction_figures(
     row: Compaction, *, marker: CompactionMarker, chat: Chat, user: User, report: FactReport
 ) -> list[CompactionFigure]:
     """Return the headline numbers with notes."""
@@ -188,12 +196,12 @@ def figures_of(
         found.append(CompactionFigure(gettext("Replaced"), words, note))
     else:
         covered = gettext("{first} to {last}").format(first=row.from_seq, last=row.to_seq)
-        found.append(CompactionFigure(gettext("Messages"), grouped(marker.count), covered))
-    by = person(row.asked_by, user=user)
-    found.append(CompactionFigure(gettext("Started by"), by, started_words(row, chat)))
+        found.append(CompactionFigure(gettext("Messages"), format_number(marker.count), covered))
+    by = describe_ledger_actor(row.asked_by, user=user)
+    found.append(CompactionFigure(gettext("Started by"), by, describe_trigger(row, chat)))
     if row.kind == Compaction.Kind.SUMMARY:
-        by = writer(row, user=user)
-        found.append(CompactionFigure(gettext("Written by"), by, written_words(row)))
+        by = describe_summary_author(row, user=user)
+        found.append(CompactionFigure(gettext("Written by"), by, describe_generation(row)))
     if report.words:
         lost = len(report.lost)
         note = gettext("{n} lost").format(n=lost) if lost else gettext("none lost")
@@ -201,25 +209,27 @@ def figures_of(
     return found
 
 
-def balance_figures(balance: Balance) -> list[CompactionFigure]:
+def build_balance_figures(balance: Balance) -> list[CompactionFigure]:
     """Return the cost and savings, up to the counted prompts."""
     losses = gettext("≈ {tokens:,} tokens not read from the cache")
     said = (
         (gettext("Cost"), balance.cost, gettext("for its own calls")),
-        (gettext("Saved"), balance.saved, saved_words(balance)),
+        (gettext("Saved"), balance.saved, describe_savings(balance)),
         (gettext("Cache losses"), balance.lost, losses.format(tokens=balance.lost_tokens)),
         (gettext("Net effect"), balance.net, gettext("savings minus costs and cache losses")),
     )
     unpriced = gettext("no price is set; {note}")
     return [
         CompactionFigure(
-            label, balances.words(money), unpriced.format(note=note) if money.unknown else note
+            label,
+            balances.format_money(money),
+            unpriced.format(note=note) if money.unknown else note,
         )
         for label, money, note in said
     ]
 
 
-def saved_words(balance: Balance) -> str:
+def describe_savings(balance: Balance) -> str:
     """Return the tokens saved and the number of prompts, with those whose usage is unknown."""
     if balance.unreported:
         words = ngettext(
@@ -236,7 +246,7 @@ def saved_words(balance: Balance) -> str:
     return words.format(tokens=balance.saved_tokens, n=balance.calls, unreported=balance.unreported)
 
 
-def started_words(row: Compaction, chat: Chat) -> str:
+def describe_trigger(row: Compaction, chat: Chat) -> str:
     """Return the reason the compaction started."""
     if row.trigger == "revision":
         return gettext("edited summary")
@@ -245,7 +255,7 @@ def started_words(row: Compaction, chat: Chat) -> str:
     if row.trigger == "manual":
         return gettext("requested before it was due")
     if row.trigger == "turns":
-        threshold = values_of(row.effective_policy).turn_threshold or 0
+        threshold = load_policy_values(row.effective_policy).turn_threshold or 0
         return ngettext(
             "more than {n:,} turn without a summary",
             "more than {n:,} turns without a summary",
@@ -255,8 +265,8 @@ def started_words(row: Compaction, chat: Chat) -> str:
         return gettext("the model server refused the prompt as too long")
     limit = limit_of(row, chat=chat)
     if not limit:
-        return token_count(row.tokens_before)
-    mark = prepare_mark(values_of(row.effective_policy), prompt_limit=limit)
+        return format_token_count(row.tokens_before)
+    mark = compute_prepare_mark(load_policy_values(row.effective_policy), prompt_limit=limit)
     if row.tokens_before >= mark:
         words = gettext("{tokens:,} tokens, over {mark:,}")
     else:
@@ -264,14 +274,14 @@ def started_words(row: Compaction, chat: Chat) -> str:
     return words.format(tokens=row.tokens_before, mark=mark)
 
 
-def writer(row: Compaction, *, user: User) -> str:
+def describe_summary_author(row: Compaction, *, user: User) -> str:
     """Return the author of the summary."""
     if row.trigger == "revision":
-        return person(row.asked_by, user=user)
+        return describe_ledger_actor(row.asked_by, user=user)
     return gettext("no model") if row.model_name in {"", EXTRACTIVE} else row.model_name
 
 
-def written_words(row: Compaction) -> str:
+def describe_generation(row: Compaction) -> str:
     """Return duration, attempt and method."""
     took = tries = ""
     if row.duration_ms is not None:
@@ -284,21 +294,23 @@ def written_words(row: Compaction) -> str:
     return join_items(part for part in (took, tries, how) if part)
 
 
-def person(name: str, *, user: User) -> str:
+def describe_ledger_actor(name: str, *, user: User) -> str:
     """Return the reader's label for a user or process of the ledger."""
     if name == f"user:{user.pk}":
         return gettext("you")
     return gettext("another user") if name.startswith("user:") else gettext("this server")
 
 
-def others_of(row: Compaction, *, chat: Chat) -> list[Compaction]:
+def list_other_summaries(row: Compaction, *, chat: Chat) -> list[Compaction]:
     """Return the other summaries of the chat with text, newest first."""
     rows = Compaction.objects.filter(branch__chat=chat, kind=Compaction.Kind.SUMMARY)
     return list(rows.exclude(pk=row.pk).exclude(text="").order_by("-created_at")[:100])
 
 
-def events_of(row: Compaction, *, chat: Chat, user: User) -> list[tuple[AuditEvent, str]]:
+def load_compaction_events(
+    row: Compaction, *, chat: Chat, user: User
+) -> list[tuple[AuditEvent, str]]:
     """Return the ledger rows about it, oldest first, each with its actor."""
     rows = AuditEvent.objects.filter(scope=f"chat:{chat.pk}", data__compaction=str(row.pk))
     found = list(rows.order_by("seq")[:MOST_EVENTS])
-    return [(event, person(event.actor, user=user)) for event in found]
+    return [(event, describe_ledger_actor(event.actor, user=user)) for event in found]

@@ -9,19 +9,19 @@ from django.shortcuts import render
 from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_GET
 
-from chats.compaction.report.skip_reasons import why_not
+from chats.compaction.report.skip_reasons import explain_skipped_compaction
 from chats.memory import references
 from chats.models import Receipt, Turn
-from chats.prompt.agents import PROMPT_FORM, view_for
-from chats.prompt.sent_texts import SegmentSources, sources_of
+from chats.prompt.agents import PROMPT_FORM, load_agent_view
+from chats.prompt.sent_texts import SegmentSources, load_receipt_sources
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
-from chats.web.reasons import CALL_OUTCOMES, LAYOUTS, ORIGINS, PARTS, left_out_words
-from chats.web.receipts.texts import text_sent
-from chats.web.receipts.wording import adjusted_words, note_words, places
-from chats.web.words import grouped, token_count
+from chats.web.reasons import CALL_OUTCOMES, LAYOUTS, ORIGINS, PARTS, describe_omission_reason
+from chats.web.receipts.texts import get_segment_text
+from chats.web.receipts.wording import describe_adjusted_values, describe_segment_places, note_words
+from chats.web.words import format_number, format_token_count
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.resolution import values_of
+from contextpolicy.resolution import load_policy_values
 
 # CSS colour by origin. Other origins have the colour of history.
 COLOURS = {"system": "system", "tools": "system", "summary": "summary", "pin": "pins"}
@@ -69,18 +69,18 @@ class ReceiptView:
 @signed_in
 def receipt(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
     """Show every model call of a turn: segments, omissions with reasons, and budget."""
-    turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     context = {
         "chat": turn.branch.chat,
         "turn": turn,
-        "calls": calls_of(turn),
-        "outcome": why_not(turn) if turn.is_over else None,
-        "references": references.of_turn(turn.pk, owner_id=turn.branch.chat.owner_id),
+        "calls": build_receipt_views(turn),
+        "outcome": explain_skipped_compaction(turn) if turn.is_over else None,
+        "references": references.load_turn_references(turn.pk, owner_id=turn.branch.chat.owner_id),
     }
     return render(request, "chats/receipt.html", context)
 
 
-def calls_of(turn: Turn) -> list[ReceiptView]:
+def build_receipt_views(turn: Turn) -> list[ReceiptView]:
     """Return the turn's receipts for display. Two more queries load all texts."""
     rows = list(
         turn.receipts.select_related("effective_policy", "compaction").order_by(
@@ -88,27 +88,27 @@ def calls_of(turn: Turn) -> list[ReceiptView]:
         )
     )
     rows.sort(key=lambda row: row.step == Receipt.AFTERWARDS)
-    sources = replace(sources_of(rows), view=view_for(turn))
+    sources = replace(load_receipt_sources(rows), view=load_agent_view(turn))
     many = sum(row.step != Receipt.AFTERWARDS for row in rows) > 1
-    return [view_of(row, sources=sources, many=many) for row in rows]
+    return [build_receipt_view(row, sources=sources, many=many) for row in rows]
 
 
-def view_of(row: Receipt, *, sources: SegmentSources, many: bool) -> ReceiptView:
+def build_receipt_view(row: Receipt, *, sources: SegmentSources, many: bool) -> ReceiptView:
     """Return one receipt for display."""
-    values = values_of(row.effective_policy)
+    values = load_policy_values(row.effective_policy)
     has_form = any(note.startswith(f"{PROMPT_FORM}:") for note in row.notes)
     # A text form is one block of text including the question, like layout A.
     layout = "A" if has_form else values.layout
     kind, outcome = CALL_OUTCOMES[Receipt.Outcome(row.outcome)]
-    placed = places([str(segment[0]) for segment in row.segments], layout=layout)
+    placed = describe_segment_places([str(segment[0]) for segment in row.segments], layout=layout)
     return ReceiptView(
         receipt=row,
-        title=title_of(row, many=many),
+        title=format_receipt_title(row, many=many),
         outcome=(kind, str(outcome)),
-        figures=figures_of(row),
+        figures=build_receipt_figures(row),
         layout="" if has_form else str(LAYOUTS.get(values.layout, "")),
         segments=[
-            segment_view(
+            build_segment_view(
                 number,
                 segment,
                 place=place,
@@ -119,14 +119,14 @@ def view_of(row: Receipt, *, sources: SegmentSources, many: bool) -> ReceiptView
             for number, (segment, place) in enumerate(zip(row.segments, placed, strict=True), 1)
         ],
         left_out=[
-            (range_words(first, last), left_out_words(reason))
+            (format_message_range(first, last), describe_omission_reason(reason))
             for first, last, reason in row.left_out
         ],
-        notes=[*adjusted_words(row.effective_policy.adjusted), *note_words(row.notes)],
+        notes=[*describe_adjusted_values(row.effective_policy.adjusted), *note_words(row.notes)],
     )
 
 
-def title_of(row: Receipt, *, many: bool) -> str:
+def format_receipt_title(row: Receipt, *, many: bool) -> str:
     """Return the heading of a call; `many`: the turn has several."""
     if row.purpose == "title":
         return gettext("The chat's title")
@@ -144,34 +144,34 @@ def title_of(row: Receipt, *, many: bool) -> str:
     return title.format(call=row.call, step=row.step, attempt=row.attempt)
 
 
-def figures_of(row: Receipt) -> list[ReceiptFigure]:
+def build_receipt_figures(row: Receipt) -> list[ReceiptFigure]:
     """Return the numbers of the budget with their sources."""
     budget = row.budget
     left = sum(last - first + 1 for first, last, _ in row.left_out)
     note = gettext("{budget:,} budget − {reserve:,} reply").format(
         budget=budget["token_budget"], reserve=budget["reserve"]
     )
-    size, limit = f"≈ {grouped(row.prompt_tokens)}", grouped(budget["prompt_limit"])
+    size, limit = f"≈ {format_number(row.prompt_tokens)}", format_number(budget["prompt_limit"])
     reasons = gettext("messages, reasons below") if left else gettext("none")
     figures = [
         ReceiptFigure(gettext("Sent"), size, gettext("tokens, our count")),
         ReceiptFigure(gettext("Limit for the prompt"), limit, note),
-        ReceiptFigure(gettext("Left out"), grouped(left), reasons),
+        ReceiptFigure(gettext("Left out"), format_number(left), reasons),
     ]
     factor = budget.get("calibration", 1.0)
     if factor != 1:
         note = gettext("our count × {factor:.3f}, learned from this model's replies")
-        estimate = f"≈ {grouped(round(row.prompt_tokens * factor))}"
+        estimate = f"≈ {format_number(round(row.prompt_tokens * factor))}"
         label = gettext("Estimated for the provider")
         figures.insert(1, ReceiptFigure(label, estimate, note.format(factor=factor)))
     if counted_there := row.usage.get("input"):
-        note = cache_words(row.usage.get("cached", 0), row.usage.get("written", 0))
+        note = describe_cache_tokens(row.usage.get("cached", 0), row.usage.get("written", 0))
         label = gettext("Counted by the provider")
-        figures.insert(-2, ReceiptFigure(label, grouped(counted_there), note))
+        figures.insert(-2, ReceiptFigure(label, format_number(counted_there), note))
     return figures
 
 
-def cache_words(cached: int, written: int) -> str:
+def describe_cache_tokens(cached: int, written: int) -> str:
     """Return a note about tokens the provider read from and wrote to its cache."""
     if cached and written:
         words = gettext(
@@ -186,7 +186,7 @@ def cache_words(cached: int, written: int) -> str:
     return words.format(cached=cached, written=written)
 
 
-def segment_view(
+def build_segment_view(
     number: int,
     segment: Sequence[object],
     *,
@@ -200,7 +200,7 @@ def segment_view(
     size = int(str(tokens))
     message = sources.messages.get(str(label))
     if message is not None:
-        text, cuts = text_sent(message, segment, values=values, view=sources.view)
+        text, cuts = get_segment_text(message, segment, values=values, view=sources.view)
     else:
         text, cuts = sources.texts.get(str(digest or label), ""), ()
     origin_words = str(ORIGINS.get(str(origin), origin))
@@ -222,12 +222,12 @@ def segment_view(
         place=place,
         text=text or gettext("This text is no longer stored."),
         cuts=cuts,
-        tokens=token_count(size),
+        tokens=format_token_count(size),
         width=f"{min(100 * size / max(whole, 1), 100):.1f}%",
     )
 
 
-def range_words(first: int, last: int) -> str:
+def format_message_range(first: int, last: int) -> str:
     """Return the label of a range of messages."""
     if first == last:
         return gettext("Message {seq}").format(seq=first)

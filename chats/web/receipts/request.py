@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from chats.ground.refusals import NotFound
-from chats.prompt.as_sent import FORMS, as_sent, file_of
+from chats.prompt.as_sent import FORMS, build_request_file, load_sent_request
 from chats.record import access
 from chats.streams import files
 from chats.web.auth import PersonRequest, signed_in
@@ -25,10 +25,10 @@ def request_sent(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID)
         receipt_id = uuid.UUID(request.GET.get("call", ""))
     except ValueError:
         raise NotFound from None
-    receipt = access.receipt_for(
+    receipt = access.get_receipt(
         user=request.user, chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id
     )
-    sent = as_sent(receipt, sees_hidden=False)
+    sent = load_sent_request(receipt, sees_hidden=False)
     form = request.GET.get("as", "")
     if form not in FORMS:
         context = {
@@ -42,5 +42,5 @@ def request_sent(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID)
             "broken_by": ORIGINS.get(sent.prefix.broken_by, "") if sent.prefix else "",
         }
         return render(request, "chats/request.html", context)
-    file = file_of(sent, form=form)
-    return files.short(file.text, name=file.name, kind=file.kind)
+    file = build_request_file(sent, form=form)
+    return files.build_text_download(file.text, name=file.name, kind=file.kind)

@@ -6,12 +6,12 @@ from django.utils.translation import gettext
 
 from chats.models import Message
 from chats.prompt.agents import AgentView
-from chats.prompt.sent_texts import of_message
+from chats.prompt.sent_texts import recreate_message_text
 from chats.web.words import cut_words
 from contextpolicy.engine.policy import PolicyValues
 
 
-def text_sent(
+def get_segment_text(
     message: Message,
     segment: Sequence[object],
     *,
@@ -23,7 +23,7 @@ def text_sent(
     `view`: the perspective of the agent that received it.
     """
     cut_to, results_to = segment[4], segment[6]
-    sent = of_message(message, segment, values=values, view=view)
+    sent = recreate_message_text(message, segment, values=values, view=view)
     if cut_to is None and results_to is None:
         return sent.text, ()
     limits = [limit if isinstance(limit, int) else None for limit in (cut_to, results_to)]

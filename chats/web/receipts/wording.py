@@ -23,7 +23,7 @@ def note_words(notes: Sequence[str]) -> list[str]:
     return found
 
 
-def adjusted_words(adjusted: Sequence[Sequence[object]]) -> list[str]:
+def describe_adjusted_values(adjusted: Sequence[Sequence[object]]) -> list[str]:
     """Return sentences about values adjusted because the policies' values do not fit the model."""
     words = gettext(
         "{name} is {used} instead of {wanted}: the policies’ values do not work together with this "
@@ -35,7 +35,7 @@ def adjusted_words(adjusted: Sequence[Sequence[object]]) -> list[str]:
     ]
 
 
-def places(origins: Sequence[str], *, layout: str) -> list[str]:
+def describe_segment_places(origins: Sequence[str], *, layout: str) -> list[str]:
     """Return, per segment of a text layout, the request message that contains it.
 
     Empty for layouts that send each message separately, and for the steps of the reply.

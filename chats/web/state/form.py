@@ -31,13 +31,17 @@ class StateForm(forms.Form):
             declared = schema if isinstance(schema, Mapping) else {}
             value = kept.values.get(name)
             self.names[f"f{number}"] = name
-            self.fields[f"f{number}"] = control(name, declared, value)
+            self.fields[f"f{number}"] = build_state_field(name, declared, value)
 
     @property
     def said(self) -> dict[str, Any]:
         """Values of the fields that are not empty."""
         given = {name: self.cleaned_data[key] for key, name in self.names.items()}
-        return {name: meant(value) for name, value in given.items() if not is_unknown(value)}
+        return {
+            name: normalise_field_value(value)
+            for name, value in given.items()
+            if not is_unknown(value)
+        }
 
     @property
     def removed(self) -> list[str]:
@@ -58,7 +62,7 @@ class Value(forms.JSONField):
         return "" if value is None else super().prepare_value(value)
 
 
-def control(name: str, schema: Mapping[str, Any], value: Any) -> forms.Field:
+def build_state_field(name: str, schema: Mapping[str, Any], value: Any) -> forms.Field:
     """Return the control for a field."""
     common: dict[str, Any] = {
         "label": str(schema.get("title", name)),
@@ -71,7 +75,10 @@ def control(name: str, schema: Mapping[str, Any], value: Any) -> forms.Field:
         return forms.TypedChoiceField(
             coerce=json.loads,
             empty_value=None,
-            choices=[unknown, *((json.dumps(item), shown(item)) for item in schema["enum"])],
+            choices=[
+                unknown,
+                *((json.dumps(item), format_state_value(item)) for item in schema["enum"]),
+            ],
             initial="" if value is None else json.dumps(value),
             widget=forms.Select(attrs={"class": "input"}),
             **common,
@@ -90,12 +97,12 @@ def control(name: str, schema: Mapping[str, Any], value: Any) -> forms.Field:
         attrs = {"class": "input", "autocomplete": "off"}
         return number(initial=value, widget=forms.NumberInput(attrs=attrs), **common)
     if kind == "string" and (value is None or isinstance(value, str)):
-        return text_control(schema, value, common)
+        return build_text_field(schema, value, common)
     attrs = {**TEXT, "rows": "4", "spellcheck": "false"}
     return Value(initial=value, widget=forms.Textarea(attrs=attrs), **common)
 
 
-def text_control(
+def build_text_field(
     schema: Mapping[str, Any], value: str | None, common: Mapping[str, Any]
 ) -> forms.Field:
     """Return a text control: one line, several lines, or a date."""
@@ -108,7 +115,7 @@ def text_control(
     return forms.CharField(max_length=longest, strip=False, initial=value, widget=widget, **common)
 
 
-def meant(value: Any) -> Any:
+def normalise_field_value(value: Any) -> Any:
     """Return a control's value as stored in the state."""
     return value.replace("\r\n", "\n") if isinstance(value, str) else value
 
@@ -118,14 +125,14 @@ def is_unknown(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def shown(value: Any) -> str:
+def format_state_value(value: Any) -> str:
     """Format a value for display: text unchanged, other values as JSON."""
     if isinstance(value, bool):
         return gettext("Yes") if value else gettext("No")
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def version_in(data: Mapping[str, Any], name: str = "version") -> int:
+def parse_base_version(data: Mapping[str, Any], name: str = "version") -> int:
     """Return the version the form was based on; -1, which never exists, if missing."""
     value = str(data.get(name, ""))
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1

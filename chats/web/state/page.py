@@ -18,7 +18,7 @@ from chats.record import access, states
 from chats.record.states import Kept, StateChanged
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.reasons import STATE_VERSIONS
-from chats.web.state.form import StateForm, shown, version_in
+from chats.web.state.form import StateForm, format_state_value, parse_base_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +52,29 @@ class StateView:
         ).format(known=self.known, n=len(self.fields))
 
 
-def state_view(kept: Kept) -> StateView:
+def build_state_view(kept: Kept) -> StateView:
     """Return the state with the source of each value."""
-    return StateView(fields=[field_of(kept, name) for name in kept.names], version=kept.version)
+    return StateView(
+        fields=[build_field_view(kept, name) for name in kept.names], version=kept.version
+    )
 
 
-def label_of(name: str, *, kept: Kept) -> str:
+def get_field_title(name: str, *, kept: Kept) -> str:
     """Return the field's title in the schema, or its name."""
     declared = kept.schema.get("properties", {}).get(name)
     return str(declared.get("title", name) if isinstance(declared, Mapping) else name)
 
 
-def field_of(kept: Kept, name: str) -> FieldView:
+def build_field_view(kept: Kept, name: str) -> FieldView:
     """Return one field with its title."""
-    title = label_of(name, kept=kept)
+    title = get_field_title(name, kept=kept)
     if name not in kept.values:
         return FieldView(name=name, label=title, value="", source="", at=None)
     origin = kept.row.origins[name] if kept.row else {}
     return FieldView(
         name=name,
         label=title,
-        value=shown(kept.values[name]),
+        value=format_state_value(kept.values[name]),
         source=str(STATE_VERSIONS[origin["by"]]).format(seq=origin["seq"]),
         at=datetime.fromisoformat(origin["at"]),
     )
@@ -80,51 +82,55 @@ def field_of(kept: Kept, name: str) -> FieldView:
 
 @require_http_methods(["GET", "POST"])
 @signed_in
-def state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+def chat_state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Show the state with its form, or save corrections.
 
     A refused correction is returned with the error.
     """
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    found = corrections.state_in(chat=chat)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    found = corrections.load_chat_state(chat=chat)
     if request.method == "GET":
-        return answer(request, chat, found.kept)
+        return render_state_page(request, chat, found.kept)
     form = StateForm(found.kept, data=request.POST)
     if not form.is_valid():
-        return answer(request, chat, found.kept, form=form, status=422)
+        return render_state_page(request, chat, found.kept, form=form, status=422)
     try:
-        found = corrections.correct(
+        found = corrections.edit_state(
             chat=chat,
             user=request.user,
-            version=version_in(request.POST),
+            version=parse_base_version(request.POST),
             values=form.said,
             removed=form.removed,
             now=timezone.now(),
         )
     except StateChanged as refusal:
         # Show the current values, next to the values typed over an older version.
-        now = corrections.state_in(chat=chat)
-        seen = states.newest(now.branch, up_to=version_in(request.POST))
-        differing = typed(form, seen=seen, kept=now.kept)
-        return answer(request, chat, now.kept, typed=differing, refusal=refusal)
+        now = corrections.load_chat_state(chat=chat)
+        seen = states.find_newest_state(now.branch, up_to=parse_base_version(request.POST))
+        differing = list_changed_fields(form, seen=seen, kept=now.kept)
+        return render_state_page(request, chat, now.kept, typed=differing, refusal=refusal)
     except Refusal as refusal:
-        return answer(request, chat, found.kept, form=form, refusal=refusal)
+        return render_state_page(request, chat, found.kept, form=form, refusal=refusal)
     saved = gettext("Saved. It applies from the next message on.")
-    return done(request, chat, found.kept, saved=saved)
+    return render_saved_state(request, chat, found.kept, saved=saved)
 
 
 @require_POST
 @signed_in
 def state_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Clear the state."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    version = version_in(request.POST)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
+    version = parse_base_version(request.POST)
     try:
-        found = corrections.reset(chat=chat, user=request.user, version=version, now=timezone.now())
+        found = corrections.reset_state(
+            chat=chat, user=request.user, version=version, now=timezone.now()
+        )
     except StateChanged as refusal:
-        return answer(request, chat, corrections.state_in(chat=chat).kept, refusal=refusal)
+        return render_state_page(
+            request, chat, corrections.load_chat_state(chat=chat).kept, refusal=refusal
+        )
     saved = gettext("Cleared. The next messages fill it again.")
-    return done(request, chat, found.kept, saved=saved)
+    return render_saved_state(request, chat, found.kept, saved=saved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,31 +161,31 @@ class VersionView:
 @signed_in
 def state_history(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Show the state's versions with their changes, or restore the chosen one."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    chat = access.get_chat(user=request.user, chat_id=chat_id)
     if request.method == "GET":
-        return versions_page(request, chat)
+        return render_state_history(request, chat)
     try:
-        corrections.restore(
+        corrections.restore_state(
             chat=chat,
             user=request.user,
-            version=version_in(request.POST),
-            to=version_in(request.POST, "to"),
+            version=parse_base_version(request.POST),
+            to=parse_base_version(request.POST, "to"),
             now=timezone.now(),
         )
     except Refusal as refusal:
-        return versions_page(request, chat, refusal=refusal)
+        return render_state_history(request, chat, refusal=refusal)
     return redirect("chats:state-history", chat.pk)
 
 
-def versions_page(
+def render_state_history(
     request: PersonRequest, chat: Chat, *, refusal: Refusal | None = None
 ) -> HttpResponse:
     """Render the history, with a refusal if any."""
-    found, versions = corrections.history(chat=chat)
+    found, versions = corrections.list_state_history(chat=chat)
     context = {
         "chat": chat,
         "version": found.kept.version,
-        "versions": [version_view(one, kept=found.kept) for one in versions],
+        "versions": [build_version_view(one, kept=found.kept) for one in versions],
         "most": states.MOST_VERSIONS,
         "refusal": refusal,
     }
@@ -187,13 +193,13 @@ def versions_page(
     return render(request, "chats/state_history.html", context, status=status)
 
 
-def version_view(version: states.Version, *, kept: Kept) -> VersionView:
+def build_version_view(version: states.Version, *, kept: Kept) -> VersionView:
     """Return a version with field titles."""
     changes = [
         ChangeView(
-            label=label_of(change.name, kept=kept),
-            before="" if change.before is None else shown(change.before),
-            after="" if change.after is None else shown(change.after),
+            label=get_field_title(change.name, kept=kept),
+            before="" if change.before is None else format_state_value(change.before),
+            after="" if change.after is None else format_state_value(change.after),
             seq=change.seq,
         )
         for change in version.changes
@@ -201,27 +207,29 @@ def version_view(version: states.Version, *, kept: Kept) -> VersionView:
     return VersionView(version.row, changes, is_current=version.row.version == kept.version)
 
 
-def typed(form: StateForm, *, seen: ChatState | None, kept: Kept) -> list[FieldView]:
+def list_changed_fields(form: StateForm, *, seen: ChatState | None, kept: Kept) -> list[FieldView]:
     """Return the values that the user changed and that differ from the current state.
 
     Fields that the user left unchanged are not included, even if another version changed them.
     """
     known = [kept.values, *([seen.values] if seen else [])]
     return [
-        replace(field_of(kept, name), value=shown(value))
+        replace(build_field_view(kept, name), value=format_state_value(value))
         for name, value in form.said.items()
         if not any(values.get(name) == value for values in known)
     ]
 
 
-def done(request: PersonRequest, chat: Chat, kept: Kept, *, saved: str) -> HttpResponse:
+def render_saved_state(
+    request: PersonRequest, chat: Chat, kept: Kept, *, saved: str
+) -> HttpResponse:
     """Return the new state: a partial, or a redirect so that a reload sends nothing twice."""
     if not request.htmx:
         return redirect("chats:state", chat.pk)
-    return answer(request, chat, kept, saved=saved)
+    return render_state_page(request, chat, kept, saved=saved)
 
 
-def answer(
+def render_state_page(
     request: PersonRequest,
     chat: Chat,
     kept: Kept,
@@ -233,7 +241,7 @@ def answer(
     status: int = 200,
 ) -> HttpResponse:
     """Render the page, or its changing part for htmx."""
-    view, form = state_view(kept), form or StateForm(kept)
+    view, form = build_state_view(kept), form or StateForm(kept)
     # Declared fields come first, in the order of their controls.
     declared = len(form.names)
     context = {

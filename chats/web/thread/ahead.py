@@ -9,9 +9,9 @@ from chats.models import Chat
 from chats.prompt.outlook import Outlook
 from chats.teams import ahead, play
 from chats.teams.ahead import Ahead
-from chats.web.thread.round_state import replies
-from chats.web.words import grouped
-from contextpolicy.engine.costs import total
+from chats.web.thread.round_state import format_reply_count
+from chats.web.words import format_number
+from contextpolicy.engine.costs import sum_known_costs
 
 # Smaller amounts are shown as "less than".
 SMALLEST = Decimal("0.0001")
@@ -25,10 +25,10 @@ class AheadWords:
     notes: tuple[str, ...]
 
 
-def ahead_words(chat: Chat, *, outlook: Outlook) -> AheadWords | None:
+def build_next_message_preview(chat: Chat, *, outlook: Outlook) -> AheadWords | None:
     """Return the preview for the next message; None without a team."""
-    roster = play.roster_in(chat)
-    found = ahead.ahead(chat, roster=roster, outlook=outlook) if roster else None
+    roster = play.find_roster(chat)
+    found = ahead.estimate_next_message(chat, roster=roster, outlook=outlook) if roster else None
     if roster is None or found is None:
         return None
     notes = [
@@ -38,13 +38,15 @@ def ahead_words(chat: Chat, *, outlook: Outlook) -> AheadWords | None:
         ),
         gettext(
             "No further reply starts after {tokens} tokens, prompts and replies together."
-        ).format(tokens=grouped(found.most_tokens)),
+        ).format(tokens=format_number(found.most_tokens)),
     ]
-    costs = ahead.spent(chat) if ahead.is_priced(roster, model=outlook.choice.model) else ()
-    cost = total(*costs) if costs else None
+    costs = (
+        ahead.list_reply_costs(chat) if ahead.is_priced(roster, model=outlook.choice.model) else ()
+    )
+    cost = sum_known_costs(*costs) if costs else None
     if cost is not None:
         words = gettext("The replies to the newest message cost {cost}.")
-        notes.append(words.format(cost=money(cost)))
+        notes.append(words.format(cost=format_cost(cost)))
     elif costs:
         notes.append(
             gettext(
@@ -54,10 +56,10 @@ def ahead_words(chat: Chat, *, outlook: Outlook) -> AheadWords | None:
         )
     if cost is not None or found.cost is not None:
         notes.append(gettext("Costs are in the currency of the model’s price."))
-    return AheadWords(line_of(found), tuple(notes))
+    return AheadWords(format_preview_line(found), tuple(notes))
 
 
-def line_of(found: Ahead) -> str:
+def format_preview_line(found: Ahead) -> str:
     """Return who replies, the maximum number of replies, and the first prompt's size."""
     if found.routing == "person":
         words = gettext("{name} replies, or the agents you name, at most {replies}")
@@ -69,23 +71,25 @@ def line_of(found: Ahead) -> str:
             "{n} agents reply, at most {replies}",
             found.agents,
         )
-    who = words.format(n=found.agents, name=found.first, replies=replies(found.most_replies))
+    who = words.format(
+        n=found.agents, name=found.first, replies=format_reply_count(found.most_replies)
+    )
     if found.tokens is None:
         return gettext("{who}.").format(who=who)
-    tokens = grouped(rounded(found.tokens))
+    tokens = format_number(round_estimate(found.tokens))
     if found.cost is None:
         line = gettext("{who}; about {tokens} tokens sent for the first.")
         return line.format(who=who, tokens=tokens)
     line = gettext("{who}; about {tokens} tokens sent for the first, at a cost of about {cost}.")
-    return line.format(who=who, tokens=tokens, cost=money(found.cost))
+    return line.format(who=who, tokens=tokens, cost=format_cost(found.cost))
 
 
-def rounded(tokens: int) -> int:
+def round_estimate(tokens: int) -> int:
     """Round an estimate to two significant digits, its actual precision."""
     return round(tokens, -max(len(str(tokens)) - 2, 0))
 
 
-def money(cost: Decimal) -> str:
+def format_cost(cost: Decimal) -> str:
     """Format an amount."""
     if cost >= SMALLEST or not cost:
         return f"{cost:,.4f}"

@@ -14,11 +14,15 @@ from django.utils.safestring import SafeString
 
 from chats.compaction.people.undo import can_be_redone
 from chats.models import Compaction, Message, Turn
-from chats.rendering.fragments import live_html
-from chats.rendering.spoken import SpokenSoFar, shown
-from chats.rendering.store import html_for_many, html_of
+from chats.rendering.fragments import render_live_html
+from chats.rendering.spoken import SpokenSoFar, extract_displayed_text
+from chats.rendering.store import get_message_html, render_texts
 from chats.turns import statements
-from chats.web.thread.compaction_marker import CompactionMarker, sections_of, summary_texts
+from chats.web.thread.compaction_marker import (
+    CompactionMarker,
+    build_summary_sections,
+    list_summary_texts,
+)
 from chats.web.thread.entries import (
     DayMark,
     Entry,
@@ -26,15 +30,15 @@ from chats.web.thread.entries import (
     MessageEntry,
     Queue,
     TurnEnd,
-    sent_as,
+    get_message_disposition,
 )
-from chats.web.thread.noted import noted_under
+from chats.web.thread.noted import find_preferences_by_reply
 from chats.web.thread.rows import BranchUnderPolicy, Coverage, ThreadRows
-from chats.web.thread.sent_now import sent_now
-from chats.web.words import day_name
+from chats.web.thread.sent_now import count_sent_messages
+from chats.web.words import format_day
 
 
-def arrange(
+def arrange_entries(
     rows: ThreadRows,
     *,
     ground: BranchUnderPolicy,
@@ -50,29 +54,35 @@ def arrange(
     `known`: the page already has the text of messages from this seq on.
     """
     cover, borders = ground.cover, list(borders)
-    summaries = [text for row in (cover.summary, *borders) if row for text in summary_texts(row)]
+    summaries = [
+        text for row in (cover.summary, *borders) if row for text in list_summary_texts(row)
+    ]
     has = set()
     if known is not None:
         has = {row.pk for row in rows.messages if (row.seq or 0) >= max(known, cover.to_seq + 1)}
-    spoken = {row.pk: shown(row) for row in rows.messages if row.speaker and row.pk not in has}
+    spoken = {
+        row.pk: extract_displayed_text(row)
+        for row in rows.messages
+        if row.speaker and row.pk not in has
+    }
     words = {row.pk: "" if row.pk in has else row.text for row in rows.messages}
     words |= {key: text.own for key, text in spoken.items()}
     said = [*words.values(), *(row.text for row in rows.waiting)]
-    html = html_for_many([*summaries, *said], seen=ground.branch)
-    outcomes = outcomes_of(rows)
-    noted = noted_under(rows.messages, owner_id=ground.branch.chat.owner_id)
+    html = render_texts([*summaries, *said], seen=ground.branch)
+    outcomes = group_turn_outcomes(rows)
+    noted = find_preferences_by_reply(rows.messages, owner_id=ground.branch.chat.owner_id)
     entries: list[Entry] = []
     if cover.summary is not None and top:
-        entries.append(marker(cover.summary, html, rows=rows, ground=ground))
+        entries.append(build_compaction_marker(cover.summary, html, rows=rows, ground=ground))
     for message in rows.messages:
         while borders and (message.seq or 0) > borders[0].to_seq:
-            entries.append(marker(borders.pop(0), html, rows=rows, ground=ground))
-        sent, reason, cuts = sent_as(message, outlook=ground.outlook)
+            entries.append(build_compaction_marker(borders.pop(0), html, rows=rows, ground=ground))
+        sent, reason, cuts = get_message_disposition(message, outlook=ground.outlook)
         versions = rows.versions.get(message.pk)
         entries.append(
             MessageEntry(
                 message,
-                html_of(words[message.pk], html, key=message.pk),
+                get_message_html(words[message.pk], html, key=message.pk),
                 sent=sent,
                 reason=reason,
                 cuts=cuts,
@@ -84,15 +94,15 @@ def arrange(
             )
         )
         entries += outcomes.pop(message.pk, [])
-    entries += [marker(row, html, rows=rows, ground=ground) for row in borders]
-    for entry in unfinished_entries(rows, html):
+    entries += [build_compaction_marker(row, html, rows=rows, ground=ground) for row in borders]
+    for entry in build_unfinished_entries(rows, html):
         entries.append(entry)
         if isinstance(entry, MessageEntry):
             entries += outcomes.pop(entry.message.pk, [])
     return mark_last(entries, turn=rows.last_turn) if newest else entries
 
 
-def unfinished_entries(rows: ThreadRows, html: dict[str, SafeString]) -> Iterator[Entry]:
+def build_unfinished_entries(rows: ThreadRows, html: dict[str, SafeString]) -> Iterator[Entry]:
     """Yield the running replies (one per lane) and the waiting messages.
 
     Waiting messages follow the reply, unless it replies to them.
@@ -101,10 +111,10 @@ def unfinished_entries(rows: ThreadRows, html: dict[str, SafeString]) -> Iterato
     is_queued = all(turn.status == Turn.Status.QUEUED for turn in turns) and bool(turns)
     reason = "queued" if is_queued else "waiting"
     waiting = [
-        MessageEntry(m, html_of(m.text, html, key=m.pk), sent="pending", reason=reason)
+        MessageEntry(m, get_message_html(m.text, html, key=m.pk), sent="pending", reason=reason)
         for m in rows.waiting
     ]
-    live = [live_entry(turn, is_last=turn is turns[-1]) for turn in turns]
+    live = [build_live_entry(turn, is_last=turn is turns[-1]) for turn in turns]
     if is_queued:
         yield from waiting
     yield from live
@@ -112,17 +122,17 @@ def unfinished_entries(rows: ThreadRows, html: dict[str, SafeString]) -> Iterato
         yield from waiting
 
 
-def live_entry(turn: Turn, *, is_last: bool) -> Live:
+def build_live_entry(turn: Turn, *, is_last: bool) -> Live:
     """Return a reply that is being written or queued. The last one has the stop button."""
     words = turn.partial_text
     if turn.agent is not None:
         words = SpokenSoFar(turn.agent.name).take(words)
     is_queued = turn.status == Turn.Status.QUEUED
-    queue = queue_of(turn) if is_queued else None
-    return Live(turn, live_html(words), queue=queue, is_last=is_last)
+    queue = load_queue_position(turn) if is_queued else None
+    return Live(turn, render_live_html(words), queue=queue, is_last=is_last)
 
 
-def queue_of(turn: Turn) -> Queue:
+def load_queue_position(turn: Turn) -> Queue:
     """Return a turn's position in the queue of this installation."""
     now = timezone.now()
     ahead = statements.QUEUED_BEFORE.tuples(turn=turn.pk, queued_at=turn.queued_at)
@@ -133,7 +143,7 @@ def queue_of(turn: Turn) -> Queue:
     )
 
 
-def borders_of(rows: ThreadRows, *, cover: Coverage) -> list[Compaction]:
+def select_marked_compactions(rows: ThreadRows, *, cover: Coverage) -> list[Compaction]:
     """Return the compactions with a marker at the end of their range.
 
     These are the window and the compactions that are not sent.
@@ -142,7 +152,7 @@ def borders_of(rows: ThreadRows, *, cover: Coverage) -> list[Compaction]:
     return sorted([*window, *cover.unused, *rows.told], key=lambda row: row.to_seq)
 
 
-def marker(
+def build_compaction_marker(
     row: Compaction, html: dict[str, SafeString], *, rows: ThreadRows, ground: BranchUnderPolicy
 ) -> CompactionMarker:
     """Return the marker of a compaction.
@@ -154,34 +164,34 @@ def marker(
         row,
         html[row.text],
         folded_tokens=rows.folded_tokens if row == ground.cover.summary else None,
-        sections=sections_of(row, chat_id=rows.chat_id, html=html),
+        sections=build_summary_sections(row, chat_id=rows.chat_id, html=html),
         is_paused=rows.is_paused,
         is_unused=row in ground.cover.unused,
         can_redo=is_undone and can_be_redone(row, branch=ground.branch),
         locks=ground.locks,
         policy_label=ground.policy_label,
-        sent=sent_now(row, outlook=ground.outlook, branch=ground.branch),
+        sent=count_sent_messages(row, outlook=ground.outlook, branch=ground.branch),
     )
 
 
-def outcomes_of(rows: ThreadRows) -> dict[uuid.UUID, list[Entry]]:
+def group_turn_outcomes(rows: ThreadRows) -> dict[uuid.UUID, list[Entry]]:
     """Return failed and empty stopped turns, by the message they follow.
 
     Of several attempts at one message only the last is included.
     """
-    latest = {(cause_of(turn), turn.round_id, turn.hop): turn for turn in rows.turns}
+    latest = {(get_cause_message_id(turn), turn.round_id, turn.hop): turn for turn in rows.turns}
     last_of = {message.turn_id: message.pk for message in rows.messages if message.turn_id}
     found: dict[uuid.UUID, list[Entry]] = {}
     for (cause, _, _), turn in latest.items():
         stopped_empty = turn.status == Turn.Status.STOPPED and turn.reply_id is None
         if cause is not None and (turn.status == Turn.Status.FAILED or stopped_empty):
-            place = last_of.get(turn.pk) or before_agent(turn, rows=rows) or cause
+            place = last_of.get(turn.pk) or find_last_shown_message(turn, rows=rows) or cause
             retry = rows.last_turn is not None and turn.pk == rows.last_turn.pk
             found.setdefault(place, []).append(TurnEnd(turn, can_retry=retry))
     return found
 
 
-def before_agent(turn: Turn, *, rows: ThreadRows) -> uuid.UUID | None:
+def find_last_shown_message(turn: Turn, *, rows: ThreadRows) -> uuid.UUID | None:
     """Return the last message shown to an agent whose reply failed without text."""
     if turn.agent_id is None or turn.seen_to is None:
         return None
@@ -194,12 +204,14 @@ def mark_last(entries: list[Entry], *, turn: Turn | None) -> list[Entry]:
     for index in range(len(entries) - 1, -1, -1):
         entry = entries[index]
         if isinstance(entry, MessageEntry):
-            entries[index] = replace(entry, is_last=True, can_continue=continues(entry, turn))
+            entries[index] = replace(
+                entry, is_last=True, can_continue=is_truncated_reply(entry, turn)
+            )
             break
     return entries
 
 
-def continues(entry: MessageEntry, turn: Turn | None) -> bool:
+def is_truncated_reply(entry: MessageEntry, turn: Turn | None) -> bool:
     """Return True if the message is the truncated reply of the last turn."""
     return (
         turn is not None
@@ -209,48 +221,48 @@ def continues(entry: MessageEntry, turn: Turn | None) -> bool:
     )
 
 
-def with_days(entries: list[Entry], *, previous: date | None) -> list[Entry]:
+def insert_day_marks(entries: list[Entry], *, previous: date | None) -> list[Entry]:
     """Insert a day mark before the first message of each day, in the reader's zone."""
     today = timezone.localdate()
     marked: list[Entry] = []
     for entry in entries:
-        day = day_of(entry.message) if isinstance(entry, MessageEntry) else None
+        day = get_message_day(entry.message) if isinstance(entry, MessageEntry) else None
         if day is not None and day != previous:
-            marked.append(DayMark(day, day_name(day, today=today)))
+            marked.append(DayMark(day, format_day(day, today=today)))
             previous = day
         marked.append(entry)
     return marked
 
 
-def day_of(message: Message | None) -> date | None:
+def get_message_day(message: Message | None) -> date | None:
     """Return the date of a message in the reader's zone."""
     return timezone.localtime(message.created_at).date() if message else None
 
 
-def split(entries: list[Entry], *, at: int) -> tuple[list[Entry], list[Entry]]:
+def split_entries(entries: list[Entry], *, at: int) -> tuple[list[Entry], list[Entry]]:
     """Split the entries at a seq. Waiting messages belong to the second part."""
     for index, entry in enumerate(entries):
-        if isinstance(entry, MessageEntry | Live) and seq_of(entry) >= at:
+        if isinstance(entry, MessageEntry | Live) and get_entry_seq(entry) >= at:
             start = index - 1 if index and isinstance(entries[index - 1], DayMark) else index
             return entries[:start], entries[start:]
     return entries, []
 
 
-def seq_of(entry: Entry) -> float:
+def get_entry_seq(entry: Entry) -> float:
     """Return the seq of a message entry; infinity for waiting messages and other entries."""
     seq = entry.message.seq if isinstance(entry, MessageEntry) else None
     return float("inf") if seq is None else seq
 
 
-def tail_start(rows: ThreadRows, *, cover: Coverage, end: int) -> int:
+def find_tail_start(rows: ThreadRows, *, cover: Coverage, end: int) -> int:
     """Return the first seq of the part that may still change; `end` if only waiting ones can."""
     unfinished = [turn for turn in rows.turns if not turn.is_over]
     anchors = unfinished or [turn for turn in [rows.last_turn] if turn]
-    causes = {cause_of(turn) for turn in anchors}
+    causes = {get_cause_message_id(turn) for turn in anchors}
     starts = [row.seq for row in rows.messages if row.seq and row.pk in causes]
     return max(min(starts, default=end), cover.to_seq + 1)
 
 
-def cause_of(turn: Turn) -> uuid.UUID | None:
+def get_cause_message_id(turn: Turn) -> uuid.UUID | None:
     """Return the message that a turn replies to or continues."""
     return turn.trigger_id or (turn.continues.reply_id if turn.continues else None)

@@ -15,10 +15,10 @@ from django.utils.translation import gettext, ngettext
 from chats.actions.locks import Locks
 from chats.compaction.people.undo import NothingToRedo
 from chats.models import Compaction
-from chats.web.reasons import FACT_KINDS, WINDOW_REASONS, not_used_words
+from chats.web.reasons import FACT_KINDS, WINDOW_REASONS, describe_unused_reason
 from chats.web.thread.sent_now import SentNow
-from chats.web.words import message_count, short
-from contextpolicy.engine.claims import without_label, without_labels
+from chats.web.words import abbreviate_number, format_message_count
+from contextpolicy.engine.claims import strip_bullet_label, strip_summary_labels
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.wording import join_items
 
@@ -125,7 +125,7 @@ class CompactionMarker:
     @property
     def covered(self) -> str:
         """The number of covered messages as text."""
-        return message_count(self.count)
+        return format_message_count(self.count)
 
     @property
     def what(self) -> str:
@@ -149,11 +149,15 @@ class CompactionMarker:
         if row.kind == Compaction.Kind.SUMMARY and self.folded_tokens:
             summary = row.summary_tokens or ApproximateCounter().count(row.text)
             words = gettext("≈ {before} → {after} tokens")
-            return words.format(before=short(self.folded_tokens), after=short(summary))
+            return words.format(
+                before=abbreviate_number(self.folded_tokens), after=abbreviate_number(summary)
+            )
         if not row.tokens_before:
             return ""
         words = gettext("prompt ≈ {before} → {after} tokens")
-        return words.format(before=short(row.tokens_before), after=short(row.tokens_after))
+        return words.format(
+            before=abbreviate_number(row.tokens_before), after=abbreviate_number(row.tokens_after)
+        )
 
     @property
     def reason(self) -> str:
@@ -162,7 +166,7 @@ class CompactionMarker:
         if row.kind == Compaction.Kind.WINDOW:
             known = WINDOW_REASONS.get(row.reason)
             return str(known) if known else gettext("the prompt has no room for them")
-        return not_used_words(row.reason)
+        return describe_unused_reason(row.reason)
 
     @property
     def locked(self) -> Sequence[str]:
@@ -182,18 +186,24 @@ class CompactionMarker:
     @property
     def facts(self) -> FactCount | None:
         """The fact count of the summary; None if nothing was checked."""
-        kept, lost = (facts_of(self.compaction.retention, side) for side in ("kept", "lost"))
+        kept, lost = (list_side_facts(self.compaction.retention, side) for side in ("kept", "lost"))
         total = len(kept) + len(lost)
-        return FactCount(kept=len(kept), total=total, lost=grouped(lost)) if total else None
+        return (
+            FactCount(kept=len(kept), total=total, lost=group_facts_by_kind(lost))
+            if total
+            else None
+        )
 
 
-def facts_of(retention: Mapping[str, Mapping[str, Sequence[str]]], side: str) -> list[list[str]]:
+def list_side_facts(
+    retention: Mapping[str, Mapping[str, Sequence[str]]], side: str
+) -> list[list[str]]:
     """Return the facts of one side as [kind, fact]."""
     found = retention.get(side, {})
     return [[kind, fact] for kind in FACT_KINDS for fact in found.get(kind, ())]
 
 
-def grouped(facts: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
+def group_facts_by_kind(facts: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
     """Group facts by kind: (label, comma-separated facts)."""
     lines = []
     for kind, words in FACT_KINDS.items():
@@ -203,12 +213,12 @@ def grouped(facts: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
     return lines
 
 
-def summary_texts(row: Compaction) -> list[str]:
+def list_summary_texts(row: Compaction) -> list[str]:
     """Return the texts of a compaction to render."""
-    return [row.text, *(bullet["text"] for _, bullet in bullets_of(row))]
+    return [row.text, *(bullet["text"] for _, bullet in iter_summary_bullets(row))]
 
 
-def bullets_of(row: Compaction) -> Iterator[tuple[str, dict[str, Any]]]:
+def iter_summary_bullets(row: Compaction) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (title, bullet) per line; nothing if the sections do not contain the whole text.
 
     A summary with text outside its bullets is shown as written.
@@ -226,26 +236,26 @@ def is_told_by_sections(row: Compaction) -> bool:
     for section in row.sections:
         told.append(section["title"])
         for bullet in section["bullets"]:
-            told += [without_label(bullet["text"]), *map(str, bullet["sources"])]
+            told += [strip_bullet_label(bullet["text"]), *map(str, bullet["sources"])]
             told += map(str, bullet.get("invalid", ()))
     return Counter(WORDS.findall(" ".join(told))) == Counter(
-        WORDS.findall(without_labels(row.text))
+        WORDS.findall(strip_summary_labels(row.text))
     )
 
 
-def sections_of(
+def build_summary_sections(
     row: Compaction, *, chat_id: uuid.UUID, html: Mapping[str, SafeString]
 ) -> list[Section]:
     """Return the summary's non-empty sections, each line with links to its originals."""
     lines: dict[str, list[Bullet]] = {}
-    for title, bullet in bullets_of(row):
-        sources = [source(row, chat_id=chat_id, seq=seq) for seq in bullet["sources"]]
+    for title, bullet in iter_summary_bullets(row):
+        sources = [build_source_link(row, chat_id=chat_id, seq=seq) for seq in bullet["sources"]]
         unsupported = bool(bullet.get("unsupported"))
         lines.setdefault(title, []).append(Bullet(html[bullet["text"]], sources, unsupported))
     return [Section(title, bullets) for title, bullets in lines.items()]
 
 
-def source(row: Compaction, *, chat_id: uuid.UUID, seq: int) -> SummarySource:
+def build_source_link(row: Compaction, *, chat_id: uuid.UUID, seq: int) -> SummarySource:
     """Return the link to the original with a seq."""
     key = f"original-{row.pk}-{seq}"
     if not row.from_seq <= seq <= row.to_seq:

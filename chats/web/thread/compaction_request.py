@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 
-from chats.compaction.report.request_status import LATE, RequestStatus, status_on
+from chats.compaction.report.request_status import LATE, RequestStatus, get_request_status
 from chats.models import Branch, Compaction
-from chats.web.reasons import NEXT_STEPS, not_used_words
-from chats.web.words import short
+from chats.web.reasons import NEXT_STEPS, describe_unused_reason
+from chats.web.words import abbreviate_number
 from contextpolicy.wording import join_sentences
 
 KINDS = {"done": ("ok", "check"), "failed": ("warn", "alert"), "nothing": ("", "check")}
@@ -32,11 +32,11 @@ class RequestNotice:
     late_in: int
 
 
-def notice_of(answer: RequestStatus | None) -> RequestNotice | None:
+def build_request_notice(answer: RequestStatus | None) -> RequestNotice | None:
     """Return the notice for a request's status, if any."""
     if answer is None:
         return None
-    title, body = words_of(answer)
+    title, body = describe_request_status(answer)
     failed = answer.row if answer.state == "failed" else None
     kind, icon = KINDS.get(answer.state, ("layer", "clock"))
     return RequestNotice(
@@ -51,12 +51,12 @@ def notice_of(answer: RequestStatus | None) -> RequestNotice | None:
     )
 
 
-def notice_beside(branch: Branch) -> RequestNotice | None:
+def load_request_notice(branch: Branch) -> RequestNotice | None:
     """Return the notice for a page without a thread."""
-    return notice_of(status_on(branch, now=timezone.now()))
+    return build_request_notice(get_request_status(branch, now=timezone.now()))
 
 
-def words_of(answer: RequestStatus) -> tuple[str, str]:
+def describe_request_status(answer: RequestStatus) -> tuple[str, str]:
     """Return the title and the body."""
     row = answer.row
     if answer.state == "nothing":
@@ -83,13 +83,13 @@ def words_of(answer: RequestStatus) -> tuple[str, str]:
         )
         return gettext("A summary is being written"), body.format(n=row.source_count)
     if answer.state == "waits":
-        return waiting_words(row)
+        return describe_waiting_summary(row)
     if answer.state == "failed":
-        return failed_words(row)
-    return done_words(row)
+        return describe_failed_attempt(row)
+    return describe_published_summary(row)
 
 
-def failed_words(row: Compaction) -> tuple[str, str]:
+def describe_failed_attempt(row: Compaction) -> tuple[str, str]:
     """Return the notice for a failed attempt."""
     title = gettext("This summary was not used: {reason}")
     if row.rung == "extractive":
@@ -99,12 +99,12 @@ def failed_words(row: Compaction) -> tuple[str, str]:
             "Try again, or use sentences extracted from the originals, which needs no model."
         )
     return (
-        title.format(reason=not_used_words(row.reason)),
+        title.format(reason=describe_unused_reason(row.reason)),
         join_sentences(gettext("Prompts did not change: the messages are still sent."), then),
     )
 
 
-def waiting_words(row: Compaction) -> tuple[str, str]:
+def describe_waiting_summary(row: Compaction) -> tuple[str, str]:
     """Return the notice for a finished summary that is not used yet."""
     if row.needs_approval:
         return (
@@ -117,7 +117,7 @@ def waiting_words(row: Compaction) -> tuple[str, str]:
     )
 
 
-def done_words(row: Compaction) -> tuple[str, str]:
+def describe_published_summary(row: Compaction) -> tuple[str, str]:
     """Return the notice for a published summary: messages, and prompt size before and after."""
     folded = row.source_count
     if row.trigger == "rerun":
@@ -134,5 +134,8 @@ def done_words(row: Compaction) -> tuple[str, str]:
         "The summary covers {n:,} messages; the originals stay readable.",
         stands_for,
     )
-    sizes = {"before": short(row.tokens_before), "after": short(row.tokens_after)}
+    sizes = {
+        "before": abbreviate_number(row.tokens_before),
+        "after": abbreviate_number(row.tokens_after),
+    }
     return title.format(what=what.format(n=folded), **sizes), body.format(n=stands_for)

@@ -19,18 +19,18 @@ from chats.compaction.report import skip_reasons
 from chats.ground.refusals import Refusal
 from chats.models import Chat, Compaction
 from chats.prompt import model_choice
-from chats.prompt.meter import meter as meter_of
+from chats.prompt.meter import build_meter as meter_of
 from chats.prompt.model_choice import ChosenModel
 from chats.teams import play
-from chats.teams.ahead import awake
+from chats.teams.ahead import list_active_agents
 from chats.teams.play import Seat
 from chats.turns.roster import Roster
-from chats.web.state.page import StateView, state_view
-from chats.web.thread.ahead import AheadWords, ahead_words
-from chats.web.thread.facts import newest_turns
-from chats.web.thread.rows import branch_of
+from chats.web.state.page import StateView, build_state_view
+from chats.web.thread.ahead import AheadWords, build_next_message_preview
+from chats.web.thread.facts import load_newest_turns
+from chats.web.thread.rows import load_active_branch
 from chats.web.thread.thread import ThreadPage
-from chats.web.words import grouped, short
+from chats.web.words import abbreviate_number, format_number
 from contextpolicy.engine.ladder import Breaker
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.team_view import EVERYBODY
@@ -71,7 +71,7 @@ class Composer:
         """The team's people, in whose names the chat's owner can answer."""
         if self.chat is None or self.roster is None:
             return ()
-        return play.seats_in(self.chat, roster=self.roster)
+        return play.list_seats(self.chat, roster=self.roster)
 
     @property
     def mentions(self) -> Sequence[Mention]:
@@ -81,7 +81,7 @@ class Composer:
         """
         if self.roster is None:
             return self.team_names
-        names = [agent.name for agent in awake(self.roster)]
+        names = [agent.name for agent in list_active_agents(self.roster)]
         everybody = (EVERYBODY, gettext("every agent"), "")
         return [*((name, "", "") for name in names), everybody] if names else ()
 
@@ -96,12 +96,12 @@ class Composer:
     @property
     def length(self) -> str:
         """Number of characters in the box."""
-        return grouped(len(self.text))
+        return format_number(len(self.text))
 
     @property
     def limit_words(self) -> str:
         """The formatted limit."""
-        return grouped(self.limit)
+        return format_number(self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class MeterView:
     writes_summaries: bool = False
     # Messages older than this many days are erased. None: never.
     erased_after: int | None = None
-    # State of compaction on the branch; see `resting_on`.
+    # State of compaction on the branch; see `load_compaction_status`.
     is_paused: bool = False
     paused_at: datetime | None = None
     is_asked: bool = False
@@ -154,7 +154,7 @@ class MeterView:
     ahead: AheadWords | None = None
 
 
-def composer_for(
+def build_composer(
     *,
     user: User,
     chat: Chat | None,
@@ -169,18 +169,18 @@ def composer_for(
     """Return the message box with a new key. `choice` and `models` as in `models_for`."""
     return Composer(
         chat=chat,
-        models=models_of(user=user, chat=chat, choice=choice, models=models),
+        models=list_offered_models(user=user, chat=chat, choice=choice, models=models),
         limit=limit,
         is_replying=is_replying,
         key=uuid.uuid4().hex,
         text=text,
         refusal=refusal,
-        roster=play.roster_in(chat) if chat else None,
+        roster=play.find_roster(chat) if chat else None,
         team_names=team_names,
     )
 
 
-def models_of(
+def list_offered_models(
     *,
     user: User,
     chat: Chat | None,
@@ -189,12 +189,12 @@ def models_of(
 ) -> Sequence[OfferedModel]:
     """Return the entries of the model picker; none if the policy does not work with any model."""
     try:
-        return lifecycle.models_for(chat=chat, user=user, choice=choice, models=models)
+        return lifecycle.build_model_choices(chat=chat, user=user, choice=choice, models=models)
     except model_choice.PolicyRefused:
         return ()
 
 
-def meter_view(*, chat: Chat, thread: ThreadPage | None = None) -> MeterView:
+def build_meter_view(*, chat: Chat, thread: ThreadPage | None = None) -> MeterView:
     """Return the meter of a chat. A refusal becomes its `problem` text, so the page still renders.
 
     `thread`: passed if already loaded, to save queries.
@@ -213,63 +213,70 @@ def meter_view(*, chat: Chat, thread: ThreadPage | None = None) -> MeterView:
         return MeterView(chat=chat, problem=refusal.localized, limit=limit)
     about = "≈ " if meter.approximate else ""
     size = gettext("{used} of {limit} tokens")
-    resting = resting_on(chat, thread=thread) if meter.writes_summaries else {}
+    resting = load_compaction_status(chat, thread=thread) if meter.writes_summaries else {}
     return MeterView(
         chat=chat,
-        text=size.format(used=f"{about}{short(meter.used)}", limit=short(meter.prompt_limit)),
-        of_all=size.format(used=f"{about}{grouped(meter.used)}", limit=grouped(meter.token_budget)),
+        text=size.format(
+            used=f"{about}{abbreviate_number(meter.used)}",
+            limit=abbreviate_number(meter.prompt_limit),
+        ),
+        of_all=size.format(
+            used=f"{about}{format_number(meter.used)}", limit=format_number(meter.token_budget)
+        ),
         next_compaction=meter.next_compaction,
         policy_label=meter.policy_label,
-        bar=bar_parts(
+        bar=build_bar_parts(
             [(p.key, p.tokens) for p in meter.parts if p.key not in {"free", "reserve"}],
             whole=meter.token_budget,
         ),
         reserve=reserve_part(meter.reserve, whole=meter.token_budget),
-        rows=[MeterRow(p.key, p.label, grouped(p.tokens), p.why) for p in meter.parts],
+        rows=[MeterRow(p.key, p.label, format_number(p.tokens), p.why) for p in meter.parts],
         approximate=meter.approximate,
         system_hidden=meter.system_hidden,
-        state=state_view(meter.kept) if meter.kept else None,
+        state=build_state_view(meter.kept) if meter.kept else None,
         limit=meter.limit,
         writes_summaries=meter.writes_summaries,
-        erased_after=ages.days_for(chat) if meter.limits_age else None,
-        pins=pin_words(chat, room=thread.locks.pins if thread else None),
-        ahead=ahead_words(chat, outlook=meter.outlook) if chat.team_id else None,
+        erased_after=ages.find_retention_days(chat) if meter.limits_age else None,
+        pins=describe_pin_usage(chat, room=thread.locks.pins if thread else None),
+        ahead=build_next_message_preview(chat, outlook=meter.outlook) if chat.team_id else None,
         **resting,
     )
 
 
-def resting_on(chat: Chat, *, thread: ThreadPage | None) -> dict[str, Any]:
+def load_compaction_status(chat: Chat, *, thread: ThreadPage | None) -> dict[str, Any]:
     """Return pauses, a pending request and the last outcome of compaction on the chat's branch."""
     if thread is not None:
         branch, newest = thread.ground.branch, thread.ground.facts.attempt
         last = thread.last_finished
     else:
-        branch = branch_of(chat)
-        newest = pauses.attempts_on(branch).values_list("status", flat=True).first()
-        last = next((turn for turn in newest_turns(branch) if turn.finished_at), None)
+        branch = load_active_branch(chat)
+        newest = pauses.list_counted_attempts(branch).values_list("status", flat=True).first()
+        last = next((turn for turn in load_newest_turns(branch) if turn.finished_at), None)
     rest = None
     if newest in {Compaction.Status.REJECTED, Compaction.Status.FAILED}:
-        choice = model_choice.choose(chat=chat)
-        rest = pauses.breaker_of(branch, choice=choice, now=timezone.now())
+        choice = model_choice.choose_chat_model(chat=chat)
+        rest = pauses.load_branch_breaker(branch, choice=choice, now=timezone.now())
     return {
         "is_paused": branch.compaction_paused,
         "paused_at": branch.paused_at,
         "is_asked": branch.asked_at is not None,
         "rest": rest,
-        "outcome": skip_reasons.why_not(last).sentence if last and last.compaction_outcome else "",
+        "outcome": skip_reasons.explain_skipped_compaction(last).sentence
+        if last and last.compaction_outcome
+        else "",
     }
 
 
-def pin_words(chat: Chat, *, room: PinRoom | None) -> str:
+def describe_pin_usage(chat: Chat, *, room: PinRoom | None) -> str:
     """Return how many tokens pins use; empty without pins."""
-    room = room or marks.pin_room(chat=chat)
+    room = room or marks.load_pin_room(chat=chat)
     if not room.used:
         return ""
     words = gettext("Pins use {used} of {limit} tokens.")
-    return words.format(used=grouped(room.used), limit=grouped(room.limit))
+    return words.format(used=format_number(room.used), limit=format_number(room.limit))
 
 
-def bar_parts(sizes: Sequence[tuple[str, int]], *, whole: int) -> list[BarPart]:
+def build_bar_parts(sizes: Sequence[tuple[str, int]], *, whole: int) -> list[BarPart]:
     """Return adjacent bar parts from the start, in percent of the whole."""
     parts: list[BarPart] = []
     x = 0.0

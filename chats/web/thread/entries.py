@@ -15,11 +15,11 @@ from chats.prompt.outlook import Outlook
 from chats.turns.rounds import is_passed
 from chats.web.reasons import LEFT_OUT, SENT
 from chats.web.thread.compaction_marker import CompactionMarker
-from chats.web.thread.message_acts import offered_by
+from chats.web.thread.message_acts import list_message_actions
 from chats.web.thread.versions import MessageVersions
-from chats.web.words import cut_words, grouped, token_count
-from contextpolicy.engine.costs import used_of
-from contextpolicy.engine.images import image_in
+from chats.web.words import cut_words, format_number, format_token_count
+from contextpolicy.engine.costs import parse_reported_usage
+from contextpolicy.engine.images import parse_image_reference
 from contextpolicy.wording import join_items
 
 # Seconds a turn may be queued before the page reports a problem.
@@ -116,7 +116,7 @@ class MessageEntry:
     def shape(self) -> str:
         """CSS classes for a team member's colour and shape; empty for others."""
         speaker = self.message.speaker
-        return f"who who--{shape_of(speaker['roleId'])}" if speaker else ""
+        return f"who who--{get_role_shape(speaker['roleId'])}" if speaker else ""
 
     @property
     def rail(self) -> str:
@@ -130,12 +130,12 @@ class MessageEntry:
         if message.erased_at:
             return ""
         usage = message.turn.usage if message.turn and is_reply(message) else {}
-        used = used_of(usage)
+        used = parse_reported_usage(usage)
         if used is not None:
             words = gettext("{input} in · {output} out")
-            sizes = words.format(input=grouped(used.input), output=grouped(used.output))
+            sizes = words.format(input=format_number(used.input), output=format_number(used.output))
         else:
-            sizes = token_count(message.token_count) if message.token_count else ""
+            sizes = format_token_count(message.token_count) if message.token_count else ""
         return f"{sizes} · " if sizes and self.where else sizes
 
     @property
@@ -143,7 +143,7 @@ class MessageEntry:
         """Label of how the next prompt sends the message."""
         if self.message.erased_at:
             return gettext("erased")
-        return sent_words(self.sent, reason=self.reason, cuts=self.cuts)
+        return describe_disposition(self.sent, reason=self.reason, cuts=self.cuts)
 
     @property
     def marks(self) -> str:
@@ -170,18 +170,18 @@ class MessageEntry:
     @property
     def offered(self) -> Sequence[str]:
         """Names of the actions the message offers."""
-        return offered_by(self.message, pin_lock=self.pin_lock)
+        return list_message_actions(self.message, pin_lock=self.pin_lock)
 
     @property
     def tools(self) -> list[ToolCall]:
         """The tool calls of the message, in order."""
-        return tool_calls(self.message.parts)
+        return build_tool_calls(self.message.parts)
 
     @property
     def images(self) -> list[ShownImage]:
         """The images of the message, in order."""
         files = [part for part in self.message.parts if part["type"] == "file"]
-        found = [(part["media_type"], image_in(part["reference"])) for part in files]
+        found = [(part["media_type"], parse_image_reference(part["reference"])) for part in files]
         return [
             ShownImage(
                 (gettext("Image {n}, {kind}") if image.sha256 else gettext("Image {n}")).format(
@@ -272,7 +272,7 @@ class Live:
     def shape(self) -> str:
         """CSS classes for the agent's colour and shape."""
         agent = self.turn.agent
-        return f"who who--{shape_of(agent.role_id)}" if agent else ""
+        return f"who who--{get_role_shape(agent.role_id)}" if agent else ""
 
     @property
     def waits(self) -> bool:
@@ -284,12 +284,14 @@ class Live:
 Entry = DayMark | MessageEntry | TurnEnd | Live | CompactionMarker
 
 
-def shape_of(role_id: str) -> int:
+def get_role_shape(role_id: str) -> int:
     """Return the number of a role's colour and shape, the same in every chat."""
     return crc32(role_id.encode("utf-8", "replace")) % SHAPES
 
 
-def sent_as(message: Message, *, outlook: Outlook | None) -> tuple[str, str, Sequence[str]]:
+def get_message_disposition(
+    message: Message, *, outlook: Outlook | None
+) -> tuple[str, str, Sequence[str]]:
     """Return how the next prompt sends a message, the reason for omissions, and its cuts."""
     if outlook is None:
         return "unknown", "", ()
@@ -298,7 +300,7 @@ def sent_as(message: Message, *, outlook: Outlook | None) -> tuple[str, str, Seq
     return sent, fate.reason, cut_words(fate.cut_to, fate.results_to)
 
 
-def sent_words(sent: str, *, reason: str, cuts: Sequence[str]) -> str:
+def describe_disposition(sent: str, *, reason: str, cuts: Sequence[str]) -> str:
     """Return the label of the rail beside a message."""
     words = LEFT_OUT[reason].beside if reason in LEFT_OUT else SENT.get(sent, "")
     return join_items([words, *cuts])
@@ -309,7 +311,7 @@ def is_reply(message: Message) -> bool:
     return message.turn is not None and message.turn.reply_id == message.pk
 
 
-def tool_calls(parts: Sequence[dict[str, str]]) -> list[ToolCall]:
+def build_tool_calls(parts: Sequence[dict[str, str]]) -> list[ToolCall]:
     """Return the tool calls of a message, each with its result."""
     results = {part["call_id"]: part["content"] for part in parts if part["type"] == "tool_result"}
     return [

@@ -9,11 +9,11 @@ from typing import Any
 
 from django.db.models import Count, Exists, Q, QuerySet, Subquery, Sum, Value
 
-from chats.compaction.coverage import IN_THE_MAKING, summary_of
-from chats.compaction.pauses import attempts_on
+from chats.compaction.coverage import IN_THE_MAKING, get_active_summary
+from chats.compaction.pauses import list_counted_attempts
 from chats.models import Branch, Compaction, Message, Turn
 from chats.models.turns import UNFINISHED
-from chats.record.history import on_path
+from chats.record.history import select_path_messages
 
 # Statuses of compactions that are shown although they are not active.
 TOLD = [
@@ -32,8 +32,8 @@ class BranchFacts:
     """Counts and flags of a branch.
 
     `branches` and `compactions`: totals of the chat. `making`: status of the summary being written
-    or pending. `attempt`: status of the newest finished attempt. `folded_tokens`: tokens of the
-    messages the active summary covers; None if there are too many to add.
+    or pending. `attempt`: status of the newest finished attempt. `folded_tokens`: tokens of
+    the messages the active summary covers; None if there are too many to add.
     """
 
     last_seq: int
@@ -47,20 +47,24 @@ class BranchFacts:
     folded_tokens: int | None
 
 
-def facts_on(branch: Branch) -> BranchFacts:
+def load_branch_facts(branch: Branch) -> BranchFacts:
     """Return the facts of a branch whose active compaction is loaded."""
     making = branch.compactions.filter(status__in=IN_THE_MAKING).order_by("pk")
-    pinned = on_path(branch, after=0, before=branch.last_seq + 1).filter(pinned_at__isnull=False)
+    pinned = select_path_messages(branch, after=0, before=branch.last_seq + 1).filter(
+        pinned_at__isnull=False
+    )
     found = Branch.objects.filter(pk=branch.pk).values_list(
         "last_seq",
-        number_of(Branch.objects.filter(chat=branch.chat_id)),
-        number_of(Compaction.objects.filter(branch__chat=branch.chat_id)),
-        Exists(told_rows(branch)),
+        build_count_subquery(Branch.objects.filter(chat=branch.chat_id)),
+        build_count_subquery(Compaction.objects.filter(branch__chat=branch.chat_id)),
+        Exists(select_inactive_compactions(branch)),
         Exists(branch.messages.filter(seq=None)),
         Subquery(making.values("status")[:1]),
-        Subquery(attempts_on(branch).values("status")[:1]),
-        tokens_of(pinned),
-        tokens_of(folded(branch, row=summary_of(branch.active_compaction))),
+        Subquery(list_counted_attempts(branch).values("status")[:1]),
+        build_token_subquery(pinned),
+        build_token_subquery(
+            select_covered_messages(branch, row=get_active_summary(branch.active_compaction))
+        ),
     )
     last, branches, compactions, told, waiting, making_now, attempt, pins, summed = found.get()
     return BranchFacts(
@@ -76,33 +80,35 @@ def facts_on(branch: Branch) -> BranchFacts:
     )
 
 
-def number_of(rows: QuerySet[Any]) -> Subquery:
+def build_count_subquery(rows: QuerySet[Any]) -> Subquery:
     """Return a subquery that counts rows."""
     one = rows.order_by().annotate(all=Value(1)).values("all")
     return Subquery(one.annotate(number=Count("pk")).values("number"))
 
 
-def tokens_of(rows: QuerySet[Message]) -> Subquery:
+def build_token_subquery(rows: QuerySet[Message]) -> Subquery:
     """Return a subquery that sums the tokens of messages."""
     one = rows.order_by().annotate(all=Value(1)).values("all")
     return Subquery(one.annotate(tokens=Sum("token_count")).values("tokens"))
 
 
-def folded_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
+def sum_covered_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
     """Return the tokens of the messages a summary covers; None if too many to add."""
-    total: int | None = folded(branch, row=row).aggregate(total=Sum("token_count"))["total"]
+    total: int | None = select_covered_messages(branch, row=row).aggregate(
+        total=Sum("token_count")
+    )["total"]
     return total
 
 
-def folded(branch: Branch, *, row: Compaction | None) -> QuerySet[Message]:
+def select_covered_messages(branch: Branch, *, row: Compaction | None) -> QuerySet[Message]:
     """Return the messages a summary covers; none if too many to add."""
     if row is None or row.to_seq - row.from_seq >= MOST_SUMMED:
         return Message.objects.none()
-    rows = on_path(branch, after=row.from_seq - 1, before=row.to_seq + 1)
+    rows = select_path_messages(branch, after=row.from_seq - 1, before=row.to_seq + 1)
     return rows.exclude(seq__in=row.exceptions)
 
 
-def told_rows(branch: Branch) -> QuerySet[Compaction]:
+def select_inactive_compactions(branch: Branch) -> QuerySet[Compaction]:
     """Return inactive compactions that are newer than the active one."""
     rows = branch.compactions.filter(status__in=TOLD)
     active = branch.active_compaction
@@ -111,7 +117,7 @@ def told_rows(branch: Branch) -> QuerySet[Compaction]:
     return rows
 
 
-def newest_turns(branch: Branch) -> list[Turn]:
+def load_newest_turns(branch: Branch) -> list[Turn]:
     """Return a branch's unfinished turns, its last and its last finished turn, newest first.
 
     One statement reads them, so a turn that ends at the same time appears once.

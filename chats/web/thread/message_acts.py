@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext_lazy
 from django_stubs_ext import StrOrPromise
 
-from chats.actions.branching import is_own
+from chats.actions.branching import is_owner_message
 from chats.models import Message
 
 # Placeholder IDs in the action bar. No row has them.
@@ -131,13 +131,13 @@ class MessageActs:
 PATTERN = MessageActs(ANY_MESSAGE, ANY_TURN, None)
 
 
-def offered_by(message: Message, *, pin_lock: str) -> tuple[str, ...]:
+def list_message_actions(message: Message, *, pin_lock: str) -> tuple[str, ...]:
     """Return the names of the actions a message offers. `pin_lock` disables pinning."""
     if message.erased_at:
         return ("receipt",) if has_receipt(message) else ()
     names = ["copy"]
     if message.seq:
-        if is_own(message):
+        if is_owner_message(message):
             names.append("edit")
         elif message.role != Message.Role.USER and message.turn_id:
             names.append("regenerate")

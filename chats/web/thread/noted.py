@@ -3,11 +3,11 @@
 import uuid
 from collections.abc import Iterable, Mapping
 
-from chats.memory.told import told_in
+from chats.memory.told import extract_statements
 from chats.models import Message, Preference, PreferenceEvidence
 
 
-def noted_under(
+def find_preferences_by_reply(
     messages: Iterable[Message], *, owner_id: int
 ) -> Mapping[uuid.UUID, list[Preference]]:
     """Return saved preferences by the final reply of the turn they were saved in.
@@ -18,7 +18,10 @@ def noted_under(
     telling = [
         row.pk
         for row in listed
-        if row.role == Message.Role.USER and not row.speaker and row.turn_id and told_in(row.text)
+        if row.role == Message.Role.USER
+        and not row.speaker
+        and row.turn_id
+        and extract_statements(row.text)
     ]
     if not telling:
         return {}

@@ -8,8 +8,8 @@ from django.utils.translation import gettext, ngettext
 from chats.models import Chat, Round
 from chats.teams import play
 from chats.turns import lanes, round_again
-from chats.turns.roster import roster_of
-from chats.web.words import grouped, token_count
+from chats.turns.roster import load_roster
+from chats.web.words import format_number, format_token_count
 from contextpolicy.wording import join_items, join_sentences
 
 
@@ -30,12 +30,12 @@ def round_state(chat: Chat) -> RoundState | None:
     """Return the state of a chat's newest round; None if no team replied."""
     if chat.team_id is None:
         return None
-    made = play.newest_round(chat)
+    made = play.find_newest_chat_round(chat)
     if made is None or made.status == Round.Status.REPLACED:
         return None
-    roster = roster_of(made.version)
+    roster = load_roster(made.version)
     is_running = made.status == Round.Status.RUNNING
-    title, body = words(made, following=roster.names(made.queue))
+    title, body = describe_round(made, following=roster.names(made.queue))
     if made.unknown:
         unknown = gettext("No agent here is called {names}.")
         body = join_sentences(body, unknown.format(names=join_items(dict.fromkeys(made.unknown))))
@@ -43,13 +43,15 @@ def round_state(chat: Chat) -> RoundState | None:
     return RoundState(made.status, made.hops, title, body, is_running, can_go_on)
 
 
-def words(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
+def describe_round(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
     """Return the title and body for a round."""
     limit = made.version.hop_limit
     taken = gettext("{replies}, {tokens}.")
-    taken = taken.format(replies=replies(made.hops), tokens=token_count(made.tokens))
+    taken = taken.format(
+        replies=format_reply_count(made.hops), tokens=format_token_count(made.tokens)
+    )
     if made.status == Round.Status.RUNNING:
-        return running_words(made, following=following)
+        return describe_running_round(made, following=following)
     if made.status == Round.Status.WAITING:
         answer = gettext("Answer as {name} in the box below, or go on without an answer.")
         return (
@@ -57,9 +59,9 @@ def words(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
             join_sentences(answer.format(name=following[0]), taken),
         )
     endings = {
-        "hops": gettext("Limit of {replies} reached").format(replies=replies(limit)),
+        "hops": gettext("Limit of {replies} reached").format(replies=format_reply_count(limit)),
         "tokens": gettext("Limit of {tokens} tokens reached").format(
-            tokens=grouped(made.version.token_limit)
+            tokens=format_number(made.version.token_limit)
         ),
         "time": gettext("Time limit reached"),
     }
@@ -70,13 +72,15 @@ def words(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
         Round.Status.STOPPED: gettext("Stopped"),
         Round.Status.FAILED: gettext("A reply failed"),
     }
-    return titles[Round.Status(made.status)], join_sentences(called_words(following), taken)
+    return titles[Round.Status(made.status)], join_sentences(
+        describe_pending_agents(following), taken
+    )
 
 
-def running_words(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
+def describe_running_round(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
     """Return the title and body for a running round."""
     behind = gettext("Then {names}.").format(names=join_items(following)) if following else ""
-    together = lanes.unfinished(made).count() if made.version.independent else 1
+    together = lanes.select_unfinished_lanes(made).count() if made.version.independent else 1
     number, limit = made.hops + 1, made.version.hop_limit
     if together > 1:
         title = gettext("Replies {first} to {last} of at most {limit}, at the same time")
@@ -85,7 +89,7 @@ def running_words(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
     return title.format(number=number, limit=limit), behind
 
 
-def called_words(following: Sequence[str]) -> str:
+def describe_pending_agents(following: Sequence[str]) -> str:
     """Return a sentence about the agents that were to reply next; empty without any."""
     if not following:
         return ""
@@ -95,6 +99,6 @@ def called_words(following: Sequence[str]) -> str:
     return words.format(first=following[0], second=following[1])
 
 
-def replies(number: int) -> str:
+def format_reply_count(number: int) -> str:
     """Format a number of replies."""
     return ngettext("{n:,} reply", "{n:,} replies", number).format(n=number)

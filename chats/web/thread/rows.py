@@ -11,18 +11,23 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from chats.actions.locks import Locks, all_locked, locks_on
-from chats.compaction.report.request_status import RequestStatus, status_on
+from chats.actions.locks import Locks, build_action_locks, lock_all_actions
+from chats.compaction.report.request_status import RequestStatus, get_request_status
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.models.turns import UNFINISHED
 from chats.prompt import composition, model_choice
-from chats.prompt.outlook import Outlook, outlook_on
-from chats.prompt.tokenizer import counter_for_pages
-from chats.record.history import on_path, segments
-from chats.web.thread.facts import BranchFacts, facts_on, newest_turns, told_rows
+from chats.prompt.outlook import Outlook, compose_next_prompt
+from chats.prompt.tokenizer import get_page_counter
+from chats.record.history import list_path_segments, select_path_messages
+from chats.web.thread.facts import (
+    BranchFacts,
+    load_branch_facts,
+    load_newest_turns,
+    select_inactive_compactions,
+)
 from chats.web.thread.round_state import RoundState, round_state
-from chats.web.thread.versions import MessageVersions, versions_of
+from chats.web.thread.versions import MessageVersions, load_message_versions
 from contextpolicy.engine.partition import PartitionError
 from contextpolicy.models import ModelSpec
 
@@ -84,7 +89,7 @@ class ThreadRows:
     is_paused: bool
     answer: RequestStatus | None
     # Digests of compaction markers and of omissions, and the path, separated by dots: see
-    # `state_of`.
+    # `compute_thread_state`.
     state: str
 
     @property
@@ -98,7 +103,7 @@ class ThreadRows:
         return [turn for turn in unfinished if turn.lane and turn.round_id == first.round_id]
 
 
-def branch_of(chat: Chat) -> Branch:
+def load_active_branch(chat: Chat) -> Branch:
     """Return the chat's active branch with its active compaction."""
     if chat.active_branch_id is None:
         raise ValueError(f"chat {chat.pk} has no branch")
@@ -108,12 +113,12 @@ def branch_of(chat: Chat) -> Branch:
     return branch
 
 
-def compactions_of(chat: Chat) -> QuerySet[Compaction]:
+def select_chat_compactions(chat: Chat) -> QuerySet[Compaction]:
     """Return every compaction of a chat, on any branch."""
     return Compaction.objects.filter(branch__chat=chat)
 
 
-def ground_of(
+def load_branch_under_policy(
     *, chat: Chat, user: User, branch: Branch | None = None, default: ModelSpec | None = None
 ) -> BranchUnderPolicy:
     """Return the chat's active branch under its policy. An unusable policy keeps the coverage.
@@ -123,38 +128,45 @@ def ground_of(
     order it would appear as finished without a reply, and no event would follow. `branch`: the
     chat's branch, just read. `default`: the model of chats without a chosen one.
     """
-    branch = branch or branch_of(chat)
-    turns = newest_turns(branch)
-    facts = facts_on(branch)
+    branch = branch or load_active_branch(chat)
+    turns = load_newest_turns(branch)
+    facts = load_branch_facts(branch)
     branch.last_seq = facts.last_seq
     try:
-        choice = model_choice.choose(chat=chat, default=default)
-        locks = locks_on(branch, user=user, choice=choice, pinned=facts.pinned_tokens)
+        choice = model_choice.choose_chat_model(chat=chat, default=default)
+        locks = build_action_locks(branch, user=user, choice=choice, pinned=facts.pinned_tokens)
     except Refusal as refusal:
-        cover, locks = covered_by(branch.active_compaction), all_locked(refusal.localized)
+        cover, locks = build_coverage(branch.active_compaction), lock_all_actions(refusal.localized)
         return BranchUnderPolicy(branch, cover, locks, "", None, facts, turns)
-    cover, outlook = cover_of(branch, choice=choice), seen_from(branch, choice=choice)
+    cover, outlook = (
+        build_policy_coverage(branch, choice=choice),
+        find_branch_outlook(branch, choice=choice),
+    )
     return BranchUnderPolicy(branch, cover, locks, choice.effective.label, outlook, facts, turns)
 
 
-def cover_of(branch: Branch, *, choice: model_choice.ChosenModel) -> Coverage:
+def build_policy_coverage(branch: Branch, *, choice: model_choice.ChosenModel) -> Coverage:
     """Return the summary and window of a branch as far as its policy uses them."""
     active = branch.active_compaction
-    return covered_by(composition.governing(active, values=choice.values), in_force=active)
+    return build_coverage(
+        composition.usable_compaction(active, values=choice.values), in_force=active
+    )
 
 
-def seen_from(branch: Branch, *, choice: model_choice.ChosenModel) -> Outlook | None:
+def find_branch_outlook(branch: Branch, *, choice: model_choice.ChosenModel) -> Outlook | None:
     """Return the outlook on the next prompt of a branch; None if it would be refused.
 
     Also None if a flag changed between its queries: the next poll shows it.
     """
     try:
-        return outlook_on(branch, choice=choice, now=timezone.now(), counter=counter_for_pages())
+        return compose_next_prompt(
+            branch, choice=choice, now=timezone.now(), counter=get_page_counter()
+        )
     except (composition.PromptRefused, PartitionError):
         return None
 
 
-def covered_by(active: Compaction | None, *, in_force: Compaction | None = None) -> Coverage:
+def build_coverage(active: Compaction | None, *, in_force: Compaction | None = None) -> Coverage:
     """Return the coverage of a compaction. A different `in_force` one is listed as unused."""
     if active is None and in_force is not None:
         rows = {row.pk: row for row in (in_force.base, in_force) if row}
@@ -169,7 +181,7 @@ def covered_by(active: Compaction | None, *, in_force: Compaction | None = None)
     )
 
 
-def load(
+def load_thread_rows(
     ground: BranchUnderPolicy, *, after: int, before: int | None, most: int = PAGE
 ) -> ThreadRows:
     """Load the newest `most` messages with `after` < seq < `before` and their related rows.
@@ -185,44 +197,48 @@ def load(
         waiting = list(branch.messages.filter(seq=None).order_by("accepted"))
         branch.refresh_from_db(fields=["last_seq"])
     end = branch.last_seq + 1 if before is None else before
-    path = on_path(branch, after=after, before=end).select_related("turn").order_by("-seq")
+    path = (
+        select_path_messages(branch, after=after, before=end)
+        .select_related("turn")
+        .order_by("-seq")
+    )
     page = list(path[: most + 1])
     has_earlier = len(page) > most
     messages = page[:most][::-1]
     if cover.summary is not None and after == cover.to_seq and not has_earlier:
-        messages = sent_under(ground) + messages
+        messages = load_sent_covered_messages(ground) + messages
     taken_up = {message.pk for message in messages}
     waiting = [message for message in waiting if message.pk not in taken_up]
     ids = [message.pk for message in (*messages, *waiting)]
     # The same message may also have a reply on another branch.
-    on_this_path = turns.filter(branch__in=[part.branch_id for part in segments(branch)])
+    on_this_path = turns.filter(branch__in=[part.branch_id for part in list_path_segments(branch)])
     of_page = Q(trigger__in=ids) | Q(continues__reply__in=ids)
     if branch.chat.team_id is not None and messages:
         # The message that started a round may be on an earlier page than a failed reply.
         of_page |= Q(agent__isnull=False, seen_to__gte=messages[0].seq, seen_to__lt=end)
     caused = on_this_path.filter(of_page)
-    told = told_compactions(branch) if ground.facts.has_told else []
-    answer = status_on(branch, now=timezone.now())
-    state = state_of(branch, cover=cover, told=told, answer=answer)
+    told = load_newest_inactive(branch) if ground.facts.has_told else []
+    answer = get_request_status(branch, now=timezone.now())
+    state = compute_thread_state(branch, cover=cover, told=told, answer=answer)
     return ThreadRows(
         chat_id=branch.chat_id,
         messages=messages,
         waiting=waiting,
-        turns=first_read([*unfinished, *caused]),
+        turns=deduplicate_turns([*unfinished, *caused]),
         last_turn=own[0] if own else None,
         last_finished=next((turn for turn in own if turn.finished_at), None),
         told=told,
         outlook=ground.outlook,
         has_earlier=has_earlier,
         folded_tokens=ground.facts.folded_tokens if cover.summary else None,
-        versions=versions_of(branch, messages) if ground.facts.branches > 1 else {},
+        versions=load_message_versions(branch, messages) if ground.facts.branches > 1 else {},
         is_paused=branch.compaction_paused,
         answer=answer,
-        state=f"{state}.{digest(*left_out_of_prompt(ground.outlook))}.{path_of(branch)}",
+        state=f"{state}.{hash_facts(*list_omitted_ranges(ground.outlook))}.{get_path_id(branch)}",
     )
 
 
-def first_read(turns: Sequence[Turn]) -> list[Turn]:
+def deduplicate_turns(turns: Sequence[Turn]) -> list[Turn]:
     """Return each turn once, as first read, in order of acceptance."""
     found: dict[uuid.UUID, Turn] = {}
     for turn in turns:
@@ -230,23 +246,25 @@ def first_read(turns: Sequence[Turn]) -> list[Turn]:
     return sorted(found.values(), key=lambda turn: turn.accepted)
 
 
-def sent_under(ground: BranchUnderPolicy) -> list[Message]:
+def load_sent_covered_messages(ground: BranchUnderPolicy) -> list[Message]:
     """Return the covered messages that are still sent individually; they stay visible."""
     if ground.outlook is None:
         return []
     seqs = [seq for seq in ground.outlook.segments if seq <= ground.cover.to_seq]
     if not seqs:
         return []
-    rows = on_path(ground.branch, after=0, before=ground.cover.to_seq + 1).filter(seq__in=seqs)
+    rows = select_path_messages(ground.branch, after=0, before=ground.cover.to_seq + 1).filter(
+        seq__in=seqs
+    )
     return list(rows.select_related("turn").order_by("seq"))
 
 
-def told_compactions(branch: Branch) -> list[Compaction]:
+def load_newest_inactive(branch: Branch) -> list[Compaction]:
     """Return the newest inactive compaction if it is newer than the active one."""
-    return list(told_rows(branch).order_by("-created_at")[:1])
+    return list(select_inactive_compactions(branch).order_by("-created_at")[:1])
 
 
-def left_out_of_prompt(outlook: Outlook | None) -> list[LeftOut]:
+def list_omitted_ranges(outlook: Outlook | None) -> list[LeftOut]:
     """Return the ranges that the next prompt leaves out for reasons not shown elsewhere."""
     if outlook is None:
         return []
@@ -257,14 +275,14 @@ def left_out_of_prompt(outlook: Outlook | None) -> list[LeftOut]:
     ]
 
 
-def state_of(
+def compute_thread_state(
     branch: Branch, *, cover: Coverage, told: Sequence[Compaction], answer: RequestStatus | None
 ) -> str:
     """Return a digest of the branch and of everything that affects its compaction markers.
 
     A page with another digest is out of date.
     """
-    return digest(
+    return hash_facts(
         [
             str(branch.pk),
             str(branch.active_compaction_id),
@@ -277,12 +295,12 @@ def state_of(
     )
 
 
-def path_of(branch: Branch) -> str:
+def get_path_id(branch: Branch) -> str:
     """Return an identifier of a path through a chat. Messages are only added at its end."""
     return branch.pk.hex[:8]
 
 
-def digest(*facts: object) -> str:
+def hash_facts(*facts: object) -> str:
     """Return a short digest of the facts."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
@@ -291,25 +309,25 @@ def digest(*facts: object) -> str:
 class Now:
     """The current state, for a page that checks whether it is out of date.
 
-    `turn` as in `turn_state`.
+    `turn` as in `format_turn_state`.
     """
 
     state: str
     turn: str
 
 
-def now_on(branch: Branch) -> Now:
+def load_current_state(branch: Branch) -> Now:
     """Return the current state of markers and turn without loading messages."""
-    answer, told = status_on(branch, now=timezone.now()), told_compactions(branch)
+    answer, told = get_request_status(branch, now=timezone.now()), load_newest_inactive(branch)
     turns = Turn.objects.filter(branch=branch).exclude(status=Turn.Status.ABSORBED)
     turn = turns.only("status").order_by("-accepted").first()
     return Now(
-        state=state_of(branch, cover=present_cover(branch), told=told, answer=answer),
-        turn=turn_state(turn, round_state(branch.chat)),
+        state=compute_thread_state(branch, cover=present_cover(branch), told=told, answer=answer),
+        turn=format_turn_state(turn, round_state(branch.chat)),
     )
 
 
-def turn_state(turn: Turn | None, team_round: RoundState | None) -> str:
+def format_turn_state(turn: Turn | None, team_round: RoundState | None) -> str:
     """Return last turn, its status and its team's round as one string; empty without a turn."""
     if turn is None:
         return ""
@@ -325,5 +343,7 @@ def present_cover(branch: Branch) -> Coverage:
     active = branch.active_compaction
     if active is not None:
         with suppress(Refusal):
-            return cover_of(branch, choice=model_choice.choose(chat=branch.chat))
-    return covered_by(active)
+            return build_policy_coverage(
+                branch, choice=model_choice.choose_chat_model(chat=branch.chat)
+            )
+    return build_coverage(active)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.utils.translation import gettext, ngettext
 
-from chats.compaction.coverage import is_visible
+from chats.compaction.coverage import is_range_on_path
 from chats.models import Branch, Compaction
 from chats.prompt.outlook import Outlook
 from contextpolicy.wording import join_items
@@ -66,9 +66,11 @@ class SentNow:
         return sum(1 for count in (self.full, self.cut, self.summary, self.none) if count) > 1
 
 
-def sent_now(row: Compaction, *, outlook: Outlook | None, branch: Branch) -> SentNow | None:
+def count_sent_messages(
+    row: Compaction, *, outlook: Outlook | None, branch: Branch
+) -> SentNow | None:
     """Return the counts of a compaction's range; None if it is not on this branch."""
-    if outlook is None or not is_visible(row, branch):
+    if outlook is None or not is_range_on_path(row, branch):
         return None
     found, summary = outlook.count(row.from_seq, row.to_seq), outlook.given.summary
     return SentNow(

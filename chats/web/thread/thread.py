@@ -11,29 +11,29 @@ from django.contrib.auth.models import User
 
 from chats.actions.locks import Locks
 from chats.models import Branch, Chat, Message, Turn
-from chats.record.history import on_path
-from chats.web.drawing import drawing_time
+from chats.record.history import select_path_messages
+from chats.web.drawing import get_render_time_ms
 from chats.web.thread.arrangement import (
-    arrange,
-    borders_of,
-    continues,
-    day_of,
-    seq_of,
-    split,
-    tail_start,
-    with_days,
+    arrange_entries,
+    find_tail_start,
+    get_entry_seq,
+    get_message_day,
+    insert_day_marks,
+    is_truncated_reply,
+    select_marked_compactions,
+    split_entries,
 )
-from chats.web.thread.compaction_request import RequestNotice, notice_of
+from chats.web.thread.compaction_request import RequestNotice, build_request_notice
 from chats.web.thread.entries import Entry, Live, MessageEntry
 from chats.web.thread.round_state import RoundState, round_state
 from chats.web.thread.rows import (
     PAGE,
     BranchUnderPolicy,
-    branch_of,
-    ground_of,
-    load,
-    path_of,
-    turn_state,
+    format_turn_state,
+    get_path_id,
+    load_active_branch,
+    load_branch_under_policy,
+    load_thread_rows,
 )
 from contextpolicy.models import ModelSpec
 
@@ -75,7 +75,7 @@ class ThreadPage:
     # The previous page ends below this seq. None: there is no previous page.
     earlier: int | None
     turn: Turn | None
-    # State from which markers and rails were rendered; see `rows.state_of`.
+    # State from which markers and rails were rendered; see `rows.compute_thread_state`.
     state: str
     # Time in ms since 1970, before the rows were read.
     drawn_at: int
@@ -101,7 +101,7 @@ class ThreadPage:
     @property
     def turn_state(self) -> str:
         """State of the last turn, by which an open page detects changes."""
-        return turn_state(self.turn, self.round)
+        return format_turn_state(self.turn, self.round)
 
     @property
     def is_replying(self) -> bool:
@@ -114,7 +114,7 @@ class ThreadPage:
         return not self.entries and not self.tail
 
 
-def thread_of(
+def load_thread_page(
     *,
     chat: Chat,
     user: User,
@@ -126,20 +126,20 @@ def thread_of(
 
     `branch` and `default` as in `ground_of`.
     """
-    drawn_at = drawing_time()
+    drawn_at = get_render_time_ms()
     # The newest page has all markers, because earlier pages are added above it.
     newest = before is None
     team_round = round_state(chat) if newest else None
-    ground = ground_of(chat=chat, user=user, branch=branch, default=default)
+    ground = load_branch_under_policy(chat=chat, user=user, branch=branch, default=default)
     branch, cover = ground.branch, ground.cover
-    rows = load(ground, after=cover.to_seq, before=before)
-    borders = borders_of(rows, cover=cover) if newest else []
-    arranged = arrange(
+    rows = load_thread_rows(ground, after=cover.to_seq, before=before)
+    borders = select_marked_compactions(rows, cover=cover) if newest else []
+    arranged = arrange_entries(
         rows, ground=ground, top=not rows.has_earlier, borders=borders, newest=newest
     )
-    entries = with_days(arranged, previous=None)
-    tail_from = before or tail_start(rows, cover=cover, end=branch.last_seq + 1)
-    still, tail = split(entries, at=tail_from)
+    entries = insert_day_marks(arranged, previous=None)
+    tail_from = before or find_tail_start(rows, cover=cover, end=branch.last_seq + 1)
+    still, tail = split_entries(entries, at=tail_from)
     return ThreadPage(
         entries=still,
         tail=tail,
@@ -148,7 +148,7 @@ def thread_of(
         turn=rows.last_turn,
         state=rows.state,
         drawn_at=drawn_at,
-        answer=notice_of(rows.answer),
+        answer=build_request_notice(rows.answer),
         locks=ground.locks,
         ground=ground,
         last_finished=rows.last_finished,
@@ -156,7 +156,7 @@ def thread_of(
     )
 
 
-def thread_from(
+def load_thread_since(
     *, chat: Chat, user: User, start: int, shown: ShownState | None = None
 ) -> ThreadPage:
     """Return the thread from a seq on: the now final part, and the current tail.
@@ -164,24 +164,26 @@ def thread_from(
     Includes the part above if the page's state is out of date. Raises `Stale` if more than a page
     of messages is new, or if the page shows another path.
     """
-    drawn_at = drawing_time()
+    drawn_at = get_render_time_ms()
     team_round = round_state(chat)
-    ground = ground_of(chat=chat, user=user)
+    ground = load_branch_under_policy(chat=chat, user=user)
     branch, cover = ground.branch, ground.cover
-    if shown and shown.state.rpartition(".")[2] != path_of(branch):
+    if shown and shown.state.rpartition(".")[2] != get_path_id(branch):
         raise Stale
-    rows = load(ground, after=max(cover.to_seq, start - 1), before=None)
+    rows = load_thread_rows(ground, after=max(cover.to_seq, start - 1), before=None)
     if rows.has_earlier:
         raise Stale
     standing = None
     if shown and shown.state != rows.state:
-        standing = standing_on(ground, top=shown.top, start=start)
-    seen = on_path(branch, after=0, before=start).order_by("-seq").first()
-    borders = [row for row in borders_of(rows, cover=cover) if row.to_seq >= start]
-    entries = arrange(rows, ground=ground, top=False, borders=borders, newest=True)
-    entries = with_days([e for e in entries if seq_of(e) >= start], previous=day_of(seen))
-    tail_from = max(tail_start(rows, cover=cover, end=branch.last_seq + 1), start)
-    still, tail = split(entries, at=tail_from)
+        standing = load_thread_above(ground, top=shown.top, start=start)
+    seen = select_path_messages(branch, after=0, before=start).order_by("-seq").first()
+    borders = [row for row in select_marked_compactions(rows, cover=cover) if row.to_seq >= start]
+    entries = arrange_entries(rows, ground=ground, top=False, borders=borders, newest=True)
+    entries = insert_day_marks(
+        [e for e in entries if get_entry_seq(e) >= start], previous=get_message_day(seen)
+    )
+    tail_from = max(find_tail_start(rows, cover=cover, end=branch.last_seq + 1), start)
+    still, tail = split_entries(entries, at=tail_from)
     return ThreadPage(
         entries=still,
         tail=tail,
@@ -190,7 +192,7 @@ def thread_from(
         turn=rows.last_turn,
         state=rows.state,
         drawn_at=drawn_at,
-        answer=notice_of(rows.answer),
+        answer=build_request_notice(rows.answer),
         locks=ground.locks,
         ground=ground,
         last_finished=rows.last_finished,
@@ -199,16 +201,16 @@ def thread_from(
     )
 
 
-def standing_on(ground: BranchUnderPolicy, *, top: int, start: int) -> ThreadAbove:
+def load_thread_above(ground: BranchUnderPolicy, *, top: int, start: int) -> ThreadAbove:
     """Return the thread between the covered range and a seq, for a page that starts at `top`.
 
     Messages the page already has are rendered without their text.
     """
     cover = ground.cover
     most = min(max(PAGE, start - top), MOST_STANDING)
-    rows = load(ground, after=cover.to_seq, before=start, most=most)
-    borders = [row for row in borders_of(rows, cover=cover) if row.to_seq < start]
-    arranged = arrange(
+    rows = load_thread_rows(ground, after=cover.to_seq, before=start, most=most)
+    borders = [row for row in select_marked_compactions(rows, cover=cover) if row.to_seq < start]
+    arranged = arrange_entries(
         rows,
         ground=ground,
         top=not rows.has_earlier,
@@ -216,29 +218,33 @@ def standing_on(ground: BranchUnderPolicy, *, top: int, start: int) -> ThreadAbo
         newest=start > ground.branch.last_seq,
         known=top,
     )
-    entries = [entry for entry in arranged if seq_of(entry) < start or not is_message(entry)]
+    entries = [
+        entry for entry in arranged if get_entry_seq(entry) < start or not is_message_entry(entry)
+    ]
     return ThreadAbove(
-        entries=with_days(entries, previous=None),
+        entries=insert_day_marks(entries, previous=None),
         earlier=rows.messages[0].seq if rows.has_earlier else None,
     )
 
 
-def is_message(entry: Entry) -> bool:
+def is_message_entry(entry: Entry) -> bool:
     """Return True if the entry is a message."""
     return isinstance(entry, MessageEntry)
 
 
-def entry_of(*, chat: Chat, user: User, message: Message) -> tuple[MessageEntry | None, str]:
+def find_message_entry(
+    *, chat: Chat, user: User, message: Message
+) -> tuple[MessageEntry | None, str]:
     """Return one message of the thread, and the state of compaction markers and rails.
 
     The message is None if the thread does not show it. The page that ends with it is loaded,
     because omissions depend on neighbouring messages.
     """
-    last_seq = branch_of(chat).last_seq
-    thread = thread_of(chat=chat, user=user, before=(message.seq or last_seq) + 1)
+    last_seq = load_active_branch(chat).last_seq
+    thread = load_thread_page(chat=chat, user=user, before=(message.seq or last_seq) + 1)
     for entry in (*thread.entries, *thread.tail):
         if isinstance(entry, MessageEntry) and entry.message.pk == message.pk:
             is_last = message.seq == last_seq
-            can_continue = is_last and continues(entry, thread.turn)
+            can_continue = is_last and is_truncated_reply(entry, thread.turn)
             return replace(entry, is_last=is_last, can_continue=can_continue), thread.state
     return None, thread.state

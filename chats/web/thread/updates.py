@@ -14,59 +14,65 @@ from django_htmx.http import reswap, retarget, trigger_client_event
 from chats.actions import lifecycle
 from chats.models import Chat
 from chats.web.auth import PersonRequest
-from chats.web.thread.composer import composer_for, meter_view
-from chats.web.thread.thread import ShownState, Stale, ThreadPage, thread_from, thread_of
-from chats.web.thread.versions import branches_of
+from chats.web.thread.composer import build_composer, build_meter_view
+from chats.web.thread.thread import (
+    ShownState,
+    Stale,
+    ThreadPage,
+    load_thread_page,
+    load_thread_since,
+)
+from chats.web.thread.versions import list_branch_links
 
 
-def tail_update(request: PersonRequest, chat: Chat, *, sent: bool = False) -> HttpResponse:
+def render_tail_update(request: PersonRequest, chat: Chat, *, sent: bool = False) -> HttpResponse:
     """Render the thread's end; with `sent` also an empty message box."""
     if not request.htmx:
         return redirect(reverse("chats:chat", args=[chat.pk]) + "#tail")
-    thread = changed_part(request, chat, shown=shown_on(request))
-    return update(request, chat, thread, sent=sent)
+    thread = load_changed_part(request, chat, shown=parse_shown_state(request))
+    return render_thread_part(request, chat, thread, sent=sent)
 
 
-def thread_update(request: PersonRequest, chat: Chat, *, place: str) -> HttpResponse:
+def render_thread_update(request: PersonRequest, chat: Chat, *, place: str) -> HttpResponse:
     """Render the changes after an action in the middle of the thread.
 
     `place`: ID of the changed element, which receives the focus.
     """
     if not request.htmx:
         return redirect(reverse("chats:chat", args=[chat.pk]) + f"#{place}")
-    shown = shown_on(request)
-    thread = changed_part(request, chat, shown=shown) if shown else None
-    response = update(request, chat, thread)
+    shown = parse_shown_state(request)
+    thread = load_changed_part(request, chat, shown=shown) if shown else None
+    response = render_thread_part(request, chat, thread)
     if thread is not None:
         response = reswap(retarget(response, "#tail"), "outerHTML")
-    return placed(response, place)
+    return restore_focus(response, place)
 
 
-def changed_part(
+def load_changed_part(
     request: PersonRequest, chat: Chat, *, shown: ShownState | None
 ) -> ThreadPage | None:
     """Return the thread from the start of the page's tail; None if the page needs all of it."""
-    start = seq_from(request, "from") or 1
+    start = parse_seq(request, "from") or 1
     try:
-        return thread_from(chat=chat, user=request.user, start=start, shown=shown)
+        return load_thread_since(chat=chat, user=request.user, start=start, shown=shown)
     except Stale:
         return None
 
 
-def placed(response: HttpResponse, place: str) -> HttpResponse:
+def restore_focus(response: HttpResponse, place: str) -> HttpResponse:
     """Make the page restore the focus, or focus the element with this ID."""
     return trigger_client_event(response, "placed", {"id": place}, after="settle")
 
 
-def update(
+def render_thread_part(
     request: PersonRequest, chat: Chat, part: ThreadPage | None, *, sent: bool = False
 ) -> HttpResponse:
     """Render a part of the thread or all of it, with out-of-band updates."""
-    thread = part or thread_of(chat=chat, user=request.user)
+    thread = part or load_thread_page(chat=chat, user=request.user)
     lifecycle.mark_read(chat=chat)
     chat.is_replying = thread.is_replying  # type: ignore[attr-defined]  # as `page_of` annotates
-    meter = meter_view(chat=chat, thread=thread)
-    composer = composer_for(
+    meter = build_meter_view(chat=chat, thread=thread)
+    composer = build_composer(
         user=request.user,
         chat=chat,
         limit=meter.limit,
@@ -81,7 +87,9 @@ def update(
         "composer": composer,
         "sent": sent,
         "whole": is_whole,
-        "branches": branches_of(chat) if is_whole and thread.ground.facts.branches > 1 else (),
+        "branches": list_branch_links(chat)
+        if is_whole and thread.ground.facts.branches > 1
+        else (),
         "compaction_count": thread.ground.facts.compactions,
     }
     response = render(request, "chats/_tail_update.html", context)
@@ -93,20 +101,20 @@ def update(
     return retarget(response, "#tail") if sent else response
 
 
-def shown_on(request: PersonRequest) -> ShownState | None:
+def parse_shown_state(request: PersonRequest) -> ShownState | None:
     """Return the state the page shows; None if the page shows no end of a thread."""
-    state = seen(request)
-    start = seq_from(request, "from") or 1
-    top = seq_from(request, "top") or start
+    state = parse_seen_state(request)
+    start = parse_seq(request, "from") or 1
+    top = parse_seq(request, "top") or start
     return ShownState(state, top=min(top, start)) if state else None
 
 
-def seen(request: PersonRequest) -> str:
+def parse_seen_state(request: PersonRequest) -> str:
     """Return the state of markers and rails the page was rendered from, or ""."""
     return request.GET.get("seen") or request.POST.get("seen") or ""
 
 
-def seq_from(request: PersonRequest, name: str) -> int | None:
+def parse_seq(request: PersonRequest, name: str) -> int | None:
     """Return a position from the query or form; None if missing or not a number."""
     value = request.GET.get(name) or request.POST.get(name) or ""
     return int(value) if value.isascii() and value.isdigit() and len(value) < 18 else None

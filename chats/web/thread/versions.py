@@ -8,9 +8,9 @@ from datetime import datetime
 from django.db.models import F, Q
 
 from chats.models import Branch, Chat, Message
-from chats.record.history import PathSegment, segments
-from chats.rendering.spoken import shown
-from chats.web.words import clipped
+from chats.record.history import PathSegment, list_path_segments
+from chats.rendering.spoken import extract_displayed_text
+from chats.web.words import truncate_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,9 @@ class BranchLink:
     is_current: bool
 
 
-def versions_of(branch: Branch, messages: Sequence[Message]) -> dict[uuid.UUID, MessageVersions]:
+def load_message_versions(
+    branch: Branch, messages: Sequence[Message]
+) -> dict[uuid.UUID, MessageVersions]:
     """Return the versions of messages that have several, by message ID.
 
     Versions share a seq and the previous message. They are on the branch that contains the previous
@@ -43,11 +45,11 @@ def versions_of(branch: Branch, messages: Sequence[Message]) -> dict[uuid.UUID, 
     """
     rows = Branch.objects.filter(chat=branch.chat_id, parent__isnull=False)
     forks = list(rows.values_list("pk", "parent_id", "fork_seq"))
-    path = segments(branch) if forks else []
+    path = list_path_segments(branch) if forks else []
     groups: dict[uuid.UUID, tuple[int, set[uuid.UUID]]] = {}
     for message in messages if forks else ():
         seq = message.seq or 0
-        holder = holder_of(path, seq=seq - 1)
+        holder = find_holding_branch(path, seq=seq - 1)
         children = {pk for pk, parent, fork in forks if parent == holder and fork == seq - 1}
         if children:
             groups[message.pk] = seq, {holder, *children}
@@ -62,17 +64,19 @@ def versions_of(branch: Branch, messages: Sequence[Message]) -> dict[uuid.UUID, 
     for pk, (seq, ids) in groups.items():
         group = [(key, place) for key, at, place in places if at == seq and place in ids]
         if len(group) > 1:
-            numbered[pk] = numbers_of(pk, group)
+            numbered[pk] = build_message_versions(pk, group)
     return numbered
 
 
-def holder_of(path: Sequence[PathSegment], *, seq: int) -> uuid.UUID:
+def find_holding_branch(path: Sequence[PathSegment], *, seq: int) -> uuid.UUID:
     """Return the branch of a path that contains a seq; the root before the first message."""
     held = (part.branch_id for part in path if part.after < seq <= part.to)
     return next(held, path[-1].branch_id)
 
 
-def numbers_of(pk: uuid.UUID, group: Sequence[tuple[uuid.UUID, uuid.UUID]]) -> MessageVersions:
+def build_message_versions(
+    pk: uuid.UUID, group: Sequence[tuple[uuid.UUID, uuid.UUID]]
+) -> MessageVersions:
     """Return the position of a message among its versions."""
     index = [key for key, _ in group].index(pk)
     return MessageVersions(
@@ -83,13 +87,16 @@ def numbers_of(pk: uuid.UUID, group: Sequence[tuple[uuid.UUID, uuid.UUID]]) -> M
     )
 
 
-def branches_of(chat: Chat) -> list[BranchLink]:
+def list_branch_links(chat: Chat) -> list[BranchLink]:
     """Return the branches of a chat, newest first; none if it has only one."""
     rows = list(Branch.objects.filter(chat=chat).order_by("-created_at", "pk"))
     if len(rows) < 2:
         return []
     ends = Message.objects.filter(branch__chat=chat, seq=F("branch__last_seq"))
-    words = {message.branch_id: clipped(shown(message).own, 60) for message in ends}
+    words = {
+        message.branch_id: truncate_line(extract_displayed_text(message).own, 60)
+        for message in ends
+    }
     return [
         BranchLink(
             pk=row.pk,

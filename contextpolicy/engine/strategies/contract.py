@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from contextpolicy.engine.messages import Message, ToolSpec
-from contextpolicy.engine.segments import tools_json
+from contextpolicy.engine.segments import format_tools_json
 from contextpolicy.engine.strategies.dynamic_summary import DynamicSummary
 from contextpolicy.engine.strategies.entity_state import EntityState
 from contextpolicy.engine.strategies.simple import Simple
 from contextpolicy.engine.strategies.sliding_window import SlidingWindow
-from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove, is_sound
+from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove, is_valid_choice
 
 
 class Strategy(Protocol):
@@ -108,7 +108,9 @@ STRATEGIES: Mapping[str, Strategy] = {
 }
 
 
-def decide(strategy: Strategy | None, view: HistoryView) -> tuple[WindowChoice | WindowMove, str]:
+def choose_history_window(
+    strategy: Strategy | None, view: HistoryView
+) -> tuple[WindowChoice | WindowMove, str]:
     """Return the decision of a strategy, and the reason if it was replaced, else "".
 
     The returned decision is always valid, and the strategy cannot change the prompt. `missing`,
@@ -121,20 +123,20 @@ def decide(strategy: Strategy | None, view: HistoryView) -> tuple[WindowChoice |
     shown = replace(view, tools=deepcopy(view.tools)) if view.tools else view
     try:
         choice = strategy.choose(shown)
-        sound = is_sound(choice, view)
+        sound = is_valid_choice(choice, view)
     except Exception as error:  # noqa: BLE001 - a strategy of a package may fail in any way
         return fallback.choose(view), f"failed:{type(error).__name__}"
-    if tools_json(shown.tools) != tools_json(view.tools):
+    if format_tools_json(shown.tools) != format_tools_json(view.tools):
         return fallback.choose(view), "changed_tools"
     return (choice, "") if sound else (fallback.choose(view), "unsound")
 
 
-def hears_turns(strategy: object) -> bool:
+def has_turn_hook(strategy: object) -> bool:
     """Return True if a strategy has a turn hook."""
     return _turn_hook(strategy) is not None
 
 
-def after_turn(strategy: object, *, history: Sequence[Message]) -> str:
+def call_turn_hook(strategy: object, *, history: Sequence[Message]) -> str:
     """Call a strategy's turn hook; its failure has no effect.
 
     Returns the name of its exception, "" if there was none or no hook.

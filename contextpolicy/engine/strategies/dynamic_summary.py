@@ -1,10 +1,16 @@
 """Strategy `dynamic_summary`: old turns are compacted into a summary in the background."""
 
-from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove, keep_all, next_move
+from contextpolicy.engine.window import (
+    HistoryView,
+    WindowChoice,
+    WindowMove,
+    keep_all,
+    plan_window_move,
+)
 
 
 class DynamicSummary:
-    """Sends everything that no summary covers. `compaction.plan` plans the summaries.
+    """Sends everything that no summary covers. `compaction.plan_compaction` plans the summaries.
 
     A reply never waits for a summary. If the prompt reaches its limit before one is published, the
     window moves now, and the summary later covers the messages that it left out.
@@ -15,4 +21,4 @@ class DynamicSummary:
     def choose(self, view: HistoryView) -> WindowChoice | WindowMove:
         """Keep all messages of the view, or request a window move, which must be stored first."""
         keep = view.values.keep_last_messages
-        return next_move(view, high=view.room.limit, keep_last=keep) or keep_all(view)
+        return plan_window_move(view, high=view.room.limit, keep_last=keep) or keep_all(view)

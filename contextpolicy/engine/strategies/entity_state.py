@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from contextpolicy.engine.messages import Message, WireMessage, text_of
-from contextpolicy.engine.prompts import escaped
-from contextpolicy.engine.schema import violations
+from contextpolicy.engine.messages import Message, WireMessage, extract_message_text
+from contextpolicy.engine.prompts import escape_delimiters
+from contextpolicy.engine.schema import find_schema_violations
 from contextpolicy.engine.window import HistoryView, WindowChoice
 
 STATE_V1 = "state-v1"
@@ -65,30 +65,30 @@ class StateUpdate:
     faults: tuple[str, ...] = ()
 
 
-def state_text(state: Mapping[str, object]) -> str:
+def format_state_text(state: Mapping[str, object]) -> str:
     """Write the state for a prompt: JSON on one line, sorted; "" for an empty state."""
     return json.dumps(state, ensure_ascii=False, sort_keys=True) if state else ""
 
 
-def schema_text(schema: Mapping[str, object]) -> str:
+def format_request_schema(schema: Mapping[str, object]) -> str:
     """Write the schema for the request."""
     return json.dumps(schema, ensure_ascii=False, sort_keys=True)
 
 
-def state_request(
+def build_state_request(
     *, question: Sequence[Message], state: Mapping[str, object], schema: Mapping[str, object]
 ) -> tuple[WireMessage, ...]:
     """Ask a model for the state after `question` (prompt STATE_V1)."""
-    said = "\n\n".join(escaped(text_of(message)) for message in question)
+    said = "\n\n".join(escape_delimiters(extract_message_text(message)) for message in question)
     content = (
-        f"The schema:\n{schema_text(schema)}\n\n"
-        f"The state so far:\n{state_text(state) or '{}'}\n\n"
+        f"The schema:\n{format_request_schema(schema)}\n\n"
+        f"The state so far:\n{format_state_text(state) or '{}'}\n\n"
         f"The newest message:\n<message>\n{said}\n</message>\n\nAnswer with the new state now."
     )
     return WireMessage("system", _INSTRUCTIONS), WireMessage("user", content)
 
 
-def updated_state(
+def parse_state_answer(
     answer: str, *, finish: str, state: Mapping[str, object], schema: Mapping[str, object]
 ) -> StateUpdate:
     """Parse the state from a model's `answer`, with its finish reason `finish` (normally `stop`).
@@ -100,28 +100,30 @@ def updated_state(
         return StateUpdate(state, "not_finished", (f"the answer ended with {finish or 'nothing'}",))
     try:
         found = json.loads(_unfenced(answer), parse_constant=_no_constant, parse_float=_finite)
-        size = size_of(found)
+        size = measure_state_size(found)
     except (ValueError, RecursionError):
         return StateUpdate(state, "not_json", ("the answer is not JSON",))
     if not isinstance(found, dict):
         return StateUpdate(state, "not_an_object", ("the answer is not a JSON object",))
     if size > LARGEST_STATE:
         return StateUpdate(state, "too_large", (f"the state exceeds {LARGEST_STATE:,} bytes",))
-    if faults := state_faults(found, schema=schema):
+    if faults := find_state_faults(found, schema=schema):
         return StateUpdate(state, "invalid", faults)
     return StateUpdate(found, "unchanged" if found == state else "updated")
 
 
-def size_of(state: object) -> int:
+def measure_state_size(state: object) -> int:
     """Return the size of a state in bytes of JSON."""
     return len(json.dumps(state))
 
 
-def state_faults(state: Mapping[str, object], *, schema: Mapping[str, object]) -> tuple[str, ...]:
+def find_state_faults(
+    state: Mapping[str, object], *, schema: Mapping[str, object]
+) -> tuple[str, ...]:
     """List why a value cannot be the state, in sentences; empty if it can."""
     if any(_is_unstorable(text) for text in _texts(state)):
         return ("the value has a NUL or half of a surrogate pair",)
-    return tuple(violations(schema, state))
+    return tuple(find_schema_violations(schema, state))
 
 
 def _texts(value: object) -> Iterator[str]:

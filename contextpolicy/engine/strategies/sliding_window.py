@@ -1,6 +1,12 @@
 """Strategy `sliding_window`: fills the room next to the fixed parts, from the newest backwards."""
 
-from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove, keep_all, next_move
+from contextpolicy.engine.window import (
+    HistoryView,
+    WindowChoice,
+    WindowMove,
+    keep_all,
+    plan_window_move,
+)
 
 
 class SlidingWindow:
@@ -13,4 +19,4 @@ class SlidingWindow:
 
     def choose(self, view: HistoryView) -> WindowChoice | WindowMove:
         """Keep all messages of the view, or request a window move, which must be stored first."""
-        return next_move(view, high=view.room.high) or keep_all(view)
+        return plan_window_move(view, high=view.room.high) or keep_all(view)

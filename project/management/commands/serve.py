@@ -21,6 +21,6 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, host: str, port: int, **_options: Any) -> None:
         """Launch. Raises CommandError."""
         try:
-            launcher.launch(host=host, port=port)
+            launcher.launch_instance(host=host, port=port)
         except launcher.NotLaunched as error:
             raise CommandError(str(error)) from error

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand
 from django.utils import timezone
 
 from chats.turns import recover
-from project.seed import seed
+from project.seed import seed_database
 from project.tables import create_in_empty_database
 from project.versions import refuse_newer_database
 
@@ -46,4 +46,4 @@ class Command(BaseCommand):
         call_command("migrate", verbosity=0)
         if take_over:
             recover.take_over(now=timezone.now(), worker=take_over)
-        self.stdout.write(seed(now=timezone.now(), base_url=base_url, with_link=with_link))
+        self.stdout.write(seed_database(now=timezone.now(), base_url=base_url, with_link=with_link))

@@ -41,7 +41,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the conversations, the policies, the limits and the number of questions."""
-        names = ", ".join(preset.slug for preset in measurable())
+        names = ", ".join(preset.slug for preset in list_measurable_presets())
         parser.add_argument("data", nargs="*", type=Path, help="Files or folders.")
         parser.add_argument("--presets", default="", help=f"Separated by commas: {names}.")
         parser.add_argument("--limits", default="", help="Prompt limits in tokens.")
@@ -57,14 +57,14 @@ class Command(BaseCommand):
             limits = [int(part) for part in options["limits"].split(",") if part] or list(LIMITS)
         except ValueError as error:
             raise CommandError(str(error)) from error
-        presets = chosen(options["presets"])
+        presets = parse_preset_slugs(options["presets"])
         call_command("migrate", verbosity=0)
-        queue.publish = queue.keep_here
+        queue.publish_task = queue.keep_here
         begun = time.monotonic()
         results: Results = {}
         for conversation in conversations:
             questions = some_of(conversation.questions, most=options["questions"])
-            measure(
+            measure_preset(
                 conversation,
                 questions,
                 presets=presets,
@@ -72,7 +72,7 @@ class Command(BaseCommand):
                 is_played=options["play"],
                 results=results,
             )
-        for line in report(results):
+        for line in format_report(results):
             self.stdout.write(line)
         way = "played" if options["play"] else "imported"
         self.stdout.write(
@@ -80,14 +80,14 @@ class Command(BaseCommand):
         )
 
 
-def measurable() -> list[Preset]:
+def list_measurable_presets() -> list[Preset]:
     """Return the presets whose prompts can be composed without a model."""
     return [preset for preset in PRESETS if preset.values["strategy"] != NEEDS_A_MODEL]
 
 
-def chosen(slugs: str) -> list[Preset]:
+def parse_preset_slugs(slugs: str) -> list[Preset]:
     """Return the presets of some slugs, or all. Raises CommandError for an unknown one."""
-    known = {preset.slug: preset for preset in measurable()}
+    known = {preset.slug: preset for preset in list_measurable_presets()}
     wanted = [part.strip() for part in slugs.split(",") if part.strip()] or list(known)
     for slug in wanted:
         if slug not in known:
@@ -102,7 +102,7 @@ def some_of(questions: Sequence[EvidenceQuestion], *, most: int) -> Sequence[Evi
     return [questions[place * len(questions) // most] for place in range(most)]
 
 
-def measure(
+def measure_preset(
     conversation: QuestionedConversation,
     questions: Sequence[EvidenceQuestion],
     *,
@@ -130,12 +130,12 @@ def measure(
         results[WINDOW, limit].add_turns(turns, counter=counter)
         asked = [baselines.best_matches(one.text, limit=limit) for one in questions[:TURNS]]
         results[BM25, limit].add_turns(asked, counter=counter)
-    with chats.rolled_back():
+    with chats.roll_back_changes():
         chats.set_up_model()
         imported = None if is_played else chats.import_chat(conversation, counter=counter)
         for preset in presets:
             for limit in limits:
-                with chats.rolled_back():
+                with chats.roll_back_changes():
                     now = conversation.messages[0].at
                     chats.use_policy(preset, limit=limit, now=now)
                     scores = results.setdefault((preset.slug, limit), Scores())
@@ -144,21 +144,21 @@ def measure(
                     else:
                         measured = imported
                         measured.chat.refresh_from_db()
-                        chats.summarise(measured)
+                        chats.trigger_summaries(measured)
                     scores.rows += ask_all(measured, questions, scorer=scorer)
                     if imported is not None:
                         measured.worker.prompts.clear()
-                        chats.go_on(measured, questions[:TURNS])
+                        chats.ask_questions(measured, questions[:TURNS])
                     scores.add_turns(measured.worker.prompts, counter=counter)
 
 
-def report(results: Results) -> Iterator[str]:
+def format_report(results: Results) -> Iterator[str]:
     """Yield the lines of both tables in Markdown."""
-    yield row("policy", *COLUMNS)
-    yield row(*["---"] * (len(COLUMNS) + 1))
+    yield format_markdown_row("policy", *COLUMNS)
+    yield format_markdown_row(*["---"] * (len(COLUMNS) + 1))
     for (name, limit), scores in sorted(results.items(), key=lambda item: item[0][1]):
         dated = scores.share_with_day()
-        yield row(
+        yield format_markdown_row(
             name,
             f"{limit:,}",
             len(scores.rows),
@@ -171,14 +171,14 @@ def report(results: Results) -> Iterator[str]:
         )
     yield ""
     yield "Evidence messages that are missing, by the step at which they were lost:"
-    yield row("policy", "limit", *STEPS)
-    yield row(*["---"] * (len(STEPS) + 2))
+    yield format_markdown_row("policy", "limit", *STEPS)
+    yield format_markdown_row(*["---"] * (len(STEPS) + 2))
     for (name, limit), scores in sorted(results.items(), key=lambda item: item[0][1]):
         if name not in (WINDOW, BM25):
             lost = scores.lost()
-            yield row(name, f"{limit:,}", *(lost[step] for step in STEPS))
+            yield format_markdown_row(name, f"{limit:,}", *(lost[step] for step in STEPS))
 
 
-def row(*cells: object) -> str:
+def format_markdown_row(*cells: object) -> str:
     """Return the row of a Markdown table."""
     return f"| {' | '.join(map(str, cells))} |"

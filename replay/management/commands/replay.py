@@ -18,17 +18,17 @@ from django.utils import timezone
 from contextpolicy.models import ContextPolicy
 from contextpolicy.presets import seed_policies
 from replay import matrix, rebuilding, recordings
-from replay.in_memory import stored
+from replay.in_memory import convert_recorded_turns
 from replay.pipeline import (
     SUMMARISER,
     ReplayReport,
+    assign_replay_policy,
+    count_stored_messages,
+    create_replay_chat,
     fake_server,
-    govern,
-    play,
-    prepare,
-    record,
+    replay_turns,
     set_up_summariser,
-    stored_messages,
+    write_request_log,
 )
 
 Turns = list[recordings.RecordedTurn]
@@ -97,7 +97,7 @@ class Command(BaseCommand):
         Raises CommandError for an unreadable file, an unknown policy, or a fault.
         """
         try:
-            played = {path: recordings.read(path) for path in files}
+            played = {path: recordings.load_recording(path) for path in files}
         except recordings.NotARecording as error:
             raise CommandError(str(error)) from error
         if options["matrix"]:
@@ -114,7 +114,7 @@ class Command(BaseCommand):
             values = {**strategy, **(values or {}), "summarization_model": SUMMARISER}
             set_up_summariser(script)
         try:
-            govern(slug=options["policy"], values=values, now=timezone.now())
+            assign_replay_policy(slug=options["policy"], values=values, now=timezone.now())
         except ContextPolicy.DoesNotExist as error:
             slugs = ", ".join(ContextPolicy.objects.values_list("slug", flat=True))
             raise CommandError(f"Unknown policy. Known: {slugs}.") from error
@@ -126,12 +126,12 @@ class Command(BaseCommand):
         Raises CommandError if an invariant of the engine was violated.
         """
         begun, counter = time.monotonic(), matrix.ByteCounter()
-        chats = [stored(turns, counter=counter) for turns in played]
+        chats = [convert_recorded_turns(turns, counter=counter) for turns in played]
         self.stdout.write(matrix.HEADING)
         calls, faults, details = 0, 0, list[str]()
-        for combination in matrix.combinations():
-            tally = matrix.played(combination, chats, counter=counter)
-            self.stdout.write(matrix.row(combination, tally))
+        for combination in matrix.generate_policy_combinations():
+            tally = matrix.play_combination(combination, chats, counter=counter)
+            self.stdout.write(matrix.format_table_row(combination, tally))
             calls, faults = calls + tally.calls, faults + tally.faults.total()
             details += [tally.first_fault] if tally.first_fault else []
         seconds = time.monotonic() - begun
@@ -156,11 +156,13 @@ class Command(BaseCommand):
         self.stdout.write(" ".join(["file".ljust(width), *heads]))
         received, faults = 0, list[str]()
         rebuilding.set_up_models(limit=limit)
-        for strategy, layout, values in rebuilding.combinations(limit=limit, only=only):
-            rebuilding.govern(values, now=timezone.now())
+        for strategy, layout, values in rebuilding.generate_value_combinations(
+            limit=limit, only=only
+        ):
+            rebuilding.assign_rebuilding_policy(values, now=timezone.now())
             for path, turns in played.items():
                 with fake_server(limit=limit) as base:
-                    found = rebuilding.played(turns, base=base, limit=limit)
+                    found = rebuilding.rebuild_conversation(turns, base=base, limit=limit)
                 numbers = [f"{getattr(found, name):>9}" for name in BUILT]
                 head = f"{path.stem:{width}} {strategy:16} {layout:10}"
                 self.stdout.write(" ".join([head, *numbers]))
@@ -182,7 +184,9 @@ class Command(BaseCommand):
         failed = False
         for path, turns in played.items():
             report, stored = self.replay(path, turns, limit=limit, folder=folder)
-            self.stdout.write(" ".join([path.stem.ljust(width), *cells(report, stored)]))
+            self.stdout.write(
+                " ".join([path.stem.ljust(width), *format_report_cells(report, stored)])
+            )
             broken = report.unaccounted + report.over_limit + report.unsound
             failed |= bool(report.errors or broken)
         if failed:
@@ -195,14 +199,14 @@ class Command(BaseCommand):
     ) -> tuple[ReplayReport, int]:
         """Play one recording."""
         with fake_server(limit=limit) as base:
-            chat = prepare(base=base, limit=limit, now=timezone.now())
-            report = play(turns, chat=chat, base=base)
+            chat = create_replay_chat(base=base, limit=limit, now=timezone.now())
+            report = replay_turns(turns, chat=chat, base=base)
             if folder is not None:
-                record(base=base, path=folder / path.name)
-        return report, stored_messages(chat)
+                write_request_log(base=base, path=folder / path.name)
+        return report, count_stored_messages(chat)
 
 
-def cells(report: ReplayReport, stored: int) -> list[str]:
+def format_report_cells(report: ReplayReport, stored: int) -> list[str]:
     """Return the cells of a report's row."""
     errors = ",".join(f"{code}:{count}" for code, count in report.errors.items()) or "0"
     values = (

@@ -14,9 +14,9 @@ from pytest_django.fixtures import Settings
 from chats.actions.lifecycle import create_chat
 from chats.models import Chat, ProviderAccount, Receipt
 from chats.providers import accounts, kinds
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.models import ContextPolicy, ModelSpec
-from contextpolicy.publish import assign
+from contextpolicy.publish import assign_policy
 from contextpolicy.roles import POLICY_ADMIN
 from tests.chats.admin.test_operator_pages import ADD, LIST, page_of
 from tests.chats.conftest import ScriptedProvider
@@ -52,7 +52,7 @@ def made(operator: Client, **values: str) -> Any:
 
 def ask(user: User, chat: Chat, text: str, now: datetime) -> None:
     """Send a message and get its reply over HTTP."""
-    turn = start(user=user, chat=chat, text=text, now=now).turn
+    turn = start_turn(user=user, chat=chat, text=text, now=now).turn
     async_to_sync(OnTheWire(ScriptedProvider([])).whole_turn)(turn)
 
 
@@ -82,7 +82,7 @@ def test_administrators_connect_it_let_it_think_and_switch_marks_off(
     policy = ContextPolicy.objects.select_related("current").get(slug="plain")
     assert policy.current is not None
     assert policy.current.values["cache_marks"] is False
-    assign(policy=policy, level="instance", actor="user:1", now=now)
+    assign_policy(policy=policy, level="instance", actor="user:1", now=now)
     ask(alice, chat, "And again", now)
     assert "cache_control" not in str(server.requests()[-1]["body"])
 
@@ -95,7 +95,7 @@ def test_without_an_address_it_is_anthropics_own(operator: Client) -> None:
 def test_without_its_package_the_form_says_how_it_is_installed(
     operator: Client, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored = accounts.save_account(
+    stored = accounts.save_provider_account(
         account=ProviderAccount(slug="stored"),
         values={"name": "Stored", "kind": "anthropic", "base_url": ""},
         actor="system",

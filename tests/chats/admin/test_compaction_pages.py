@@ -46,7 +46,7 @@ def draft(
     def drafting(approval: str = "admins") -> Compaction:
         set_policy(approval=approval)
         controls.compact_now(user=alice, chat=long_chat, now=now)
-        maintain.maintain(chat_id=long_chat.pk, counter=counter, now=now)
+        maintain.maintain_chat_context(chat_id=long_chat.pk, counter=counter, now=now)
         return Compaction.objects.get(status="prepared")
 
     return drafting
@@ -82,7 +82,7 @@ def test_a_compaction_is_shown_in_words_and_never_its_text(
     controls.compact_now(
         user=alice, chat=long_chat, now=now, focus="canary-focus", model=writer.slug
     )
-    maintain.maintain(chat_id=long_chat.pk, counter=counter, now=now)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=counter, now=now)
     row = in_force(long_chat)
     assert row is not None
     page = opened(operator, reverse("admin:chats_compaction_change", args=[row.pk]))

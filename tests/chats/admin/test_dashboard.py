@@ -17,7 +17,7 @@ from chats.compaction.publish import publish_prepared
 from chats.counts import keeping
 from chats.models import Chat, CompactionBalance, DailyCount, ProviderAccount
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from contextpolicy.roles import AUDITOR, OWNER, POLICY_ADMIN
@@ -47,15 +47,15 @@ def counted(alice: User, long_chat: Chat, fold: Fold, work: Work) -> Chat:
     model.input_price, model.cached_price, model.output_price = D(10), D(1), D(30)
     model.currency = "USD"
     model.save()
-    maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
     publish_prepared(branch_id=branch_of(long_chat).pk, now=now)
     for cached in (0, 900):
-        turn = start(user=alice, chat=long_chat, text="And now?", now=now).turn
+        turn = start_turn(user=alice, chat=long_chat, text="And now?", now=now).turn
         report = UsageReport(1_000, 10, cached, 0)
         work(turn, [TextDelta("So."), report, Finished("stop")])
-    failed = start(user=alice, chat=long_chat, text="And now?", now=now).turn
+    failed = start_turn(user=alice, chat=long_chat, text="And now?", now=now).turn
     work(failed, [ProviderError("provider_auth")])
-    while keeping.count_some(now=now):
+    while keeping.count_next_events(now=now):
         pass
     return long_chat
 
@@ -151,7 +151,7 @@ def test_an_empty_instance_says_so(governor: Client) -> None:
 def test_breakers_and_waiting_turns_are_told(
     operator: Client, alice: User, chat: Chat, now: datetime
 ) -> None:
-    start(user=alice, chat=chat, text="Hello?", now=timezone.now() - timedelta(minutes=5))
+    start_turn(user=alice, chat=chat, text="Hello?", now=timezone.now() - timedelta(minutes=5))
     soon = timezone.now() + timedelta(minutes=5)
     ProviderAccount.objects.create(slug="x", name="Resting", kind="openai", paused_until=soon)
     html = operator.get(DASHBOARD).content.decode()

@@ -86,7 +86,7 @@ def test_a_hold_needs_exactly_the_target_of_its_place(browser: Client, alice: Us
         browser.post(ADD, {**HOLD, "place": "chat", "person": "", "chat": chat}).status_code == 302
     )
     assert browser.post(ADD, {**HOLD, "place": "instance", "person": ""}).status_code == 302
-    held = holds.held(now=timezone.now())
+    held = holds.load_held_targets(now=timezone.now())
     assert held.everything
     assert [str(pk) for pk in held.chats] == [chat]
 
@@ -102,12 +102,12 @@ def test_a_group_under_hold_cannot_be_deleted(browser: Client, alice: User) -> N
     browser.post(change(hold), {"release_reason": "Settled"})
     roles.delete_group(group=team, actor="user:1", now=timezone.now())
     # The members at the time of the hold stay held until the hold ends.
-    assert holds.held(now=timezone.now()).covers(owner_id=alice.pk)
+    assert holds.load_held_targets(now=timezone.now()).covers(owner_id=alice.pk)
     assert "a group that is gone" in browser.get(LIST).content.decode()
 
 
 def test_auditors_read_holds_and_others_see_none(alice: User, chat: Chat) -> None:
-    hold = holds.place(
+    hold = holds.place_hold(
         level="chat", chat_id=chat.pk, case="7", reason="Why", actor="user:1", now=timezone.now()
     )
     auditor = signed_in(person("axel", AUDITOR))

@@ -30,7 +30,7 @@ REASON = "Case 2026-17, Berg AS"
 def hold(level: str = "user", **target: Any) -> LegalHold:
     """Place a hold."""
     why: dict[str, Any] = {"case": "2026-17", "reason": "Dispute", "actor": "user:1"}
-    return holds.place(level=level, now=timezone.now(), **why, **target)
+    return holds.place_hold(level=level, now=timezone.now(), **why, **target)
 
 
 def kept() -> list[tuple[str, str]]:
@@ -118,7 +118,7 @@ def test_a_hold_on_one_chat_keeps_only_its_texts(alice: User, chat: Chat, now: d
     organising.rename_folder(folder=folder, name="Cakes", now=marks["now"])
     assert kept() == []
 
-    organising.organise(chat=chat, user=alice, folder=folder.pk)
+    organising.organise_chat(chat=chat, user=alice, folder=folder.pk)
     organising.rename_folder(folder=folder, name="Bread", now=marks["now"])
     conversation.set_task(chat=chat, task="Plan it", **marks)
     conversation.set_task(chat=chat, task="Plan it", **marks)
@@ -189,10 +189,10 @@ def test_two_persons_have_to_agree_first(
     address, browser = f"{LIST}{renamed.pk}/change/", signed_in(auditor)
     assert "Bribes" not in browser.post(address, {"reason": REASON}).content.decode()
 
-    reading.open_chat(chat_id=renamed.chat_id or uuid4(), actor=actor, reason=REASON, now=now)
-    [asked] = reading.asked(now=now)
+    reading.open_reading(chat_id=renamed.chat_id or uuid4(), actor=actor, reason=REASON, now=now)
+    [asked] = reading.list_reading_requests(now=now)
     other = person("ben", AUDITOR)
-    reading.answer(asked.id, is_granted=True, actor=f"user:{other.pk}", now=now)
+    reading.decide_reading_request(asked.id, is_granted=True, actor=f"user:{other.pk}", now=now)
     assert "Bribes" in browser.post(address, {"reason": REASON}).content.decode()
 
 
@@ -201,7 +201,7 @@ def test_kept_texts_are_erased_when_the_hold_ends(
 ) -> None:
     row = LegalHold.objects.get()
     now = timezone.now()
-    holds.release(hold=row, reason="Settled", actor="user:1", now=now)
+    holds.release_hold(hold=row, reason="Settled", actor="user:1", now=now)
     # A released hold stays effective for 7 more days.
     assert recover.erase_kept_texts(now=now + timedelta(days=6)) == 0
     assert kept() == [("chat_title", "Bribes")]
@@ -220,9 +220,9 @@ def test_another_hold_keeps_them_and_an_erased_chat_takes_them(
     long_ago = timezone.now() - timedelta(days=8)
     second = hold("chat", chat_id=chat.pk)
     first = LegalHold.objects.get(level="user")
-    holds.release(hold=first, reason="Settled", actor="user:1", now=long_ago)
+    holds.release_hold(hold=first, reason="Settled", actor="user:1", now=long_ago)
     assert recover.erase_kept_texts(now=timezone.now()) == 0
-    holds.release(hold=second, reason="Settled", actor="user:1", now=long_ago)
+    holds.release_hold(hold=second, reason="Settled", actor="user:1", now=long_ago)
     erasure.erase_chat(user=alice, chat=chat, now=timezone.now())
     assert kept() == []
     assert AuditEvent.objects.get(type="chat.erased").data["copies"]["kept_texts"] == 1

@@ -13,7 +13,7 @@ from chats import tasks
 from chats.ground import queue
 from chats.turns import recover
 from contextpolicy import verification
-from contextpolicy.ledger import record
+from contextpolicy.ledger import record_event
 from contextpolicy.models import AuditEvent, LedgerVerification
 from contextpolicy.roles import AUDITOR
 from tests.contextpolicy.pages import opened
@@ -37,7 +37,7 @@ def large(monkeypatch: pytest.MonkeyPatch, now: datetime) -> None:
     """Treat two rows as a large ledger."""
     monkeypatch.setattr(verification, "SMALL", 1)
     for _ in range(3):
-        record("chat.created", actor="user:1", now=now, chat_id=CHAT)
+        record_event("chat.created", actor="user:1", now=now, chat_id=CHAT)
 
 
 def ask(browser: Client, capture: Any) -> LedgerVerification:
@@ -99,10 +99,10 @@ def test_a_request_that_nobody_began_is_sent_again_and_one_of_a_dead_worker_is_c
     sent.clear()
     later = asked.asked_at + timedelta(minutes=5)
     with django_capture_on_commit_callbacks(execute=True):
-        recover.sweep(now=later)
+        recover.run_sweep(now=later)
     assert (queue.VERIFY_LEDGER, {"verification_id": str(asked.pk)}) in sent
     LedgerVerification.objects.update(started_at=later)
-    recover.sweep(now=later + verification.LONGEST + timedelta(seconds=1))
+    recover.run_sweep(now=later + verification.LONGEST + timedelta(seconds=1))
     asked.refresh_from_db()
     assert asked.error == "worker_lost"
     assert "stopped with its worker" in opened(browser, VERIFY).words

@@ -27,7 +27,7 @@ KEY = "sk-canary-0123456789abcdef"
 @pytest.fixture
 def account(now: datetime) -> ProviderAccount:
     """A provider with a key."""
-    return accounts.save_account(
+    return accounts.save_provider_account(
         account=ProviderAccount(slug="hosted"),
         values={
             "name": "Hosted",

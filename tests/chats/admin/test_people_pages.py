@@ -93,7 +93,7 @@ def test_an_account_that_an_older_version_deactivated_regains_nothing(
 
     assert "1 session ended and 1 API key revoked" in opened(owner, said.headers["Location"]).words
     assert theirs.get("/settings/").headers["Location"].startswith("/login/")
-    assert keys.usable_keys(owner=bob, now=timezone.now()) == []
+    assert keys.list_usable_keys(owner=bob, now=timezone.now()) == []
 
 
 def test_nothing_is_recorded_when_nothing_changed(owner: Client, bob: User) -> None:
@@ -210,7 +210,7 @@ def test_a_password_set_for_someone_offers_to_revoke_their_keys(
 
     submitted(owner, url, **new, revoke_keys="on" if revoked else None)
 
-    assert (keys.usable_keys(owner=bob, now=now) == []) is revoked
+    assert (keys.list_usable_keys(owner=bob, now=now) == []) is revoked
 
 
 def test_a_password_that_was_refused_is_not_recorded(owner: Client, bob: User) -> None:

@@ -16,7 +16,7 @@ from chats.models import ProviderAccount
 from chats.providers import accounts, discovery, model_specs
 from chats.providers.address import AddressRefused
 from chats.providers.discovery import FoundServer
-from contextpolicy.ledger import verify
+from contextpolicy.ledger import find_ledger_breaks
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.fakes.fake_server import FakeServer
 
@@ -35,7 +35,7 @@ def last_event(kind: str) -> dict[str, Any]:
 def saved(now: datetime, **values: Any) -> ProviderAccount:
     """An account with a key."""
     given = {"name": "Hosted", "kind": "openai", "base_url": HOSTED, "enabled": True, **values}
-    return accounts.save_account(
+    return accounts.save_provider_account(
         account=ProviderAccount(slug="hosted"),
         values=given,
         api_key=KEY,
@@ -46,7 +46,7 @@ def saved(now: datetime, **values: Any) -> ProviderAccount:
 
 class TestConnect:
     def test_the_account_and_its_models_are_stored(self, fake: FakeServer, now: datetime) -> None:
-        account = accounts.connect(
+        account = accounts.connect_server(
             name="My server", base_url=f"{fake.base_url}/", api_key=KEY, actor="user:1", now=now
         )
 
@@ -60,26 +60,26 @@ class TestConnect:
         models = ModelSpec.objects.filter(provider="my-server")
         assert {model.name for model in models} == {"fake-chat", "fake-small"}
         assert models.get(is_default=True).name == "fake-chat"
-        assert list(verify()) == []
+        assert list(find_ledger_breaks()) == []
 
     def test_the_demo_model_is_the_default_again_when_its_server_is_disconnected(
         self, fake: FakeServer, now: datetime, demo_model: ModelSpec
     ) -> None:
-        account = accounts.connect(
+        account = accounts.connect_server(
             name="New", base_url=fake.base_url, api_key="", actor="user:1", now=now
         )
         accounts.delete_account(account=account, actor="user:1", now=now)
 
         assert ModelSpec.objects.get(is_default=True) == demo_model
-        assert list(verify()) == []
+        assert list(find_ledger_breaks()) == []
 
     def test_a_server_is_connected_once(self, fake: FakeServer, now: datetime) -> None:
         first: dict[str, Any] = {"base_url": fake.base_url, "api_key": "", "actor": "user:1"}
         first["now"] = now
-        accounts.connect(name="First", **first)
+        accounts.connect_server(name="First", **first)
 
         with pytest.raises(accounts.AlreadyConnected, match="as “First”"):
-            accounts.connect(name="Second", **{**first, "base_url": f"{fake.base_url}/"})
+            accounts.connect_server(name="Second", **{**first, "base_url": f"{fake.base_url}/"})
 
         assert ProviderAccount.objects.count() == 1
 
@@ -88,7 +88,7 @@ class TestConnect:
     ) -> None:
         stated = [{"id": "here", "meta": {"n_ctx": 4096, "n_ctx_train": 32768}}, {"id": "silent"}]
         fake.configure(models=stated)
-        account = accounts.connect(
+        account = accounts.connect_server(
             name="N", base_url=fake.base_url, api_key="", actor="user:1", now=now
         )
         windows = dict(ModelSpec.objects.values_list("name", "context_window"))
@@ -105,14 +105,18 @@ class TestConnect:
         ProviderAccount.objects.create(slug="other", name="Other", base_url=HOSTED)
         ModelSpec.objects.create(slug="o", provider="other", name="o", is_default=True)
 
-        accounts.connect(name="New", base_url=fake.base_url, api_key="", actor="user:1", now=now)
+        accounts.connect_server(
+            name="New", base_url=fake.base_url, api_key="", actor="user:1", now=now
+        )
 
         assert ModelSpec.objects.get(is_default=True).slug == "o"
 
     def test_the_demo_model_gives_way_as_default(
         self, fake: FakeServer, now: datetime, demo_model: ModelSpec
     ) -> None:
-        accounts.connect(name="New", base_url=fake.base_url, api_key="", actor="user:1", now=now)
+        accounts.connect_server(
+            name="New", base_url=fake.base_url, api_key="", actor="user:1", now=now
+        )
 
         assert ModelSpec.objects.get(is_default=True).provider == "new"
 
@@ -122,7 +126,9 @@ class TestConnect:
         other = ["text-embedding-3", "whisper-1", "bge-m3", "all-minilm", "intfloat/e5-large"]
         fake.configure(models=[*other, "llama3.2:3b"])
 
-        accounts.connect(name="", base_url=fake.base_url, api_key="", actor="user:1", now=now)
+        accounts.connect_server(
+            name="", base_url=fake.base_url, api_key="", actor="user:1", now=now
+        )
 
         on = ModelSpec.objects.filter(enabled=True)
         assert [(model.slug, model.is_default) for model in on] == [("127001-llama3-2-3b", True)]
@@ -136,7 +142,9 @@ class TestConnect:
         named = fake.host.replace("127.0.0.1", "localhost")
         settings.ALLOWED_PRIVATE_PROVIDERS = [fake.host, named]
         for address in (fake.base_url, f"http://{named}/v1"):
-            accounts.connect(name="Same", base_url=address, api_key="", actor="user:1", now=now)
+            accounts.connect_server(
+                name="Same", base_url=address, api_key="", actor="user:1", now=now
+            )
 
         assert ModelSpec.objects.values("slug").distinct().count() == 6
         assert {account.slug for account in ProviderAccount.objects.all()} == {"same", "same-2"}
@@ -159,7 +167,7 @@ class TestConnect:
         given = {"name": "N", "base_url": fake.base_url, "api_key": "", **change}
 
         with pytest.raises(Refusal) as refusal:
-            accounts.connect(**given, actor="user:1", now=now)
+            accounts.connect_server(**given, actor="user:1", now=now)
 
         assert refusal.value.code == code
         assert not ProviderAccount.objects.exists()
@@ -171,7 +179,7 @@ class TestConnect:
         settings.ALLOWED_PRIVATE_PROVIDERS = ["127.0.0.1:9"]
 
         with pytest.raises(accounts.ServerRefused) as refusal:
-            accounts.connect(
+            accounts.connect_server(
                 name="N", base_url="http://127.0.0.1:9/v1", api_key="", actor="user:1", now=now
             )
 
@@ -183,7 +191,9 @@ class TestConnect:
         fake.configure(models=[])
 
         with pytest.raises(accounts.NoModelsOffered):
-            accounts.connect(name="N", base_url=fake.base_url, api_key="", actor="user:1", now=now)
+            accounts.connect_server(
+                name="N", base_url=fake.base_url, api_key="", actor="user:1", now=now
+            )
 
     def test_no_transaction_is_open_while_the_server_is_asked(
         self, fake: FakeServer, now: datetime, monkeypatch: pytest.MonkeyPatch
@@ -194,10 +204,12 @@ class TestConnect:
             depth.append(len(connection.savepoint_ids))
             return {"m": None}
 
-        monkeypatch.setattr(accounts, "offered_models", offered)
+        monkeypatch.setattr(accounts, "fetch_server_models", offered)
         before = len(connection.savepoint_ids)
 
-        accounts.connect(name="N", base_url=fake.base_url, api_key="", actor="user:1", now=now)
+        accounts.connect_server(
+            name="N", base_url=fake.base_url, api_key="", actor="user:1", now=now
+        )
 
         assert depth == [before]
 
@@ -224,7 +236,7 @@ class TestKeys:
     ) -> None:
         account = saved(now)
 
-        accounts.save_account(
+        accounts.save_provider_account(
             account=account, values={"base_url": base_url}, actor="user:1", now=now
         )
 
@@ -238,7 +250,7 @@ class TestKeys:
     def test_a_key_stays_with_the_same_server(self, base_url: str, now: datetime) -> None:
         account = saved(now)
 
-        accounts.save_account(
+        accounts.save_provider_account(
             account=account, values={"base_url": base_url}, actor="user:1", now=now
         )
 
@@ -267,7 +279,9 @@ class TestKeys:
             "changes": {},
         }
         # A form opened before the rotation does not restore the old token.
-        accounts.save_account(account=account, values={"name": "New"}, actor="user:1", now=now)
+        accounts.save_provider_account(
+            account=account, values={"name": "New"}, actor="user:1", now=now
+        )
         account.refresh_from_db()
         assert secrets.decrypt(account.encrypted_key) == KEY
 
@@ -287,7 +301,7 @@ class TestKeys:
     def test_a_new_key_may_come_with_a_new_server(self, now: datetime) -> None:
         account = saved(now)
 
-        accounts.save_account(
+        accounts.save_provider_account(
             account=account,
             values={"base_url": "https://api.example.net/v1"},
             api_key="sk-another-0123456789",
@@ -300,14 +314,18 @@ class TestKeys:
     def test_an_account_that_becomes_the_demo_forgets_its_key(self, now: datetime) -> None:
         account = saved(now)
 
-        accounts.save_account(account=account, values={"kind": "demo"}, actor="user:1", now=now)
+        accounts.save_provider_account(
+            account=account, values={"kind": "demo"}, actor="user:1", now=now
+        )
 
         assert (account.base_url, account.encrypted_key) == ("", "")
 
     def test_a_key_can_be_forgotten(self, now: datetime) -> None:
         account = saved(now)
 
-        accounts.save_account(account=account, values={}, forget_key=True, actor="user:1", now=now)
+        accounts.save_provider_account(
+            account=account, values={}, forget_key=True, actor="user:1", now=now
+        )
 
         assert account.encrypted_key == ""
 
@@ -319,8 +337,10 @@ class TestKeys:
         settings.ALLOWED_PRIVATE_PROVIDERS = []
 
         with pytest.raises(AddressRefused):
-            accounts.save_account(account=account, values={}, actor="user:1", now=now)
-        accounts.save_account(account=account, values={"base_url": HOSTED}, actor="user:1", now=now)
+            accounts.save_provider_account(account=account, values={}, actor="user:1", now=now)
+        accounts.save_provider_account(
+            account=account, values={"base_url": HOSTED}, actor="user:1", now=now
+        )
 
         assert account.encrypted_key == ""
 
@@ -330,7 +350,7 @@ def test_a_change_ends_the_pause_that_a_refused_key_began(now: datetime) -> None
     account.paused_until, account.paused_reason = now, "The key was refused."
     account.save()
 
-    accounts.save_account(account=account, values={}, api_key=KEY, actor="user:1", now=now)
+    accounts.save_provider_account(account=account, values={}, api_key=KEY, actor="user:1", now=now)
 
     stored = ProviderAccount.objects.get(pk=account.pk)
     assert (stored.paused_until, stored.paused_reason) == (None, "")
@@ -339,7 +359,7 @@ def test_a_change_ends_the_pause_that_a_refused_key_began(now: datetime) -> None
 def test_what_changed_is_recorded_with_old_and_new_values(now: datetime) -> None:
     account = saved(now)
 
-    accounts.save_account(
+    accounts.save_provider_account(
         account=account, values={"name": "Better", "enabled": False}, actor="user:1", now=now
     )
 
@@ -364,7 +384,7 @@ def test_a_deleted_account_takes_its_key_along_and_switches_its_models_off(
     model = ModelSpec.objects.get()
     assert (model.enabled, model.is_default) == (False, False)
     assert last_event("provider.deleted") == {"provider": "hosted", "models_switched_off": 1}
-    assert accounts.free_slug("Hosted") == "hosted-2"
+    assert accounts.generate_account_slug("Hosted") == "hosted-2"
 
 
 def test_a_new_default_model_takes_the_place_of_the_old(now: datetime) -> None:
@@ -382,7 +402,7 @@ def test_a_new_default_model_takes_the_place_of_the_old(now: datetime) -> None:
 
 
 def test_asking_again_adds_only_what_is_new(fake: FakeServer, now: datetime) -> None:
-    account = accounts.connect(
+    account = accounts.connect_server(
         name="N", base_url=fake.base_url, api_key=KEY, actor="user:1", now=now
     )
     fake.configure(models=["fake-chat", "fake-large"])
@@ -403,7 +423,7 @@ def test_servers_of_this_host_are_offered_once(
         return [here, empty]
 
     monkeypatch.setattr(discovery, "find_local_servers", find)
-    assert accounts.found_servers() == [here]
+    assert accounts.find_unconnected_servers() == [here]
 
     ProviderAccount.objects.create(slug="o", name="O", base_url=here.base_url)
-    assert accounts.found_servers() == []
+    assert accounts.find_unconnected_servers() == []

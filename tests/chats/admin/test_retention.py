@@ -27,10 +27,10 @@ from chats.models import (
 )
 from chats.people import keys
 from chats.record import ageing
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy import holds, ledger
 from contextpolicy.models import AuditEvent, ContextPolicy
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import AUDITOR, OPERATOR, POLICY_ADMIN
 from tests.chats.api.programs import Program
 from tests.contextpolicy.pages import submitted
@@ -60,7 +60,7 @@ def limit(slug: str, days: int, **target: Any) -> None:
     at = timezone.now()
     values = {"retention_days": days}
     policy = create_policy(slug=slug, name=slug, values=values, actor="system", now=at)
-    assign(policy=policy, actor="system", now=at, **target)
+    assign_policy(policy=policy, actor="system", now=at, **target)
 
 
 def aged(owner: User, *days: int, title: str = "") -> Chat:
@@ -76,8 +76,8 @@ def aged(owner: User, *days: int, title: str = "") -> Chat:
 
 def run_all() -> RetentionRun:
     """Run the retention from start to end."""
-    run = retention.begin(actor="system", now=timezone.now())
-    retention.go_on(clock=timezone.now, is_closing=NEVER)
+    run = retention.start_retention_run(actor="system", now=timezone.now())
+    retention.continue_retention_run(clock=timezone.now, is_closing=NEVER)
     run.refresh_from_db()
     assert not run.is_open
     return run
@@ -106,7 +106,7 @@ def test_an_administrator_sets_previews_and_runs_it(
     made = ContextPolicy.objects.get(slug="ninety")
     assert made.current is not None
     assert made.current.values["retention_days"] == 90
-    assign(policy=made, level="instance", actor="system", now=timezone.now())
+    assign_policy(policy=made, level="instance", actor="system", now=timezone.now())
 
     page = browser.get(PREVIEW).content.decode()
     assert "<b>4</b> messages in" in " ".join(page.split())
@@ -116,7 +116,7 @@ def test_an_administrator_sets_previews_and_runs_it(
     assert left(partly) == [1, 2, 3]
 
     begun = browser.post(PREVIEW)
-    retention.go_on(clock=timezone.now, is_closing=NEVER)
+    retention.continue_retention_run(clock=timezone.now, is_closing=NEVER)
 
     run = RetentionRun.objects.get()
     assert begun.headers["Location"] == f"/admin/chats/retentionrun/{run.pk}/change/"
@@ -136,7 +136,7 @@ def test_the_certificate_is_a_file_that_the_ledger_confirms(
 ) -> None:
     aged(alice, 200, 120)
     browser.post(PREVIEW)
-    retention.go_on(clock=timezone.now, is_closing=NEVER)
+    retention.continue_retention_run(clock=timezone.now, is_closing=NEVER)
     run = RetentionRun.objects.get()
     started = AuditEvent.objects.get(type="retention.started")
     assert started.actor.startswith("user:")
@@ -146,8 +146,8 @@ def test_the_certificate_is_a_file_that_the_ledger_confirms(
     assert said["messages_erased"] == 2
     ended = AuditEvent.objects.get(type="retention.ended")
     assert said["ledger"] == {"scope": "instance", "seq": ended.seq, "hash": ended.hash}
-    assert retention.digest_of(said["entries"]) == said["digest"] == ended.data["digest"]
-    assert not list(ledger.verify())
+    assert retention.hash_entry_lines(said["entries"]) == said["digest"] == ended.data["digest"]
+    assert not list(ledger.find_ledger_breaks())
     # Verify as documented, without the product.
     (tmp_path / "retention-ID.json").write_bytes(file.content)
     documentation = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
@@ -188,10 +188,10 @@ def test_a_program_previews_begins_and_reads_the_certificate(ninety: None, alice
     assert of_ines.post("retention/runs").json()["id"] == begun.json()["id"]
     where = f"retention/runs/{begun.json()['id']}/certificate"
     assert of_ines.get(where).status_code == 404
-    retention.go_on(clock=timezone.now, is_closing=NEVER)
+    retention.continue_retention_run(clock=timezone.now, is_closing=NEVER)
     certificate = of_axel.get(where).json()
     assert certificate["messages_erased"] == 1
-    assert retention.digest_of(certificate["entries"]) == certificate["digest"]
+    assert retention.hash_entry_lines(certificate["entries"]) == certificate["digest"]
     assert of_axel.get("retention/runs").json()["data"][0]["messages_erased"] == 1
     assert of_alice.get(where).status_code == 404
 
@@ -221,7 +221,7 @@ def test_the_shortest_time_of_all_levels_holds(
     limit("thirty", 30, level="user", user=alice)
     limit("longer", 400, level="chat", chat_id=hers.pk)
     limit("week", 7, level="chat", chat_id=other.pk)
-    found = ages.days_of([hers, theirs, other])
+    found = ages.map_retention_days([hers, theirs, other])
     assert found == {hers.pk: 30, theirs.pk: 90, other.pk: 7}
     run_all()
     assert (left(hers), left(theirs), left(other)) == ([2], [1, 2], [2])
@@ -233,7 +233,7 @@ def test_it_takes_what_was_made_of_the_messages(
     now = timezone.now()
     preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
     for text in ("My name is Alice Berg.", "And the code is 7781.", "Thanks"):
-        work(start(user=alice, chat=chat, text=text, now=now).turn)
+        work(start_turn(user=alice, chat=chat, text=text, now=now).turn)
     branch = chat.branches.get()
     cover(branch, to_seq=4, now=now)
     old = timezone.now() - timedelta(days=91)
@@ -253,13 +253,13 @@ def test_it_takes_what_was_made_of_the_messages(
     assert all(event.actor == "system" for event in events)
     entry = run.entries.get()
     assert (entry.messages, entry.days, entry.last_hash) == (2, 90, events[1].hash)
-    assert not certificates.faults(run)
+    assert not certificates.list_certificate_faults(run)
 
 
 def test_a_chat_in_which_a_reply_is_written_waits(
     ninety: None, alice: User, chat: Chat, now: datetime
 ) -> None:
-    turn = start(user=alice, chat=chat, text="Hello", now=now).turn
+    turn = start_turn(user=alice, chat=chat, text="Hello", now=now).turn
     Message.objects.update(created_at=timezone.now() - timedelta(days=91))
     run = run_all()
     assert (run.chats_busy, run.messages_erased) == (1, 0)
@@ -271,18 +271,18 @@ def test_a_chat_that_fails_holds_up_no_other(
     ninety: None, alice: User, demo_model: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = sorted([aged(alice, 200, 10), aged(alice, 200, 10)], key=pk_of)
-    take = erasure.take_words
+    take = erasure.erase_locked_message
 
     def fails_at_first(message: Message, **more: Any) -> Any:
         if message.branch.chat_id == first.pk:
             raise ValueError("a fault")
         return take(message, **more)
 
-    monkeypatch.setattr(erasure, "take_words", fails_at_first)
+    monkeypatch.setattr(erasure, "erase_locked_message", fails_at_first)
     run = run_all()
     assert (left(first), left(second)) == ([1, 2], [2])
     assert (run.chats_failed, run.messages_erased, run.chats) == (1, 1, 2)
-    assert not certificates.faults(run)
+    assert not certificates.list_certificate_faults(run)
 
 
 @pytest.mark.policy_case(27)
@@ -291,14 +291,14 @@ def test_a_hold_that_is_placed_in_the_middle_of_a_run_holds(
 ) -> None:
     monkeypatch.setattr(retention, "AT_ONCE", 1)
     first, second = sorted([aged(alice, 200, 190, 10), aged(charlie, 200, 190, 10)], key=pk_of)
-    run = retention.begin(actor="system", now=timezone.now())
-    lease = retention.claim()
+    run = retention.start_retention_run(actor="system", now=timezone.now())
+    lease = retention.claim_retention_run()
     assert lease is not None
-    steps = retention.steps(lease, clock=timezone.now)
+    steps = retention.run_retention_steps(lease, clock=timezone.now)
     next(steps)
     assert left(first) == [2, 3]
     for chat in (first, second):
-        holds.place(
+        holds.place_hold(
             level="chat",
             chat_id=chat.pk,
             case="7",
@@ -310,9 +310,9 @@ def test_a_hold_that_is_placed_in_the_middle_of_a_run_holds(
     assert (left(first), left(second)) == ([2, 3], [1, 2, 3])
     run.refresh_from_db()
     assert (run.chats_held, run.messages_erased, run.chats) == (2, 1, 2)
-    found = ages.preview(now=timezone.now())
+    found = ages.preview_retention(now=timezone.now())
     assert (found.messages, found.held_messages, found.held_chats) == (0, 3, 2)
-    assert not certificates.faults(run)
+    assert not certificates.list_certificate_faults(run)
 
 
 def pk_of(chat: Chat) -> Any:
@@ -336,17 +336,19 @@ def test_a_run_that_was_left_goes_on_where_it_ended(
     monkeypatch.setattr(retention, "AT_ONCE", 2)
     chats = [aged(alice, 200, 190, 180, 10), aged(alice, 200, 190), aged(alice, 5)]
     chats += [aged(alice, 100, 99, 98, 97, 96, 3)]
-    retention.begin(actor="system", now=timezone.now())
-    lease = retention.claim()
+    retention.start_retention_run(actor="system", now=timezone.now())
+    lease = retention.claim_retention_run()
     assert lease is not None
-    for _, _ in zip(range(stops), retention.steps(lease, clock=timezone.now), strict=False):
+    for _, _ in zip(
+        range(stops), retention.run_retention_steps(lease, clock=timezone.now), strict=False
+    ):
         pass
     # While its worker is alive, no other worker continues the run.
     is_over = not RetentionRun.objects.get().is_open
-    assert retention.claim() is None
+    assert retention.claim_retention_run() is None
     RetentionRun.objects.update(lease_until=timezone.now() - timedelta(hours=1))
 
-    retention.go_on(clock=timezone.now, is_closing=NEVER)
+    retention.continue_retention_run(clock=timezone.now, is_closing=NEVER)
 
     run = RetentionRun.objects.get()
     assert not run.is_open or is_over
@@ -354,18 +356,18 @@ def test_a_run_that_was_left_goes_on_where_it_ended(
     assert [left(chat) for chat in chats if chat != chats[1]] == [[4], [1], [6]]
     assert AuditEvent.objects.filter(type="message.erased").count() == 8
     assert AuditEvent.objects.filter(type="retention.ended").count() == 1
-    assert not certificates.faults(run)
+    assert not certificates.list_certificate_faults(run)
 
 
 def test_who_lost_the_run_erases_nothing(ninety: None, alice: User, demo_model: object) -> None:
     chat = aged(alice, 200, 10)
-    retention.begin(actor="system", now=timezone.now())
-    late = retention.claim()
+    retention.start_retention_run(actor="system", now=timezone.now())
+    late = retention.claim_retention_run()
     assert late is not None
     RetentionRun.objects.update(lease_until=timezone.now() - timedelta(hours=1))
-    assert retention.claim() is not None
+    assert retention.claim_retention_run() is not None
     with pytest.raises(LeaseLost):
-        rest(retention.steps(late, clock=timezone.now))
+        rest(retention.run_retention_steps(late, clock=timezone.now))
     assert left(chat) == [1, 2]
     assert not RetentionEntry.objects.exists()
 
@@ -375,31 +377,31 @@ def test_a_worker_that_is_told_to_end_hands_the_run_on(
 ) -> None:
     aged(alice, 200, 10)
     with TestCase.captureOnCommitCallbacks(execute=True):
-        retention.begin(actor="system", now=timezone.now())
-        retention.go_on(clock=timezone.now, is_closing=lambda: True)
+        retention.start_retention_run(actor="system", now=timezone.now())
+        retention.continue_retention_run(clock=timezone.now, is_closing=lambda: True)
     assert RetentionRun.objects.get().is_open
     assert (queue.RETAIN, {}) in sent
-    assert retention.claim() is not None
+    assert retention.claim_retention_run() is not None
 
 
 def test_it_is_due_once_a_night_where_a_policy_asks(
     alice: User, demo_model: object, sent: list[Any]
 ) -> None:
     night = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
-    assert not ageing.is_due(now=night)
+    assert not ageing.is_retention_due(now=night)
     limit("ninety", 90, level="instance")
-    assert ageing.is_due(now=night)
-    assert not ageing.is_due(now=night.replace(hour=12))
+    assert ageing.is_retention_due(now=night)
+    assert not ageing.is_retention_due(now=night.replace(hour=12))
     with TestCase.captureOnCommitCallbacks(execute=True):
         assert ageing.enqueue_due(now=night) == 1
     assert sent[-1] == (queue.RETAIN, {})
-    retention.go_on(clock=lambda: night, is_closing=NEVER)
+    retention.continue_retention_run(clock=lambda: night, is_closing=NEVER)
     assert RetentionRun.objects.get().finished_at == night
-    assert not ageing.is_due(now=night + timedelta(hours=2))
+    assert not ageing.is_retention_due(now=night + timedelta(hours=2))
     assert ageing.enqueue_due(now=night + timedelta(hours=2)) == 0
-    assert ageing.is_due(now=night + timedelta(days=1))
+    assert ageing.is_retention_due(now=night + timedelta(days=1))
     # A night during which the server was off is made up for.
-    assert ageing.is_due(now=night + timedelta(days=1, hours=13))
+    assert ageing.is_retention_due(now=night + timedelta(days=1, hours=13))
 
 
 @pytest.mark.parametrize("what", ["entry", "count", "ledger"])
@@ -408,7 +410,7 @@ def test_a_certificate_that_was_changed_is_found(
 ) -> None:
     aged(alice, 200, 190, 10)
     run = run_all()
-    assert not certificates.faults(run)
+    assert not certificates.list_certificate_faults(run)
     if what == "entry":
         RetentionEntry.objects.update(messages=7)
     elif what == "count":
@@ -416,7 +418,7 @@ def test_a_certificate_that_was_changed_is_found(
     else:
         RetentionEntry.objects.update(last_hash="0" * 64)
     run.refresh_from_db()
-    assert certificates.faults(run)
+    assert certificates.list_certificate_faults(run)
 
 
 def test_days_have_their_limits(browser: Client) -> None:

@@ -9,10 +9,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.models import Chat, PromptText
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent, ContextPolicy, Skill
 from contextpolicy.models.skills import LONGEST_SKILL
-from contextpolicy.publish import assign
+from contextpolicy.publish import assign_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.contextpolicy.pages import submitted
 from tests.contextpolicy.people import person, signed_in
@@ -43,9 +43,9 @@ def test_a_skill_and_the_other_parts_reach_the_prompt(
         budget_note="yes",
     )
     policy = ContextPolicy.objects.get(slug="parts")
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
 
-    turn = start(user=alice, chat=chat, text="Hello", now=now).turn
+    turn = start_turn(user=alice, chat=chat, text="Hello", now=now).turn
     work(turn)
 
     segments = [part for part in turn.receipts.get().segments if part[0] == "system"]

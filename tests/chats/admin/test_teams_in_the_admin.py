@@ -50,7 +50,7 @@ def make(alice: User, paula: User, now: datetime) -> Make:
         ]
         draft = TeamDraft(name=name, agents=agents, task="canary-task", hop_limit=5)
         owner = paula if shared else alice
-        return rosters.create(user=owner, draft=draft, shared=shared, now=now).team
+        return rosters.create_team(user=owner, draft=draft, shared=shared, now=now).team
 
     return making
 
@@ -106,7 +106,7 @@ def test_teams_are_found_by_name_owner_and_kind(
     make("Hers")
     make("Ours", shared=True)
     gone = make("Gone")
-    rosters.delete(user=alice, team_id=gone.pk, now=now)
+    rosters.delete_team(user=alice, team_id=gone.pk, now=now)
     assert listed(browser, "?q=our") == ["Ours"]
     assert listed(browser, "?q=hers") == []
     assert listed(browser, f"?q={alice.username}") == ["Gone", "Hers"]
@@ -123,12 +123,12 @@ def test_a_persons_own_team_is_shown_without_its_names_and_words(
     browser = signed_in(person("somebody", role))
     team = make("Hers")
     draft = TeamDraft(name="Hers, changed", agents=[AgentDraft(name="Editor")])
-    rosters.change(user=alice, team_id=team.pk, draft=draft, now=now)
+    rosters.update_team(user=alice, team_id=team.pk, draft=draft, now=now)
     address = reverse("admin:chats_team_change", args=[team.pk])
     html = browser.get(address).content.decode() + browser.get(LIST).content.decode()
     for word in ("Own team", "Agent 1", "Only the owner", alice.username):
         assert word in html
-    rosters.delete(user=alice, team_id=team.pk, now=now)
+    rosters.delete_team(user=alice, team_id=team.pk, now=now)
     html += browser.get(address).content.decode()
     for word in ("canary", "Hers", "Editor", "editor", "Planner", "planner"):
         assert word not in html
@@ -208,11 +208,11 @@ def test_a_persons_deleted_team_is_that_persons_matter(
     browser: Client, make: Make, alice: User, now: datetime
 ) -> None:
     hers = make("Hers")
-    rosters.delete(user=alice, team_id=hers.pk, now=now)
+    rosters.delete_team(user=alice, team_id=hers.pk, now=now)
     act(browser, "bring_back", hers.pk, confirmed="yes")
     assert listed(browser, "?kind=deleted") == ["Hers"]
     with pytest.raises(NotFound):
-        rosters.restore(user=User.objects.get(username="paula"), team_id=hers.pk, now=now)
+        rosters.restore_team(user=User.objects.get(username="paula"), team_id=hers.pk, now=now)
 
 
 def test_an_auditor_gets_no_actions(make: Make, alice: User, now: datetime) -> None:
@@ -223,7 +223,7 @@ def test_an_auditor_gets_no_actions(make: Make, alice: User, now: datetime) -> N
     ours.refresh_from_db()
     assert ours.deleted_at is None
     with pytest.raises(rosters.NotYours):
-        rosters.restore(user=alice, team_id=ours.pk, now=now)
+        rosters.restore_team(user=alice, team_id=ours.pk, now=now)
 
 
 @pytest.mark.requirement("S3.12", by="admin")
@@ -232,7 +232,7 @@ def test_the_cap_of_a_team_and_the_windows_of_its_agents_are_read_here(
 ) -> None:
     agents = [AgentDraft(name="Planner", window_size=7), AgentDraft(name="Critic", window_size=9)]
     draft = TeamDraft(name="Capped", agents=agents, message_cap=40)
-    team = rosters.create(user=paula, draft=draft, shared=True, now=now).team
+    team = rosters.create_team(user=paula, draft=draft, shared=True, now=now).team
     words = page_of(browser, team).words
     assert "Cap" in words
     assert " 40 " in words

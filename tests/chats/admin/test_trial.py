@@ -17,7 +17,7 @@ from chats.models import Chat, Compaction, DailyCount, PassedOn
 from chats.providers import registry
 from chats.providers.base import ProviderError
 from chats.record import passed_on
-from chats.record.usage import used
+from chats.record.usage import sum_person_usage
 from chats.simulation import trial
 from chats.simulation.proposals import PolicyProposal
 from contextpolicy.engine.costs import Money
@@ -45,7 +45,9 @@ def attempt(alice: User, long_chat: Chat) -> Try:
     """Try a summary of Alice's chat."""
 
     def trying(user: User = alice, **values: Any) -> trial.Trial:
-        return trial.run(user=user, chat=long_chat, proposal=proposal(**values), clock=timezone.now)
+        return trial.run_trial(
+            user=user, chat=long_chat, proposal=proposal(**values), clock=timezone.now
+        )
 
     return trying
 
@@ -82,11 +84,11 @@ def test_it_is_one_call_of_which_only_the_account_stays(
     since = timezone.now() - timedelta(days=1)
     (group,) = [
         each
-        for each in used(owner=alice, since=since, until=timezone.now(), by="model")
+        for each in sum_person_usage(owner=alice, since=since, until=timezone.now(), by="model")
         if each.group == "writer"
     ]
     assert (group.calls, group.input) == (1, 1_000)
-    while keeping.count_some(now=timezone.now()):
+    while keeping.count_next_events(now=timezone.now()):
         pass
     assert DailyCount.objects.get(model="writer").cost == Decimal("0.003")
 
@@ -100,7 +102,7 @@ def test_a_failure_is_accounted_for_too(
     attempt: Try, writer: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     provider = ScriptedProvider([[ProviderError("provider_timeout")]])
-    monkeypatch.setattr(registry, "provider_for", lambda *_a, **_k: provider)
+    monkeypatch.setattr(registry, "get_provider", lambda *_a, **_k: provider)
     with pytest.raises(trial.TrialFailed, match="audit log has its usage"):
         attempt()
     assert AuditEvent.objects.get(type="summary.tried").data["code"] == "provider_timeout"
@@ -136,11 +138,11 @@ def test_one_at_a_time_and_a_killed_one_is_told_as_lost(
     attempt: Try, writes: Writes, writer: ModelSpec, alice: User
 ) -> None:
     writes(wrote())
-    passed_on.begin_trial(owner=alice, model=writer, now=timezone.now())
+    passed_on.start_summary_trial(owner=alice, model=writer, now=timezone.now())
     with pytest.raises(passed_on.TrialUnderWay):
         attempt()
     later = timezone.now() + timedelta(hours=2)
-    assert passed_on.sweep(now=later) == 1
+    assert passed_on.sweep_passthrough(now=later) == 1
     assert AuditEvent.objects.get(type="summary.tried").data["outcome"] == "lost"
     assert attempt().text == GOOD
 

@@ -38,7 +38,7 @@ def send(program: Program, data: bytes, **headers: str) -> Any:
 
 def work(import_id: object) -> None:
     """Process an import as a worker does."""
-    taking.go_on(
+    taking.continue_import(
         import_id=uuid.UUID(str(import_id)),
         counter=ApproximateCounter(),
         clock=timezone.now,

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from chats.models import Chat, Compaction, Turn
 from chats.people import keys, sessions
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.compaction.conftest import (
     SetPolicy,
@@ -53,7 +53,7 @@ def of_charlie(program: MakeProgram, charlie: User) -> Program:
 @pytest.fixture
 def turn(chat: Chat, alice: User, now: datetime) -> Turn:
     """The queued turn of Alice's first message."""
-    return start(user=alice, chat=chat, text="Good morning", now=now).turn
+    return start_turn(user=alice, chat=chat, text="Good morning", now=now).turn
 
 
 @pytest.fixture

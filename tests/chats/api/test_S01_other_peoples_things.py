@@ -26,7 +26,7 @@ from chats.models import (
 from chats.people import keys
 from chats.record import reading
 from chats.teams import rosters
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from chats.webhooks import managing as webhooks
 from contextpolicy import holds, ledger, publish
 from contextpolicy.models import (
@@ -97,7 +97,7 @@ LISTS = sorted(path for path in set(PATHS) - set(ABOUT_ONE) - NO_LISTS if "get" 
 def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> dict[str, str]:
     """One object of each kind that Alice owns, with a marker word in its text."""
     lifecycle.rename_chat(chat=chat, title=CANARY, actor=f"user:{alice.pk}", now=now)
-    turn = start(user=alice, chat=chat, text=CANARY, now=now).turn
+    turn = start_turn(user=alice, chat=chat, text=CANARY, now=now).turn
     policy = EffectivePolicy.objects.create(digest="d" * 64, values={}, sources={}, label=CANARY)
     compaction = Compaction.objects.create(
         branch=turn.branch,
@@ -114,17 +114,17 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
     key, _ = keys.create_key(owner=alice, name=CANARY, scopes=keys.SCOPES, now=now)
     agent = rosters.AgentDraft(name="Planner", instruction=CANARY)
     draft = rosters.TeamDraft(name=CANARY, agents=[agent], task=CANARY)
-    team = rosters.create(user=alice, draft=draft, shared=False, now=now).team
+    team = rosters.create_team(user=alice, draft=draft, shared=False, now=now).team
     Chat.objects.filter(pk=chat.pk).update(team=team)
     preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
-    kept = preferences.write(owner_id=alice.pk, slot="note", text=CANARY, now=now)
+    kept = preferences.write_preference(owner_id=alice.pk, slot="note", text=CANARY, now=now)
     governing = publish.create_policy(
         slug=CANARY, name=CANARY, values={"strategy": "simple"}, actor="system", now=now
     )
-    assigned = publish.assign(policy=governing, level="instance", actor="system", now=now)
+    assigned = publish.assign_policy(policy=governing, level="instance", actor="system", now=now)
     url = f"https://example.org/{CANARY}"
-    webhook, _ = webhooks.create(owner=alice, url=url, events=["task.changed"], now=now)
-    hold = holds.place(
+    webhook, _ = webhooks.create_webhook(owner=alice, url=url, events=["task.changed"], now=now)
+    hold = holds.place_hold(
         level="chat", chat_id=chat.pk, case=CANARY, reason=CANARY, actor="system", now=now
     )
     run = RetentionRun.objects.create(started_at=now, is_open=False, digest="0" * 64)
@@ -146,7 +146,7 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
         "evaluation_id": str(evaluation.pk),
         "wish_id": str(wish.pk),
         "webhook_id": str(webhook.pk),
-        "delivery_id": str(webhooks.test(webhook=webhook, now=now).public_id),
+        "delivery_id": str(webhooks.queue_test_event(webhook=webhook, now=now).public_id),
         "slug": CANARY,
         "number": "1",
         "assignment_id": str(assigned.pk),
@@ -168,8 +168,10 @@ def asked_for(chat: Chat, *, now: datetime) -> uuid.UUID:
     """Store an auditor's request to read the chat."""
     data = {"reason": CANARY}
     with transaction.atomic():
-        row = ledger.record("content.asked", actor="user:7", now=now, chat_id=chat.pk, data=data)
-    return reading.id_of(row)
+        row = ledger.record_event(
+            "content.asked", actor="user:7", now=now, chat_id=chat.pk, data=data
+        )
+    return reading.derive_request_id(row)
 
 
 def receipt_of(turn: Turn, policy: EffectivePolicy) -> Receipt:
@@ -246,7 +248,7 @@ def test_S01_ids_are_checked_as_a_chain(
     for owner in (alice, charlie):
         other = lifecycle.create_chat(owner=owner, now=now)
         url = "https://example.org/other"
-        told, _ = webhooks.create(owner=owner, url=url, events=["task.changed"], now=now)
+        told, _ = webhooks.create_webhook(owner=owner, url=url, events=["task.changed"], now=now)
         ids = {**of_alice_ids, "chat_id": str(other.pk), "webhook_id": str(told.pk)}
         client = program(owner)
         for method in PATHS[path]:

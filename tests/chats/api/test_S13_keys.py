@@ -362,7 +362,7 @@ def test_S13_last_use_is_noted_once_a_minute(alice: User, now: datetime) -> None
     _, secret = keys.create_key(owner=alice, name="x", scopes=["chats:read"], now=now)
     noted = []
     for seconds in (0, 30, 59, 61, 100):
-        keys.authenticate(secret=secret, now=now + timedelta(seconds=seconds))
+        keys.authenticate_api_key(secret=secret, now=now + timedelta(seconds=seconds))
         last = ApiKey.objects.get().last_used_at
         assert last
         noted.append((last - now).total_seconds())
@@ -372,7 +372,7 @@ def test_S13_last_use_is_noted_once_a_minute(alice: User, now: datetime) -> None
 def test_S13_the_first_use_of_a_day_stands_in_the_ledger(alice: User, now: datetime) -> None:
     key, secret = keys.create_key(owner=alice, name="x", scopes=["chats:read"], now=now)
     for hours in (0, 1, 11.99, 12, 13, 36):
-        keys.authenticate(secret=secret, now=now + timedelta(hours=hours))
+        keys.authenticate_api_key(secret=secret, now=now + timedelta(hours=hours))
     used = AuditEvent.objects.filter(type="api_key.used").order_by("pk")
     assert [(event.at - now) / timedelta(hours=1) for event in used] == [0, 12, 36]
     assert {event.actor for event in used} == {f"user:{alice.pk}"}

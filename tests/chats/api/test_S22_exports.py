@@ -16,7 +16,7 @@ from django.test import Client
 from django.utils import timezone
 
 from chats.models import ApiKey, Chat, Message
-from contextpolicy.audit.export import row_of
+from contextpolicy.audit.export import format_csv_row
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.api.test_exchange import body_of
@@ -61,7 +61,7 @@ NAUGHTY = [
 
 @pytest.mark.parametrize("text", [*FORMULAS, *ESCAPES, *HARMLESS])
 def test_S22_no_cell_is_a_formula_and_none_leaves_its_place(text: str) -> None:
-    written = row_of((text, "next"))
+    written = format_csv_row((text, "next"))
     (row,) = csv.reader(io.StringIO(written, newline=""))
     assert row == [f"'{text}" if text in FORMULAS else text, "next"]
     # Each cell is quoted, so a semicolon or tab does not split it.

@@ -11,7 +11,7 @@ from django.utils import timezone
 from chats.memory import archive
 from chats.models import Branch, Chat, Compaction
 from contextpolicy.models import EffectivePolicy
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.programs import Program
 from tests.chats.api.test_chats import code
 from tests.chats.api.test_teams import ANN, PLANNER, Team, team
@@ -50,7 +50,7 @@ def find(team: Team, chat: Chat) -> Callable[..., Any]:
 @pytest.mark.requirement("S3.12", by="integrator")
 def test_originals_are_found_by_words_and_speaker(find: Callable[..., Any], chat: Chat) -> None:
     assert find(q="heron").json() == {"data": [], "missing": 2, "to_seq": 2}
-    archive.index(Branch.objects.select_related("active_compaction").get(chat=chat))
+    archive.index_branch(Branch.objects.select_related("active_compaction").get(chat=chat))
     everybody = find(q="herons").json()
     assert {row["seq"] for row in everybody["data"]} == {1, 2}
     assert (everybody["missing"], everybody["to_seq"]) == (0, 2)
@@ -80,14 +80,14 @@ def test_a_policy_closes_the_archive(find: Callable[..., Any], chat: Chat) -> No
     policy = create_policy(
         slug="closed", name="Closed", values={"archive": False}, actor="system", now=now
     )
-    assign(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
+    assign_policy(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
     assert code(find(q="heron")) == (403, "archive_closed")
 
 
 def test_nobody_else_finds_anything(
     find: Callable[..., Any], of_charlie: Program, client: Client, chat: Chat
 ) -> None:
-    archive.index(Branch.objects.select_related("active_compaction").get(chat=chat))
+    archive.index_branch(Branch.objects.select_related("active_compaction").get(chat=chat))
     address = f"chats/{chat.pk}/archive?{urlencode({'q': 'heron'})}"
     assert code(of_charlie.get(address)) == (404, "not_found")
     assert client.get(f"/api/v1/{address}").status_code == 401

@@ -45,7 +45,7 @@ def compact(of_alice: Program, roomy: Chat, now: datetime) -> Fold:
         answer = of_alice.post(f"chats/{roomy.pk}/compactions", wish)
         assert answer.status_code == 202, answer.content
         assert answer.json()["compaction_asked_at"]
-        maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=now)
+        maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=now)
         row = in_force(roomy)
         assert row is not None
         return row
@@ -147,7 +147,7 @@ def test_a_summary_is_written_again_from_its_originals(
     writes(wrote())
     asked = of_alice.post(f"{place(row)}/rerun", {"model": writer.slug})
     assert (asked.status_code, asked.json()["compaction"]) == (202, str(row.pk))
-    maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=now)
     new = in_force(roomy)
     assert new is not None
     assert (new.revises, new.model_name) == (row, "writer")
@@ -158,7 +158,7 @@ def draft(of_alice: Program, roomy: Chat, set_policy: SetPolicy, now: datetime) 
     """A summary that is pending approval by Alice."""
     set_policy(approval="owner", **ROOM)
     of_alice.post(f"chats/{roomy.pk}/compactions", {})
-    maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=now)
     return Compaction.objects.get(kind="summary")
 
 

@@ -13,7 +13,7 @@ from chats.api.schema import Generator
 from chats.models import ApiKey, Chat, Folder, IdempotencyRecord, Message
 from chats.people import keys
 from chats.record.idempotency import IdempotentRequest
-from chats.turns.start import open_branch
+from chats.turns.start import get_active_branch
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.api.test_chats import code
@@ -27,7 +27,7 @@ def again(program: Program, path: str, body: Any = None, *, key: str = "k1") -> 
 
 def message(chat: Chat, text: str, now: Any) -> Message:
     """A stored message of the chat."""
-    branch = open_branch(chat)
+    branch = get_active_branch(chat)
     branch.last_seq += 1
     branch.save()
     return Message.objects.create(

@@ -11,7 +11,7 @@ from django.forms.models import model_to_dict
 from django.http import Http404
 from rest_framework import exceptions
 
-from chats.api.errors import refusal_of
+from chats.api.errors import convert_exception
 from chats.api.schema import Generator
 from chats.ground import rates
 from chats.models import Branch, Chat, Message, Turn
@@ -309,7 +309,7 @@ def test_what_is_not_json_is_not_offered(of_alice: Program) -> None:
     ],
 )
 def test_errors_of_the_framework_get_a_stable_code(error: Exception, code: str) -> None:
-    refusal = refusal_of(error, method="POST")
+    refusal = convert_exception(error, method="POST")
     assert refusal is not None
     assert refusal.code == code
 
@@ -320,7 +320,7 @@ def test_error_that_nobody_foresaw_is_left_to_the_server(
     def broken(**_arguments: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(access, "chat_for", broken)
+    monkeypatch.setattr(access, "get_chat", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         of_alice.get(f"chats/{chat.pk}")
 

@@ -19,7 +19,7 @@ from chats.ground import databases
 from chats.models import Chat, FileImport, Folder, Message, MessageImage
 from chats.streams import connection
 from contextpolicy.engine.images import Image
-from contextpolicy.engine.messages import FilePart, parts_to_json
+from contextpolicy.engine.messages import FilePart, serialize_parts
 from tests.chats.api.bringing import bring, refused, send, work
 from tests.chats.api.programs import Program
 from tests.chats.api.test_exchange import HASH, PNG, lines, ui
@@ -45,10 +45,10 @@ def three(alice: User, chat: Chat, now: datetime) -> list[Chat]:
         Chat.objects.filter(pk=one.pk).update(created_at=now + timedelta(minutes=number))
     Chat.objects.filter(pk=chat.pk).update(title="One", pinned=True)
     Chat.objects.filter(pk=made[2].pk).update(archived=True, system_text="Be brief.")
-    organising.file_in_new_folder(chat=made[1], user=alice, name="Work")
+    organising.move_to_named_folder(chat=made[1], user=alice, name="Work")
     first = Message.objects.get(branch__chat=chat, seq=1)
     image = FilePart("image/png", "", Image(1000, "low", sha256=HASH, size=len(PNG)).reference)
-    first.parts = [{"type": "text", "text": "This:"}, *parts_to_json([image])]
+    first.parts = [{"type": "text", "text": "This:"}, *serialize_parts([image])]
     first.save()
     MessageImage.objects.create(message=first, sha256=HASH, media_type="image/png", data=PNG)
     return made
@@ -190,13 +190,13 @@ def test_a_later_task_reads_only_the_chats_behind_its_place(
     three: list[Chat], of_alice: Program, of_charlie: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    draft_of = everything.draft_of
+    draft_of = everything.read_archived_chat
 
     def counted(archive: Any, chat: Any, **more: Any) -> Any:
         read.append(chat.title)
         return draft_of(archive, chat, **more)
 
-    monkeypatch.setattr(everything, "draft_of", counted)
+    monkeypatch.setattr(everything, "read_archived_chat", counted)
     monkeypatch.setattr(taking, "SECONDS", 0.0)
     answer = send(of_charlie, whole(of_alice))
     for _ in range(3):

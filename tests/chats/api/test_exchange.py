@@ -30,9 +30,9 @@ from chats.models import (
 )
 from chats.streams import connection
 from contextpolicy.engine.images import Image
-from contextpolicy.engine.messages import FilePart, parts_to_json
+from contextpolicy.engine.messages import FilePart, serialize_parts
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.bringing import bring, brought, refused, send
 from tests.chats.api.programs import Program
 from tests.chats.test_outlook import fill, fold
@@ -63,7 +63,7 @@ def with_summaries(now: datetime) -> None:
     """A policy under which users can correct summaries."""
     values = {"strategy": "dynamic_summary", "turn_threshold": None}
     made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
-    assign(policy=made, level="instance", actor="system", now=now)
+    assign_policy(policy=made, level="instance", actor="system", now=now)
 
 
 def body_of(answer: Any) -> bytes:
@@ -130,7 +130,7 @@ def test_S4_8_out_in_and_out_again_is_the_same_to_the_byte(
     scope: str, told: Chat, alice: User, of_alice: Program, now: datetime
 ) -> None:
     third = Message.objects.get(branch__chat=told, seq=13)
-    branching.branch_from(user=alice, message=third, now=now)
+    branching.branch_from_message(user=alice, message=third, now=now)
     branch = Branch.objects.filter(chat=told).exclude(parent=None).get()
     Message.objects.create(
         branch=branch,
@@ -351,7 +351,7 @@ def pictured(chat: Chat, now: datetime) -> Chat:
     image = Image(1000, "low", sha256=HASH, size=len(PNG))
     for seq in (1, 3):
         row = Message.objects.get(branch=branch, seq=seq)
-        row.parts = [{"type": "text", "text": "This:"}, *parts_to_json([part_of(image)])]
+        row.parts = [{"type": "text", "text": "This:"}, *serialize_parts([part_of(image)])]
         row.save()
         MessageImage.objects.create(message=row, sha256=HASH, media_type="image/png", data=PNG)
     return chat
@@ -430,7 +430,7 @@ def test_an_image_that_is_not_what_it_says_stays_out(
     bundle = export(of_alice, pictured.pk, form="bundle")
     if why == "no image":
         Message.objects.filter(branch__chat=pictured, seq=1).update(
-            parts=parts_to_json(
+            parts=serialize_parts(
                 [part_of(Image(1, sha256=hashlib.sha256(words).hexdigest(), size=len(words)))]
             )
         )
@@ -516,7 +516,7 @@ def test_a_policy_that_keeps_summaries_to_itself_gets_none_from_a_file(
 ) -> None:
     values = {"strategy": "dynamic_summary", "turn_threshold": None, "edit_right": "nobody"}
     made = create_policy(slug="q", name="Q", values=values, actor="system", now=now)
-    assign(policy=made, level="instance", actor="system", now=now)
+    assign_policy(policy=made, level="instance", actor="system", now=now)
     chat = brought(of_alice, export(of_alice, told.pk, form="bundle"))
     assert chat["losses"] == ["summary_left_out:not_allowed_by_policy"]
     assert not Compaction.objects.filter(branch__chat=chat["chat"]).exists()

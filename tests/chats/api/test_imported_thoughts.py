@@ -77,7 +77,7 @@ def test_imported_thoughts_are_neither_sent_nor_found(of_alice: Program) -> None
     said = json.dumps(sent["messages"])
     assert ANSWER in said
     assert "Zebras" not in said
-    indexing.index_chat(chat_id=uuid.UUID(chat))
+    indexing.update_chat_index(chat_id=uuid.UUID(chat))
     found = {q: of_alice.get("search", q=q).json()["data"] for q in ("zebras", "heron")}
     assert not found["zebras"]
     assert found["heron"]

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from contextpolicy import holds
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.bringing import send
 from tests.chats.api.programs import Program
 from tests.chats.api.test_exchange import lines, streams, ui
@@ -20,7 +20,7 @@ FILE = lines(ui("a", "Hello"))
 def thirty_days(alice: User, now: datetime) -> None:
     """A policy that erases messages after thirty days."""
     made = create_policy(slug="r", name="R", values={"retention_days": 30}, actor="system", now=now)
-    assign(policy=made, level="instance", actor="system", now=now)
+    assign_policy(policy=made, level="instance", actor="system", now=now)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_without_retention_nothing_is_said(of_alice: Program, page: Client) -> N
 
 @pytest.mark.usefixtures("thirty_days")
 def test_a_legal_hold_keeps_the_messages(of_alice: Program, alice: User, now: datetime) -> None:
-    holds.place(
+    holds.place_hold(
         level="user", case="c", reason="A reason for it", actor="system", now=now, user=alice
     )
     assert of_alice.get("imports/conditions").json()["retention_days"] is None
@@ -66,7 +66,7 @@ def test_the_policy_of_one_person_counts_for_them(
     of_alice: Program, of_charlie: Program, alice: User, now: datetime
 ) -> None:
     made = create_policy(slug="s", name="S", values={"retention_days": 1}, actor="system", now=now)
-    assign(policy=made, level="user", user=alice, actor="system", now=now)
+    assign_policy(policy=made, level="user", user=alice, actor="system", now=now)
     assert (
         of_alice.get("imports/conditions")
         .json()["notice"]

@@ -243,7 +243,7 @@ def said(chat_id: str) -> list[tuple[str, str]]:
     chat = Chat.objects.get(pk=chat_id)
     branch = chat.active_branch
     assert branch is not None
-    rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
+    rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by("seq")
     return [(row.role, row.text) for row in rows]
 
 

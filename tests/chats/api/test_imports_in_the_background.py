@@ -62,14 +62,14 @@ def three(of_alice: Program) -> FileImport:
 @pytest.fixture
 def at_each_chat(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], None]], None]:
     """Call a function with the title of each chat before it is stored."""
-    usual = storing.store
+    usual = storing.store_draft
 
     def watch(look: Callable[[str], None]) -> None:
         def store(draft: Any, **more: Any) -> Any:
             look(draft.title)
             return usual(draft, **more)
 
-        monkeypatch.setattr(storing, "store", store)
+        monkeypatch.setattr(storing, "store_draft", store)
 
     return watch
 
@@ -92,7 +92,7 @@ def closing_after(chats: int) -> Callable[[], bool]:
 
 def begin_work(row: FileImport, is_closing: Callable[[], bool]) -> None:
     """Process an import with a worker that is shut down on the way."""
-    taking.go_on(
+    taking.continue_import(
         import_id=row.pk, counter=ApproximateCounter(), clock=timezone.now, is_closing=is_closing
     )
 
@@ -178,7 +178,7 @@ def test_after_a_killed_worker_another_goes_on_when_its_lease_has_ended(
     work(three.pk)
     # While the lease is valid, a second worker does not start.
     assert (sent, titles()) == ([], ["Ada"])
-    FileImport.objects.update(lease_until=leases.just_ended())
+    FileImport.objects.update(lease_until=leases.compute_expired_end())
     with committed():
         assert imports.enqueue_due(now=timezone.now()) == 1
     assert sent == [(queue.IMPORT_FILE, {"import_id": str(three.pk)})]
@@ -206,7 +206,7 @@ def test_a_stop_is_seen_between_two_chats_and_keeps_what_was_made(
 ) -> None:
     at_each_chat(
         lambda title: (
-            accepting.stop(user=alice, import_id=three.pk, now=timezone.now())
+            accepting.stop_import(user=alice, import_id=three.pk, now=timezone.now())
             if title == "Bob"
             else None
         )
@@ -233,13 +233,13 @@ def test_a_stop_is_seen_amid_a_long_chat(
     three: FileImport, alice: User, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.HEARTBEAT_EVERY = -1
-    usual = storing.row_of
+    usual = storing.build_draft_message
 
     def row_of(node: Any, **more: Any) -> Message:
-        accepting.stop(user=alice, import_id=three.pk, now=timezone.now())
+        accepting.stop_import(user=alice, import_id=three.pk, now=timezone.now())
         return usual(node, **more)
 
-    monkeypatch.setattr(storing, "row_of", row_of)
+    monkeypatch.setattr(storing, "build_draft_message", row_of)
     work(three.pk)
     three.refresh_from_db()
     assert (three.state, three.place, titles()) == ("stopped", 0, [])
@@ -355,7 +355,7 @@ def test_a_chat_that_kills_its_workers_does_not_do_so_for_ever(
         try:
             work(three.pk)
         except KeyboardInterrupt:
-            FileImport.objects.update(lease_until=leases.just_ended())
+            FileImport.objects.update(lease_until=leases.compute_expired_end())
     row = of_alice.get(f"imports/{three.pk}").json()
     assert (row["state"], row["code"], row["added"]) == ("failed", "worker_lost", 1)
     assert titles() == ["Ada"]
@@ -449,17 +449,17 @@ def test_a_later_task_goes_on_behind_its_mark(
     names = [f"Chat {number}" for number in range(5)]
     own = send(of_alice, chats_of(*names)).json()["id"]
     looked: list[str] = []
-    read = importing.of_product
+    read = importing.parse_product_chat
 
     def counted(product: str, data: Any, **more: Any) -> Any:
         looked.append(f"Chat {more['number'] - 1}")
         return read(product, data, **more)
 
     monkeypatch.setattr(taking, "SECONDS", 0.0)
-    monkeypatch.setattr(importing, "of_product", counted)
+    monkeypatch.setattr(importing, "parse_product_chat", counted)
     work(own)
     # The list was located once. Later tasks continue after it.
-    monkeypatch.setattr(importing, "list_in", None)
+    monkeypatch.setattr(importing, "locate_json_list", None)
     for _ in range(4):
         work(own)
     assert (looked, titles()) == (names, names)

@@ -219,7 +219,7 @@ def test_a_grown_chat_that_went_on_here_gets_a_branch(
 ) -> None:
     made = brought(of_alice, json.dumps([gpt("grows", 2)]).encode())
     chat = Chat.objects.get(pk=made["chat"])
-    start.start(user=alice, chat=chat, text="Mine", now=now)
+    start.start_turn(user=alice, chat=chat, text="Mine", now=now)
     bring(of_alice, json.dumps([gpt("grows", 4)]).encode())
     assert Branch.objects.filter(chat=chat).count() == 2
     chat.refresh_from_db()

@@ -8,7 +8,7 @@ import pytest
 
 from chats.exchange import bounds
 from chats.models import Branch, Compaction, Message
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.bringing import bring, brought, refused
 from tests.chats.api.programs import Program
 from tests.chats.api.test_exchange import lines, streams, with_summaries, zipped
@@ -335,7 +335,7 @@ def test_of_two_compactions_the_newer_summary_counts(
 def test_a_summary_that_the_policy_forbids_is_reported(of_alice: Program, now: datetime) -> None:
     values = {"strategy": "dynamic_summary", "turn_threshold": None, "edit_right": "nobody"}
     made = create_policy(slug="q", name="Q", values=values, actor="system", now=now)
-    assign(policy=made, level="instance", actor="system", now=now)
+    assign_policy(policy=made, level="instance", actor="system", now=now)
     chat = brought(of_alice, lines(*COMPACTED))
     assert [loss.partition(":")[0] for loss in chat["losses"]] == ["summary_left_out"]
     assert len(said(chat["chat"])) == 4

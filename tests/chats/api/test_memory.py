@@ -53,7 +53,9 @@ def test_bad_input_gets_a_code(of_alice: Program) -> None:
 
 def test_a_proposed_preference_is_accepted(of_alice: Program, chat: Chat) -> None:
     of_alice.call("PATCH", "memory", {"consent": True})
-    row = preferences.write(owner_id=chat.owner_id, slot="name", text="Bob", now=chat.created_at)
+    row = preferences.write_preference(
+        owner_id=chat.owner_id, slot="name", text="Bob", now=chat.created_at
+    )
     Preference.objects.filter(pk=row.pk).update(status="proposed", kind="inferred")
 
     accepted = of_alice.call("PATCH", f"memory/preferences/{row.pk}", {})

@@ -17,7 +17,7 @@ from chats.api.messages import Messages
 from chats.models import Branch, Chat, IdempotencyRecord, Message, Turn
 from chats.record import messages as store
 from chats.record.idempotency import KEY_LIFETIME
-from chats.turns.stop import stop
+from chats.turns.stop import stop_turn
 from tests.chats.api.programs import Program
 
 TEXTS = [
@@ -141,7 +141,7 @@ def test_S27_a_key_whose_words_were_erased_is_refused_whatever_comes_with_it(
     record = IdempotencyRecord.objects.get(key="k")
     assert len(record.salt) == len(record.body_commitment) == 64
     for turn in Turn.objects.all():
-        stop(user=alice, turn=turn, now=timezone.now())
+        stop_turn(user=alice, turn=turn, now=timezone.now())
     message = Message.objects.select_related("branch").get(pk=sent["message"]["id"])
     erase_message(user=alice, message=message, now=timezone.now())
     record.refresh_from_db()

@@ -62,7 +62,7 @@ def test_letters_are_found_as_people_type_them(
         branch=branch, seq=1, accepted=1, role="user", parts=parts, created_at=now
     )
     Branch.objects.filter(pk=branch.pk).update(last_seq=1)
-    archive.index(Branch.objects.select_related("chat").get(pk=branch.pk))
+    archive.index_branch(Branch.objects.select_related("chat").get(pk=branch.pk))
     (hit,) = of_alice.get("search", q=asked).json()["data"]
     assert hit["excerpt"] == said
     assert hit["marks"]

@@ -10,9 +10,9 @@ from django.contrib.auth.models import User
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.teams import rosters
-from chats.turns.start import start
-from contextpolicy.engine.chatmessages import to_chat_messages
-from contextpolicy.publish import assign, create_policy
+from chats.turns.start import start_turn
+from contextpolicy.engine.chatmessages import format_chat_messages
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.programs import Program
 from tests.chats.test_outlook import QUESTION, fill, fold
 
@@ -51,7 +51,7 @@ def policy(db: None, now: datetime) -> Callable[..., None]:
 
     def setting(**values: Any) -> None:
         made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
-        assign(policy=made, level="instance", actor="system", now=now)
+        assign_policy(policy=made, level="instance", actor="system", now=now)
 
     return setting
 
@@ -144,10 +144,10 @@ def test_what_is_told_as_sent_is_what_the_model_gets(
     branch = fill(chat, 20, now=now)
     fold(branch, 6, now=now, exceptions=[3, 5])
     told = of_alice.post(f"chats/{chat.pk}/context", {"question": QUESTION}).json()
-    turn = start(user=alice, chat=Chat.objects.get(pk=chat.pk), text=QUESTION, now=now).turn
+    turn = start_turn(user=alice, chat=Chat.objects.get(pk=chat.pk), text=QUESTION, now=now).turn
     worker = work(turn, REPLY)
     (request,) = worker.scripted.requests
-    assert told["messages"] == to_chat_messages(request.messages)
+    assert told["messages"] == format_chat_messages(request.messages)
     receipt = Receipt.objects.get(turn=turn)
     assert told["prompt_tokens"] == receipt.prompt_tokens
     assert told["left_out"] == receipt.left_out
@@ -178,7 +178,7 @@ def test_a_system_text_that_the_policy_hides_is_nowhere(
     assert told["system_hidden"]
     assert [s["hidden"] for s in told["segments"] if s["part"] == "policy"] == [True]
     assert [s["text"] for s in told["segments"] if s["part"] == "chat"] == ["Be kind."]
-    turn = start(user=alice, chat=pets, text="Well?", now=now).turn
+    turn = start_turn(user=alice, chat=pets, text="Well?", now=now).turn
     work(turn, REPLY)
     seen = of_alice.get(f"chats/{pets.pk}/turns/{turn.pk}/receipts")
     assert "SECRET" not in seen.content.decode()
@@ -211,4 +211,4 @@ def test_a_team_has_no_context_of_its_own(
 def of_alice_team(alice: User, now: datetime) -> Any:
     """A team of Alice with one agent."""
     draft = rosters.TeamDraft(name="Crew", agents=[rosters.AgentDraft(name="Planner")])
-    return rosters.create(user=alice, draft=draft, shared=False, now=now).team
+    return rosters.create_team(user=alice, draft=draft, shared=False, now=now).team

@@ -9,7 +9,7 @@ from chats.api.schema import Generator
 from chats.models import Chat, Folder
 from chats.people import keys
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.api.test_chats import code
 
@@ -121,7 +121,7 @@ def test_a_policy_may_forbid_temporary_chats(of_alice: Program) -> None:
     values = {"temporary_chats": False}
     now = timezone.now()
     policy = create_policy(slug="kept", name="Kept", values=values, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     for body in ({"temporary": True}, {"temporary": True, "text": "hello"}):
         assert code(of_alice.post("chats", body)) == (403, "temporary_not_allowed")
     assert not Chat.objects.exists()

@@ -7,7 +7,7 @@ import pytest
 
 from chats.models import Chat, Turn
 from chats.providers.base import Finished, TextDelta
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.api.test_chats import code
@@ -87,7 +87,7 @@ def test_a_receipt_carries_its_segments_with_their_cuts(
     change(of_alice, chat, system_text=OWN)
 
     def say(text: str) -> Turn:
-        turn = start(user=alice, chat=chat, text=text, now=NOON).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=NOON).turn
         work(turn, [TextDelta("Arr."), Finished("stop")])
         return turn
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chats.api.errors import RequestTooLarge
-from chats.api.parsing import InvalidJSON, StrictJSONParser, parse
+from chats.api.parsing import InvalidJSON, StrictJSONParser, parse_json_object
 
 BAD = {
     "nothing": b"",
@@ -54,13 +54,13 @@ GOOD = {
 @pytest.mark.parametrize("body", BAD.values(), ids=BAD)
 def test_S19_ambiguous_or_broken_json_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidJSON) as refused:
-        parse(body)
+        parse_json_object(body)
     assert (refused.value.code, refused.value.status) == ("invalid_json", 400)
 
 
 @pytest.mark.parametrize("body", GOOD.values(), ids=GOOD)
 def test_S19_clear_json_is_read(body: bytes) -> None:
-    assert parse(body) == json.loads(body)
+    assert parse_json_object(body) == json.loads(body)
 
 
 def test_S19_body_over_the_limit_is_not_read_to_its_end() -> None:
@@ -73,7 +73,7 @@ def test_S19_body_over_the_limit_is_not_read_to_its_end() -> None:
 @given(st.binary(max_size=200))
 def test_S19_any_bytes_are_read_or_refused(body: bytes) -> None:
     with suppress(InvalidJSON):
-        assert isinstance(parse(body), dict)
+        assert isinstance(parse_json_object(body), dict)
 
 
 values = st.recursive(
@@ -90,4 +90,4 @@ values = st.recursive(
 @given(st.dictionaries(st.text(), values, max_size=5))
 def test_S19_what_was_written_is_what_is_read(value: dict[str, object]) -> None:
     written = json.dumps(value, ensure_ascii=False).encode()
-    assert parse(written) == value
+    assert parse_json_object(written) == value

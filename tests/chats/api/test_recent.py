@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats.actions.branching import branch_from
+from chats.actions.branching import branch_from_message
 from chats.models import Chat, Message
-from chats.record.recent import recent_messages
-from contextpolicy.publish import assign, create_policy
+from chats.record.recent import list_recent_messages
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.programs import Program
 from tests.chats.api.test_chats import code
 
@@ -89,7 +89,7 @@ def test_as_many_as_the_policys_window_and_equal_times_by_id(
     everything.update(created_at=now)
     values = {"strategy": "simple", "window_size": 5}
     policy = create_policy(slug="short", name="Short", values=values, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     ids = sorted(everything.values_list("pk", flat=True))
     for asked in ({}, {"limit": 100}):
         answer = of_alice.get("messages/recent", **asked)
@@ -98,7 +98,7 @@ def test_as_many_as_the_policys_window_and_equal_times_by_id(
     own = create_policy(
         slug="one", name="One", values={**values, "window_size": 1}, actor="system", now=now
     )
-    assign(policy=own, level="chat", chat_id=chats[0].pk, actor="system", now=now)
+    assign_policy(policy=own, level="chat", chat_id=chats[0].pk, actor="system", now=now)
     assert len(texts(of_alice.get("messages/recent", chat=str(chats[0].pk)))) == 1
 
 
@@ -117,7 +117,7 @@ def test_what_is_nobodys_business_is_not_there(
     assert texts(of_charlie.get("messages/recent")) == []
     assert code(of_charlie.get("messages/recent", chat=str(first.pk))) == (404, "not_found")
     assert code(of_alice.get("messages/recent", chat=str(deleted.pk))) == (404, "not_found")
-    branch_from(user=alice, message=Message.objects.get(parts__0__text="kept"), now=now)
+    branch_from_message(user=alice, message=Message.objects.get(parts__0__text="kept"), now=now)
     assert texts(of_alice.get("messages/recent")) == ["kept"]
 
 
@@ -138,8 +138,8 @@ def test_the_cost_follows_what_is_asked_for(
     for minute in range(60):
         pk = of_alice.post("chats", {}).json()["id"]
         say(Chat.objects.select_related("active_branch").get(pk=pk), "a", "b", minute=100 + minute)
-    assert recent_messages(owner=alice, most=0) == []
+    assert list_recent_messages(owner=alice, most=0) == []
     with django_assert_max_num_queries(30):
-        found = recent_messages(owner=alice, most=12)
+        found = list_recent_messages(owner=alice, most=12)
     assert len(found) == 12
     assert found == sorted(found, key=lambda message: (message.created_at, message.pk))

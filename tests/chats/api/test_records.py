@@ -142,7 +142,7 @@ def test_events_are_filtered(
     program: MakeProgram, auditor: User, chat: Chat, now: datetime
 ) -> None:
     later = now + timedelta(hours=1)
-    ledger.record("chat.model_changed", actor="user:1", now=later, chat_id=chat.pk)
+    ledger.record_event("chat.model_changed", actor="user:1", now=later, chat_id=chat.pk)
     client = program(auditor)
 
     def found(**query: Any) -> list[str]:

@@ -13,10 +13,10 @@ from django.utils import timezone
 from chats.models import Chat, Compaction, Message, PassedOn, Receipt
 from chats.providers.base import Finished, TextDelta
 from chats.record import reading
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent, ModelSpec
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN, seed_roles
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.compaction.conftest import (
@@ -49,7 +49,7 @@ def asked_summary(
 
 def said(chat: Chat, work: Work, text: str) -> Receipt:
     """Return the receipt of the call that replied to a message."""
-    turn = start(user=chat.owner, chat=chat, text=text, now=timezone.now()).turn
+    turn = start_turn(user=chat.owner, chat=chat, text=text, now=timezone.now()).turn
     work(turn, [TextDelta("An answer."), Finished("stop")])
     return Receipt.objects.select_related("turn__branch").get(turn=turn)
 
@@ -115,7 +115,7 @@ def test_a_hidden_text_stays_hidden_from_the_owner_alone(
 ) -> None:
     hide = {"system_text": "The secret recipe.", "hide_system_text": True}
     policy = create_policy(slug="hide", name="Hide", values=hide, actor="system", now=NOON)
-    assign(policy=policy, level="instance", actor="system", now=NOON)
+    assign_policy(policy=policy, level="instance", actor="system", now=NOON)
     receipt = said(chat, work, "hello")
     body = of_alice.get(address(receipt))
     assert body.json()["hidden"] is True
@@ -317,7 +317,10 @@ def test_the_ledger_is_exported_as_the_page_does_it(program: MakeProgram, chat: 
     lines = all_of(answer).splitlines()
     foot = json.loads(lines[-1])
     assert (foot["rows"], foot["search"]) == (len(lines) - 1, f"chat:{chat.pk}")
-    assert lines[0] == ledger.line_of(AuditEvent.objects.get(chat_id=chat.pk, seq=1)).encode()
+    assert (
+        lines[0]
+        == ledger.format_event_line(AuditEvent.objects.get(chat_id=chat.pk, seq=1)).encode()
+    )
     kinds = ["ledger.export_started", "ledger.exported"]
     found = AuditEvent.objects.filter(type__in=kinds).order_by("pk")
     assert [row.type for row in found] == kinds

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 
 from chats.models import Chat, Message, Round, Team, TeamVersion, Turn
-from chats.turns.stop import stop
+from chats.turns.stop import stop_turn
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.api.test_chats import code
@@ -280,7 +280,7 @@ def test_a_round_that_ended_early_goes_on_once(of_alice: Program, game: Play, al
     game.answer("One. [NEXT:Ghost]")
     waits = game.queued()
     assert waits is not None
-    stop(user=alice, turn=waits, now=game.now)
+    stop_turn(user=alice, turn=waits, now=game.now)
     assert code(of_alice.post(f"{path}/go-on", {"text": "x"})) == (400, "unknown_field")
     went = of_alice.post(f"{path}/go-on")
     assert went.status_code == 202

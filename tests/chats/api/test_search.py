@@ -22,7 +22,7 @@ def herons(chat: Chat, now: datetime) -> Chat:
         )
     Branch.objects.filter(pk=branch.pk).update(last_seq=2)
     Chat.objects.filter(pk=chat.pk).update(title="Herons")
-    archive.index(Branch.objects.select_related("chat").get(pk=branch.pk))
+    archive.index_branch(Branch.objects.select_related("chat").get(pk=branch.pk))
     return chat
 
 

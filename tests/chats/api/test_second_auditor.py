@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from chats.actions import erasure
 from chats.models import Chat, Receipt
-from chats.people.accounts import save_account
+from chats.people.accounts import save_user_account
 from chats.record import reading
 from contextpolicy.roles import AUDITOR, OWNER, POLICY_ADMIN, change_roles
 from tests.chats.api.programs import MakeProgram, Program
@@ -146,13 +146,15 @@ def test_a_reading_ends_when_its_account_is_deactivated(
 ) -> None:
     settings.TWO_PERSONS = False
     now = timezone.now()
-    open_reading = partial(reading.open_until, chat_id=chat.pk, actor=f"user:{bob.pk}", now=now)
-    reading.open_chat(chat_id=chat.pk, actor=f"user:{bob.pk}", reason=REASON, now=now)
+    open_reading = partial(
+        reading.get_reading_expiry, chat_id=chat.pk, actor=f"user:{bob.pk}", now=now
+    )
+    reading.open_reading(chat_id=chat.pk, actor=f"user:{bob.pk}", reason=REASON, now=now)
     assert open_reading() is not None
     person("olga", OWNER)
     for active in (False, True):
         bob.is_active = active
-        save_account(person=bob, changed={"is_active"}, actor="system", now=now)
+        save_user_account(person=bob, changed={"is_active"}, actor="system", now=now)
     assert open_reading() is None
 
 
@@ -182,7 +184,7 @@ def test_pages_ask_and_answer_too(chat: Chat, receipt: Receipt) -> None:
     assert "1 request is open" in other.get("/admin/chats/receipt/").content.decode()
     assert "another auditor decides" in asking.get(answers).content.decode()
     assert REASON in other.get(answers).content.decode()
-    (asked,) = reading.asked(now=timezone.now())
+    (asked,) = reading.list_reading_requests(now=timezone.now())
     alone = asking.post(answers, {"grant": asked.id}, follow=True).content.decode()
     assert "second auditor" in alone
     for wrong in ("", "x", "9" * 400, chat.pk):
@@ -195,7 +197,7 @@ def test_pages_ask_and_answer_too(chat: Chat, receipt: Receipt) -> None:
 
     asking.post(words, {"end": "1"})
     asking.post(words, {"reason": REASON})
-    (asked,) = reading.asked(now=timezone.now())
+    (asked,) = reading.list_reading_requests(now=timezone.now())
     other.post(answers, {"refuse": asked.id})
     assert CANARY not in asking.get(words).content.decode()
 

@@ -82,14 +82,14 @@ def test_five_thousand_messages_come_in_order_and_in_parts(
     of_alice: Program, long_chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts: list[int] = []
-    plain = lookup.next_part
+    plain = lookup.load_next_messages
 
     def counted(rows: Any, *, after: int) -> list[Message]:
         found = plain(rows, after=after)
         parts.append(len(found))
         return found
 
-    monkeypatch.setattr(lookup, "next_part", counted)
+    monkeypatch.setattr(lookup, "load_next_messages", counted)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         answer = of_alice.get(path(long_chat), stream="true")
@@ -157,7 +157,7 @@ def test_a_list_that_is_cut_says_so_and_goes_on_later(
     streams: connection.Streams,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plain = lookup.next_part
+    plain = lookup.load_next_messages
 
     def once(rows: Any, *, after: int) -> list[Message]:
         if way == "key":
@@ -171,7 +171,7 @@ def test_a_list_that_is_cut_says_so_and_goes_on_later(
     if way == "time":
         settings.STREAM_SECONDS = 0.0
     with monkeypatch.context() as patched:
-        patched.setattr(lookup, "next_part", once)
+        patched.setattr(lookup, "load_next_messages", once)
         rows = read(of_alice.get(path(long_chat), stream="true"))
     assert len(rows) == (1 if way == "time" else lookup.PART + 1)
     assert rows[-1]["error"]["code"] == lines.ListCut.code

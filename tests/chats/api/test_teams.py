@@ -15,7 +15,7 @@ from chats.models import Branch, Chat, Message, Turn
 from chats.teams import conversation, signals, snapshots
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import AUDITOR
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.api.test_chats import code
@@ -153,7 +153,7 @@ def test_words_obey_the_chats_policy(team: Team, chat: Chat, alice: User) -> Non
         actor="system",
         now=timezone.now(),
     )
-    assign(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=timezone.now())
+    assign_policy(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=timezone.now())
     assert team.add("ten charac").status_code == 201
     assert code(team.add("eleven char")) == (422, "message_too_long")
     assert code(team.add("a\x00")) == (422, "invalid_character")
@@ -452,7 +452,7 @@ def test_the_ledger_says_what_happened_and_the_log_never_what_was_said(
         "team.task_changed",
     ]
     assert "secret" not in json.dumps(told)
-    assert list(ledger.verify()) == []
+    assert list(ledger.find_ledger_breaks()) == []
 
 
 def test_others_see_nothing_of_it(of_charlie: Program, chat: Chat, team: Team) -> None:
@@ -496,7 +496,9 @@ def test_the_context_costs_the_same_in_a_long_chat(
     Branch.objects.filter(pk=branch.pk).update(last_seq=2_000)
     chat = Chat.objects.select_related("active_branch", "owner").get(pk=chat.pk)
     with django_assert_max_num_queries(2):
-        shown = conversation.context_for(chat=chat, agent=conversation.RequestedAgent(agent_id="a"))
+        shown = conversation.assemble_agent_context(
+            chat=chat, agent=conversation.RequestedAgent(agent_id="a")
+        )
     assert shown.current_message == "Number 2000"
     assert len(shown.context_messages) == 5
 

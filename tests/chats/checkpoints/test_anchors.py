@@ -65,11 +65,15 @@ def test_what_could_not_be_written_comes_with_the_next_one(
     path = tmp_path / "away" / "checkpoints.jsonl"
     settings.LEDGER_CHECKPOINT_LIST = str(path)
     first = sign().note
-    assert any("list of checkpoints is incomplete" in said for said in upkeep.warnings(now=now))
+    assert any(
+        "list of checkpoints is incomplete" in said for said in upkeep.list_check_warnings(now=now)
+    )
     path.parent.mkdir()
     second = sign(now=now + HOUR).note
     assert notes_in(path) == [first, second]
-    assert not any("list of checkpoints" in said for said in upkeep.warnings(now=now + HOUR))
+    assert not any(
+        "list of checkpoints" in said for said in upkeep.list_check_warnings(now=now + HOUR)
+    )
 
 
 def test_behind_a_line_that_a_crash_cut_off_a_new_one_begins(
@@ -86,9 +90,9 @@ def test_behind_a_line_that_a_crash_cut_off_a_new_one_begins(
 def test_a_webhook_of_an_auditor_hears_the_note_itself(sign: Sign, alice: User) -> None:
     url, events, now = "https://siem.example/in", ["checkpoint.signed"], timezone.now()
     with pytest.raises(EventNotAllowed):
-        managing.create(owner=alice, url=url, events=events, now=now)
+        managing.create_webhook(owner=alice, url=url, events=events, now=now)
     priya = person("priya", AUDITOR)
-    managing.create(owner=priya, url=url, events=events, now=now)
+    managing.create_webhook(owner=priya, url=url, events=events, now=now)
     made = sign()
     (row,) = WebhookDelivery.objects.filter(event="checkpoint.signed")
     told = json.loads(row.body)["data"]
@@ -178,13 +182,13 @@ def authority(tmp_path: Path, settings: Settings) -> Iterator[Authority]:
 def test_an_authority_stamps_the_newest_checkpoint_and_openssl_verifies_it(
     sign: Sign, authority: Authority, tmp_path: Path, now: datetime
 ) -> None:
-    assert not stamps.is_due(now=now)
+    assert not stamps.is_timestamp_due(now=now)
     made = sign()
-    assert stamps.is_due(now=now)
-    stamping.stamp(clock=lambda: now)
+    assert stamps.is_timestamp_due(now=now)
+    stamping.request_due_timestamp(clock=lambda: now)
     row = LedgerTimestamp.objects.get()
     assert (row.checkpoint, row.problem, row.received_at) == (made, "", now)
-    stamping.stamp(clock=lambda: now + HOUR)
+    stamping.request_due_timestamp(clock=lambda: now + HOUR)
     assert authority.asked == 1
 
     auditor = signed_in(person("priya", AUDITOR))
@@ -214,18 +218,20 @@ def test_signing_waits_for_no_authority_and_a_failure_is_tried_again(
     sign()
     for number, (answer, problem) in enumerate(faults.items()):
         authority.answer = answer
-        stamping.stamp(clock=lambda at=now + number * HOUR: at)  # type: ignore[misc]  # a default binds it
+        stamping.request_due_timestamp(clock=lambda at=now + number * HOUR: at)  # type: ignore[misc]  # a default binds it
         assert LedgerTimestamp.objects.get().problem == problem
-        assert not stamps.is_due(now=now + number * HOUR)
+        assert not stamps.is_timestamp_due(now=now + number * HOUR)
     assert authority.asked == len(faults)
     later = now + 7 * HOUR
     sign(now=later)
-    stamping.stamp(clock=lambda: later)
-    assert any("has returned no timestamp" in said for said in upkeep.warnings(now=later))
+    stamping.request_due_timestamp(clock=lambda: later)
+    assert any(
+        "has returned no timestamp" in said for said in upkeep.list_check_warnings(now=later)
+    )
     authority.answer = None
-    stamping.stamp(clock=lambda: later + HOUR)
+    stamping.request_due_timestamp(clock=lambda: later + HOUR)
     assert LedgerTimestamp.objects.exclude(response="").count() == 1
-    assert not any("timestamp" in said for said in upkeep.warnings(now=later + HOUR))
+    assert not any("timestamp" in said for said in upkeep.list_check_warnings(now=later + HOUR))
 
 
 def test_an_address_that_nobody_may_reach_is_not_asked(
@@ -233,7 +239,7 @@ def test_an_address_that_nobody_may_reach_is_not_asked(
 ) -> None:
     settings.LEDGER_TSA_URL, settings.LEDGER_TSA_HOST = "http://169.254.169.254/", ""
     sign()
-    stamping.stamp(clock=lambda: now)
+    stamping.request_due_timestamp(clock=lambda: now)
     assert LedgerTimestamp.objects.get().problem == "address_refused"
 
 
@@ -245,7 +251,7 @@ def test_the_sweep_sends_the_task_only_where_an_authority_is_named(
     sign()
     upkeep.enqueue_due(now=now)
     assert queue.STAMP_LEDGER not in sent
-    stamping.stamp(clock=lambda: now)
+    stamping.request_due_timestamp(clock=lambda: now)
     assert not LedgerTimestamp.objects.exists()
     settings.LEDGER_TSA_URL = "https://tsa.example/"
     upkeep.enqueue_due(now=now)
@@ -254,7 +260,7 @@ def test_the_sweep_sends_the_task_only_where_an_authority_is_named(
 
 def test_the_request_is_what_openssl_would_ask(authority: Authority, tmp_path: Path) -> None:
     digest = bytes(range(32))
-    query = timestamps.request(digest, nonce=2**62 + 5)
+    query = timestamps.build_timestamp_request(digest, nonce=2**62 + 5)
     (tmp_path / "own.tsq").write_bytes(query)
     shown = subprocess.run(
         ["openssl", "ts", "-query", "-in", "own.tsq", "-text"],  # noqa: S607  # the one of the system
@@ -267,9 +273,9 @@ def test_the_request_is_what_openssl_would_ask(authority: Authority, tmp_path: P
     assert "Nonce: 0x4000000000000005" in shown
     assert "Certificate required: yes" in shown
     reply = authority.reply(query)[1]
-    assert timestamps.fault_of(reply, digest=digest, nonce=2**62 + 5) == ""
-    assert timestamps.fault_of(reply, digest=digest, nonce=4) == "of_something_else"
-    assert timestamps.fault_of(reply[:-1], digest=digest, nonce=4) == "unreadable"
+    assert timestamps.find_response_fault(reply, digest=digest, nonce=2**62 + 5) == ""
+    assert timestamps.find_response_fault(reply, digest=digest, nonce=4) == "of_something_else"
+    assert timestamps.find_response_fault(reply[:-1], digest=digest, nonce=4) == "unreadable"
 
 
 def test_checkpoints_and_proofs_are_read_over_rest(sign: Sign, alice: User, now: datetime) -> None:

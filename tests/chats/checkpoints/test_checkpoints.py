@@ -26,8 +26,8 @@ from chats.ground import queue
 from chats.turns import recover
 from contextpolicy import ledger, verification
 from contextpolicy.audit import export, notes
-from contextpolicy.audit.search import understood
-from contextpolicy.audit.tree import inclusion, leaf_hash, root_of
+from contextpolicy.audit.search import parse_search_line
+from contextpolicy.audit.tree import compute_inclusion_path, compute_tree_root, hash_leaf
 from contextpolicy.models import (
     AuditEvent,
     LedgerCheckpoint,
@@ -59,7 +59,7 @@ def said(now: datetime) -> None:
     """Seven chats with ledger rows."""
     for number, chat in enumerate(CHATS):
         for _ in range(number + 1):
-            ledger.record("chat.created", actor="user:1", now=now, chat_id=chat)
+            ledger.record_event("chat.created", actor="user:1", now=now, chat_id=chat)
 
 
 @pytest.fixture
@@ -69,14 +69,14 @@ def sign(now: datetime, django_capture_on_commit_callbacks: Capture) -> Callable
     def signed(**given: Any) -> LedgerCheckpoint:
         with django_capture_on_commit_callbacks(execute=True):
             fixed: dict[str, Any] = {"actor": "system", "now": now, "reason": "command"}
-            return signing.sign(**(fixed | given))
+            return signing.sign_checkpoint(**(fixed | given))
 
     return signed
 
 
 def faults() -> dict[str, str]:
     """Return the findings of the verification, by chain or log."""
-    return {found.scope: found.reason for found in ledger.verify()}
+    return {found.scope: found.reason for found in ledger.find_ledger_breaks()}
 
 
 def behind_its_back(*statements: str) -> None:
@@ -92,7 +92,7 @@ def written_anew(scope: str) -> None:
     previous = ledger.GENESIS
     for event in AuditEvent.objects.filter(scope=scope).order_by("seq"):
         event.actor, event.previous_hash = "user:9", previous
-        previous = ledger.event_hash(event)
+        previous = ledger.compute_event_hash(event)
         with connection.cursor() as cursor:
             cursor.execute(
                 "UPDATE contextpolicy_auditevent SET actor = 'user:9', previous_hash = %s,"
@@ -106,18 +106,22 @@ def test_trees_and_notes_are_those_of_others() -> None:
     # Tree roots and entries from the tests of the reference implementation of RFC 6962.
     entries = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657"]
     entries.append("606162636465666768696a6b6c6d6e6f")
-    leaves = [leaf_hash(bytes.fromhex(entry)) for entry in entries]
-    assert root_of(leaves[:1]).hex().startswith("6e340b9cffb37a98")
-    assert root_of(leaves[:2]).hex().startswith("fac54203e7cc696c")
-    assert root_of(leaves[:3]).hex().startswith("aeb6bcfe274b70a1")
-    assert root_of(leaves).hex().startswith("5dc9da79a70659a9")
+    leaves = [hash_leaf(bytes.fromhex(entry)) for entry in entries]
+    assert compute_tree_root(leaves[:1]).hex().startswith("6e340b9cffb37a98")
+    assert compute_tree_root(leaves[:2]).hex().startswith("fac54203e7cc696c")
+    assert compute_tree_root(leaves[:3]).hex().startswith("aeb6bcfe274b70a1")
+    assert compute_tree_root(leaves).hex().startswith("5dc9da79a70659a9")
     for size in range(1, 9):
         for index in range(size):
-            path = inclusion(leaves[:size], index)
+            path = compute_inclusion_path(leaves[:size], index)
             entry = bytes.fromhex(entries[index])
-            assert verify_ledger.root_by_proof(entry, index, size, path) == root_of(leaves[:size])
-            assert verify_ledger.root_by_proof(b"x", index, size, path) != root_of(leaves[:size])
-        assert verify_ledger.root_of(leaves[:size]) == root_of(leaves[:size])
+            assert verify_ledger.compute_proof_root(entry, index, size, path) == compute_tree_root(
+                leaves[:size]
+            )
+            assert verify_ledger.compute_proof_root(b"x", index, size, path) != compute_tree_root(
+                leaves[:size]
+            )
+        assert verify_ledger.compute_root(leaves[:size]) == compute_tree_root(leaves[:size])
     # The example note in the documentation of Go's package for signed notes.
     key = verify_ledger.Key("PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW")
     body = (
@@ -134,7 +138,7 @@ def test_trees_and_notes_are_those_of_others() -> None:
     # The base64 form of a key can contain the separator character.
     for first in range(256):
         public = bytes([first]) * 32
-        assert verify_ledger.Key(notes.verifier_key("a/ledger", public)).public == public
+        assert verify_ledger.Key(notes.format_verifier_key("a/ledger", public)).public == public
 
 
 def download(browser: Client, url: str, fields: dict[str, str]) -> bytes:
@@ -157,7 +161,7 @@ def test_an_outsider_verifies_it_by_the_documented_commands_and_by_the_program(
     sign: Callable[..., Any], tmp_path: Path, now: datetime
 ) -> None:
     sign()
-    ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[4])
+    ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[4])
     sign()
     browser = signed_in(person("priya", AUDITOR))
     chain = f"chat:{CHATS[4]}"
@@ -166,8 +170,8 @@ def test_an_outsider_verifies_it_by_the_documented_commands_and_by_the_program(
         (tmp_path / name).write_bytes(download(browser, OFFLINE, fields))
     searched = {"q": f"chat:{CHATS[4]}", "form": "jsonl"}
     (tmp_path / "ledger.jsonl").write_bytes(download(browser, EXPORT, searched))
-    (tmp_path / "verifier-key.txt").write_text(files.public_keys()[0][1])
-    assert files.public_keys()[0][1] in opened(browser, PAGE).words
+    (tmp_path / "verifier-key.txt").write_text(files.list_public_keys()[0][1])
+    assert files.list_public_keys()[0][1] in opened(browser, PAGE).words
 
     commands = documented()
     done = run_shell(tmp_path, commands[:4])
@@ -252,13 +256,13 @@ def test_inv_54_S26_what_no_chain_shows_the_checkpoint_does(
     call_command("ledger_verify", anchor=anchor, stdout=StringIO())
 
     inv_54_scene(how)
-    assert list(ledger.chains()) == []
+    assert list(ledger.find_chain_breaks()) == []
     assert "differs from the signed checkpoint" in faults()[f"chat:{CHATS[2]}"]
 
     # An attacker who also rewrites log, keys and checkpoints contradicts the external copy.
     for model in (LedgerLeaf, LedgerCheckpoint, LedgerOrigin, LedgerKey):
         model.objects.all().delete()
-    outside.path().unlink()
+    outside.get_checkpoint_path().unlink()
     sign()
     assert faults() == {}
     out = StringIO()
@@ -297,7 +301,7 @@ def test_a_changed_key_is_signed_by_both_and_an_unknown_one_is_no_bad_signature(
     name = both.origin.name
 
     def answers(made: LedgerCheckpoint) -> list[bool | None]:
-        publics = [keys.public_of(key) for key in (old, new)]
+        publics = [keys.decode_public_key(key) for key in (old, new)]
         return [notes.is_signed(made.note, name=name, public=public) for public in publics]
 
     assert [answers(made) for made in (first, both, last)] == [
@@ -308,7 +312,7 @@ def test_a_changed_key_is_signed_by_both_and_an_unknown_one_is_no_bad_signature(
     changed = AuditEvent.objects.get(type="checkpoint.key_changed")
     assert changed.data["fingerprint"] == {"from": old.public, "to": new.public}
     assert faults() == {}
-    LedgerKey.objects.filter(pk=new.pk).update(public=keys.make(now=now).public[::-1])
+    LedgerKey.objects.filter(pk=new.pk).update(public=keys.create_signing_key(now=now).public[::-1])
     assert faults()[f"log {name}"] == "it is signed by an unknown key"
 
 
@@ -341,30 +345,37 @@ def test_a_restored_backup_signs_nothing_until_the_next_origin_is_opened(
     sign: Callable[..., Any], now: datetime, django_capture_on_commit_callbacks: Capture
 ) -> None:
     sign()
-    backup = outside.last()
+    backup = outside.load_checkpoint_note()
     last = sign(now=now + HOUR)
     with pytest.raises(signing.NothingToOpen):
         signing.open_origin(actor="system", now=now, reason="for fun")
     # The state of the database before the last checkpoint.
     LedgerCheckpoint.objects.filter(pk=last.pk).delete()
-    LedgerLeaf.objects.filter(place__gte=notes.read(backup).size).delete()
+    LedgerLeaf.objects.filter(place__gte=notes.parse_note_checkpoint(backup).size).delete()
 
     with pytest.raises(CommandError, match="A backup was restored"):
         call_command("ledger_checkpoint")
-    assert any("A backup was restored" in said for said in upkeep.warnings(now=now + HOUR))
-    upkeep.keep(now=now + 2 * HOUR)
+    assert any(
+        "A backup was restored" in said for said in upkeep.list_check_warnings(now=now + HOUR)
+    )
+    upkeep.maintain_ledger(now=now + 2 * HOUR)
     assert LedgerCheckpoint.objects.count() == 1
     out = StringIO()
     with django_capture_on_commit_callbacks(execute=True):
         call_command("ledger_checkpoint", open_origin="disk failed", stdout=out)
-    made = notes.read(out.getvalue())
+    made = notes.parse_note_checkpoint(out.getvalue())
     assert made.origin.endswith("/ledger/2")
     origin = LedgerOrigin.objects.get(name=made.origin)
     assert (origin.before, origin.reason) == (last.note, "disk failed")
     opening = AuditEvent.objects.get(type="checkpoint.origin_opened")
     assert opening.data["reason"] == "disk failed"
-    assert outside.last() == out.getvalue()
-    assert outside.path().with_name(f"{outside.path().name}.{origin.pk}").read_text() == last.note
+    assert outside.load_checkpoint_note() == out.getvalue()
+    assert (
+        outside.get_checkpoint_path()
+        .with_name(f"{outside.get_checkpoint_path().name}.{origin.pk}")
+        .read_text()
+        == last.note
+    )
     assert faults() == {}
     sign()
     assert faults() == {}
@@ -373,24 +384,24 @@ def test_a_restored_backup_signs_nothing_until_the_next_origin_is_opened(
 def test_S26_it_is_signed_each_hour_at_a_thousand_rows_and_when_nothing_happens(
     now: datetime, sent: Sent, monkeypatch: pytest.MonkeyPatch, sign: Callable[..., Any]
 ) -> None:
-    assert not upkeep.checkpoint_due(now=now)
-    ledger.record("chat.created", actor="user:1", now=now, chat_id=CHATS[0])
-    assert not upkeep.checkpoint_due(now=now)
+    assert not upkeep.is_checkpoint_due(now=now)
+    ledger.record_event("chat.created", actor="user:1", now=now, chat_id=CHATS[0])
+    assert not upkeep.is_checkpoint_due(now=now)
     monkeypatch.setattr(upkeep, "ROWS", 5)
     for _ in range(4):
-        ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
-    assert upkeep.checkpoint_due(now=now)
+        ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
+    assert upkeep.is_checkpoint_due(now=now)
     tasks.keep_ledger()
-    assert signing.newest() is not None
+    assert signing.find_newest_checkpoint() is not None
     LedgerCheckpoint.objects.update(signed_at=now)
-    assert not upkeep.checkpoint_due(now=now)
-    assert upkeep.checkpoint_due(now=now + HOUR)
+    assert not upkeep.is_checkpoint_due(now=now)
+    assert upkeep.is_checkpoint_due(now=now + HOUR)
     # No events happened, but the log still gets one more head.
     sizes = [sign(now=now + HOUR * n).size for n in (1, 2)]
     assert sizes[1] == sizes[0] + 1
     for _ in range(5):
-        ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
-    assert upkeep.checkpoint_due(now=now)
+        ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
+    assert upkeep.is_checkpoint_due(now=now)
 
 
 @pytest.mark.usefixtures("said")
@@ -398,7 +409,7 @@ def test_it_is_signed_once_more_when_a_process_of_upkeep_ends(
     now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks.end_drained()
-    assert signing.newest() is None, "this worker keeps no upkeep"
+    assert signing.find_newest_checkpoint() is None, "this worker keeps no upkeep"
     monkeypatch.setattr(tasks, "keeps_upkeep", threading.Event())
     monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
     tasks.keeps_upkeep.set()
@@ -416,7 +427,7 @@ def test_a_process_ends_though_nothing_can_be_signed(
 ) -> None:
     assert not upkeep.sign_at_end(now=now), "there is no ledger yet"
     sign()
-    ledger.record("chat.created", actor="user:1", now=now, chat_id=CHATS[0])
+    ledger.record_event("chat.created", actor="user:1", now=now, chat_id=CHATS[0])
     LedgerCheckpoint.objects.update(note="another")
     assert not upkeep.sign_at_end(now=now)
 
@@ -441,18 +452,18 @@ def test_each_night_what_is_new_is_verified_and_each_week_all(
     def kept(at: datetime) -> LedgerVerification | None:
         asked = LedgerVerification.objects.count()
         with django_capture_on_commit_callbacks(execute=True):
-            upkeep.keep(now=at)
+            upkeep.maintain_ledger(now=at)
         if LedgerVerification.objects.count() == asked:
             return None
         row = LedgerVerification.objects.latest("pk")
         assert sent[-1] == (queue.VERIFY_LEDGER, {"verification_id": str(row.pk)})
-        verification.run(pk=row.pk, clock=lambda: at)
+        verification.run_verification(pk=row.pk, clock=lambda: at)
         row.refresh_from_db()
         return row
 
-    assert upkeep.warnings(now=now) == []
+    assert upkeep.list_check_warnings(now=now) == []
     with django_capture_on_commit_callbacks(execute=True):
-        assert recover.sweep(now=now + HOUR) == 1
+        assert recover.run_sweep(now=now + HOUR) == 1
     assert sent[-1] == (queue.KEEP_LEDGER, {})
     assert kept(now + HOUR) is None
     first = kept(night + timedelta(days=7))
@@ -460,7 +471,7 @@ def test_each_night_what_is_new_is_verified_and_each_week_all(
     assert (first.since_leaf, first.broken) == (None, 0)
     assert first.told[checks.SIGNED] >= 1
     assert kept(night + timedelta(days=7, hours=1)) is None
-    ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[1])
+    ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[1])
     second = kept(night + timedelta(days=8))
     assert second is not None
     assert second.since_leaf is not None
@@ -474,19 +485,25 @@ def test_what_is_late_or_broken_is_said(
     now: datetime, said: None, sent: Sent, django_capture_on_commit_callbacks: Capture
 ) -> None:
     later = now + timedelta(days=30)
-    assert len(upkeep.warnings(now=later)) == 2
+    assert len(upkeep.list_check_warnings(now=later)) == 2
     behind_its_back("UPDATE contextpolicy_auditevent SET actor = 'user:9' WHERE seq = 2")
     with django_capture_on_commit_callbacks(execute=True):
-        upkeep.keep(now=later)
-    verification.run(pk=LedgerVerification.objects.latest("pk").pk, clock=lambda: later)
+        upkeep.maintain_ledger(now=later)
+    verification.run_verification(
+        pk=LedgerVerification.objects.latest("pk").pk, clock=lambda: later
+    )
     assert LedgerVerification.objects.latest("pk").broken > 0
-    assert "verification of the ledger found errors" in " ".join(upkeep.warnings(now=later))
+    assert "verification of the ledger found errors" in " ".join(
+        upkeep.list_check_warnings(now=later)
+    )
 
 
 def test_late_is_degraded_for_probes_and_a_sentence_for_auditors(
     now: datetime, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger.record("chat.created", actor="user:1", now=now - timedelta(days=900), chat_id=CHATS[0])
+    ledger.record_event(
+        "chat.created", actor="user:1", now=now - timedelta(days=900), chat_id=CHATS[0]
+    )
     answer = client.get("/readyz").json()
     assert answer["warnings"] == [
         "the audit ledger needs attention: see its page in the administration"
@@ -508,8 +525,10 @@ def test_the_foot_of_an_export_has_the_last_checkpoint(
     sign: Callable[..., Any], now: datetime
 ) -> None:
     made = sign()
-    exported = export.begin(search=understood(""), form="jsonl", actor="user:1", now=now)
-    pieces = b"".join(export.pieces(exported, checkpoint=upkeep.last_note()))
+    exported = export.start_ledger_export(
+        search=parse_search_line(""), form="jsonl", actor="user:1", now=now
+    )
+    pieces = b"".join(export.stream_ledger_export(exported, checkpoint=upkeep.load_last_note()))
     assert made.note.split("\n", 1)[0].encode() in pieces.splitlines()[-1]
 
 

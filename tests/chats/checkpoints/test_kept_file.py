@@ -30,11 +30,11 @@ def sign(
 ) -> Callable[[], Any]:
     """Sign, including the steps after the commit, and return the file."""
     for chat in CHATS:
-        ledger.record("chat.created", actor="user:1", now=now, chat_id=chat)
+        ledger.record_event("chat.created", actor="user:1", now=now, chat_id=chat)
 
     def signed() -> LedgerCheckpoint:
         with django_capture_on_commit_callbacks(execute=True):
-            return signing.sign(actor="system", now=now, reason="command")
+            return signing.sign_checkpoint(actor="system", now=now, reason="command")
 
     return signed
 
@@ -60,16 +60,16 @@ def test_a_database_that_was_written_anew_meets_the_file(
     signs_anew: bool, sign: Callable[[], Any]
 ) -> None:
     sign()
-    kept = outside.last()
+    kept = outside.load_checkpoint_note()
     assert "1 checkpoints match the checkpoint file" in verified()
 
     behind_its_back()
     written_anew(f"chat:{CHATS[0]}")
     forget_checkpoints()
     if signs_anew:
-        outside.path().unlink()
+        outside.get_checkpoint_path().unlink()
         sign()
-        outside.keep(kept)
+        outside.replace_checkpoint_note(kept)
     said = verified()
     assert "FAILED" in said
     assert "its key is unknown" in said
@@ -78,7 +78,7 @@ def test_a_database_that_was_written_anew_meets_the_file(
 def test_a_newer_checkpoint_in_the_file_is_told(sign: Callable[[], Any], now: datetime) -> None:
     sign()
     old = {model: list(model.objects.values_list("pk", flat=True)) for model in (LedgerLeaf,)}
-    ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
+    ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
     newest = sign()
     # Simulates a restored backup: the file is newer than the database.
     LedgerLeaf.objects.exclude(pk__in=old[LedgerLeaf]).delete()
@@ -90,12 +90,12 @@ def test_a_newer_checkpoint_in_the_file_is_told(sign: Callable[[], Any], now: da
 
 def test_an_older_file_and_none_are_no_break(sign: Callable[[], Any], now: datetime) -> None:
     sign()
-    older = outside.last()
-    ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
+    older = outside.load_checkpoint_note()
+    ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
     sign()
-    outside.keep(older)
+    outside.replace_checkpoint_note(older)
     assert "1 checkpoints match the checkpoint file" in verified()
-    outside.path().unlink()
+    outside.get_checkpoint_path().unlink()
     said = verified()
     assert "FAILED" not in said
     assert "was not compared with anything outside the database" in said
@@ -104,7 +104,7 @@ def test_an_older_file_and_none_are_no_break(sign: Callable[[], Any], now: datet
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"nonsense\n", b"a\n1\n!!\n\n"])
 def test_a_file_that_holds_no_checkpoint_is_said(content: bytes, sign: Callable[[], Any]) -> None:
     sign()
-    outside.path().write_bytes(content)
+    outside.get_checkpoint_path().write_bytes(content)
     said = verified()
     if content:
         assert "contains no readable checkpoint" in said
@@ -115,7 +115,7 @@ def test_a_file_that_holds_no_checkpoint_is_said(content: bytes, sign: Callable[
 
 def test_one_chain_is_verified_without_the_file(sign: Callable[[], Any]) -> None:
     sign()
-    outside.path().write_text("nonsense")
+    outside.get_checkpoint_path().write_text("nonsense")
     assert "FAILED" not in verified(scope=f"chat:{CHATS[0]}")
 
 
@@ -124,7 +124,7 @@ def test_the_command_names_what_it_compared(sign: Callable[[], Any], tmp_path: P
     kept = tmp_path / "kept.txt"
     kept.write_text(head.note, encoding="utf-8")
     said = verified(anchor=kept)
-    for path in (outside.path(), kept):
+    for path in (outside.get_checkpoint_path(), kept):
         assert f"Compared with {path}: {head.origin.name}, {head.size} entries." in said
 
 
@@ -132,16 +132,16 @@ def test_the_nightly_run_compares_the_file_too(
     sign: Callable[[], Any], now: datetime, tmp_path: Path
 ) -> None:
     sign()
-    kept = outside.last()
+    kept = outside.load_checkpoint_note()
     behind_its_back()
     written_anew(f"chat:{CHATS[0]}")
     forget_checkpoints()
-    outside.path().unlink()
+    outside.get_checkpoint_path().unlink()
     sign()
     # The database is unchanged. The file holds the previous checkpoint.
-    outside.keep(kept)
-    night = verification.ask(scope="", actor="system", now=now, since_leaf=0)
-    verification.run(pk=night.pk, clock=lambda: now)
+    outside.replace_checkpoint_note(kept)
+    night = verification.request_verification(scope="", actor="system", now=now, since_leaf=0)
+    verification.run_verification(pk=night.pk, clock=lambda: now)
     night.refresh_from_db()
     assert [scope for scope, _, _ in night.breaks] != []
     assert any("its key is unknown" in reason for _, _, reason in night.breaks)

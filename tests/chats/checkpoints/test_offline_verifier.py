@@ -17,7 +17,7 @@ import pytest
 from chats.checkpoints import files, signing, upkeep, verify_ledger
 from contextpolicy import ledger
 from contextpolicy.audit import export
-from contextpolicy.audit.search import understood
+from contextpolicy.audit.search import parse_search_line
 
 pytestmark = pytest.mark.django_db
 CHATS = [uuid.UUID(int=number) for number in range(1, 5)]
@@ -29,13 +29,13 @@ class Kit:
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self.capsys = folder, capsys
-        self.key = files.public_keys()[0][1]
-        head = signing.newest()
+        self.key = files.list_public_keys()[0][1]
+        head = signing.find_newest_checkpoint()
         assert head is not None
         self.note = head.note
-        self.write("log.txt", "".join(files.log_lines(head.origin)))
+        self.write("log.txt", "".join(files.list_log_lines(head.origin)))
         self.write("kept.txt", head.note)
-        self.write("chain.tlog-proof", files.proof_of(f"chat:{CHATS[2]}")[0])
+        self.write("chain.tlog-proof", files.build_chain_proof(f"chat:{CHATS[2]}")[0])
         self.export("")
 
     def write(self, name: str, text: str | bytes) -> None:
@@ -49,8 +49,8 @@ class Kit:
 
     def export(self, search: str) -> None:
         """Export the ledger as the product does."""
-        begun = export.ExportUnderWay(understood(search), "jsonl", "user:1")
-        pieces = export.pieces(begun, checkpoint=upkeep.last_note())
+        begun = export.ExportUnderWay(parse_search_line(search), "jsonl", "user:1")
+        pieces = export.stream_ledger_export(begun, checkpoint=upkeep.load_last_note())
         self.write("ledger.jsonl", b"".join(pieces))
 
     def run(self, *options: str, key: str | None = None) -> tuple[int, str]:
@@ -100,9 +100,9 @@ def kit(tmp_path: Path, now: datetime, capsys: pytest.CaptureFixture[str]) -> Ki
     """Four signed chats and the signed chain of the instance."""
     for number, chat in enumerate(CHATS):
         for _ in range(number + 1):
-            ledger.record("chat.created", actor="user:1", now=now, chat_id=chat)
-    signing.sign(actor="system", now=now, reason="command")
-    signing.sign(actor="system", now=now, reason="command")
+            ledger.record_event("chat.created", actor="user:1", now=now, chat_id=chat)
+    signing.sign_checkpoint(actor="system", now=now, reason="command")
+    signing.sign_checkpoint(actor="system", now=now, reason="command")
     return Kit(tmp_path, capsys)
 
 
@@ -147,7 +147,7 @@ def test_an_export_with_its_log_is_proven_and_says_what_was_compared(
     assert "5 of 5 chains match the signed entries" in said
     assert kit.run("--log", "log.txt", "--checkpoint", "kept.txt")[0] == 0
 
-    ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
+    ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
     kit.export("")
     code, said = kit.run("--log", "log.txt")
     assert code == 0
@@ -256,9 +256,9 @@ def test_a_search_for_one_chain_hides_no_other_rows(kit: Kit) -> None:
 
 
 def test_a_newer_checkpoint_shows_that_the_export_is_older(kit: Kit, now: datetime) -> None:
-    ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
-    newer = signing.sign(actor="system", now=now, reason="command")
-    kit.write("log.txt", "".join(files.log_lines(newer.origin)))
+    ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
+    newer = signing.sign_checkpoint(actor="system", now=now, reason="command")
+    kit.write("log.txt", "".join(files.list_log_lines(newer.origin)))
     assert kit.run("--log", "log.txt")[0] == 0
     kit.write("kept.txt", newer.note)
     code, said = kit.run("--log", "log.txt", "--checkpoint", "kept.txt")

@@ -9,13 +9,13 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.compaction import maintain
-from chats.compaction.coverage import summary_of
+from chats.compaction.coverage import get_active_summary
 from chats.compaction.publish import publish_prepared
 from chats.models import Branch, Chat, Compaction, Turn
 from chats.prompt import composition
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderRequest, TextDelta, UsageReport
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import (
     ContextPolicy,
@@ -91,7 +91,9 @@ def long_chat(
 ) -> Chat:
     """A chat of eight turns, enough to reach the threshold for preparing a summary."""
     for number in range(8):
-        turn = start(user=alice, chat=chat, text=f"Question {number}. {SENTENCE}", now=now).turn
+        turn = start_turn(
+            user=alice, chat=chat, text=f"Question {number}. {SENTENCE}", now=now
+        ).turn
         work(turn, [TextDelta(f"Answer {number}. " + SENTENCE * 6), Finished("stop")])
     return chat
 
@@ -106,7 +108,7 @@ def branch_of(chat: Chat) -> Branch:
 
 def in_force(chat: Chat) -> Compaction | None:
     """Return the active summary of the active branch."""
-    return summary_of(branch_of(chat).active_compaction)
+    return get_active_summary(branch_of(chat).active_compaction)
 
 
 @pytest.fixture
@@ -114,7 +116,7 @@ def say(alice: User, now: datetime, work: Work) -> Say:
     """Run one turn: `say(chat, question, answer)`."""
 
     def saying(chat: Chat, text: str = "And now?", answer: str = "Like this.") -> Turn:
-        turn = start(user=alice, chat=chat, text=text, now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=now).turn
         work(turn, [TextDelta(answer), Finished("stop")])
         return turn
 
@@ -126,7 +128,7 @@ def fold(counter: ApproximateCounter, now: datetime) -> Fold:
     """Compact a chat, publish the summary and return its row."""
 
     def folding(chat: Chat, at: datetime = now) -> Compaction:
-        maintain.maintain(chat_id=chat.pk, counter=counter, now=at)
+        maintain.maintain_chat_context(chat_id=chat.pk, counter=counter, now=at)
         publish_prepared(branch_id=branch_of(chat).pk, now=at)
         found = in_force(chat)
         assert found is not None
@@ -154,7 +156,7 @@ def writes(writer: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> Writes:
 
     def writing(*scripts: Sequence[Any]) -> ScriptedProvider:
         provider = ScriptedProvider([list(script) for script in scripts])
-        monkeypatch.setattr(registry, "provider_for", lambda *a, **k: provider)
+        monkeypatch.setattr(registry, "get_provider", lambda *a, **k: provider)
         return provider
 
     return writing
@@ -176,7 +178,7 @@ def prompt_of(chat: Chat) -> tuple[str, list[str]]:
     turns = Turn.objects.select_related("branch__chat", "model", "trigger", "continues")
     turn = turns.filter(branch=branch).order_by("-accepted").first()
     assert turn is not None
-    made = composition.compose(turn=turn, counter=ApproximateCounter())
+    made = composition.compose_prompt(turn=turn, counter=ApproximateCounter())
     assert isinstance(made, composition.Prompt), made
     return made.receipt_fields["prompt_sha256"], [m.content for m in made.request.messages]
 

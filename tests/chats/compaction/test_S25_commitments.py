@@ -18,16 +18,16 @@ from django.test import Client
 
 from chats.actions import erasure, lifecycle
 from chats.compaction import claims, maintain
-from chats.ground.seals import commitment, new_salt
+from chats.ground.seals import compute_commitment, new_salt
 from chats.models import Chat, Compaction, Message, PromptText, Receipt, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from chats.record import receipts, witness
 from chats.turns.recover import release_expired
 from chats.turns.run import SHUTDOWN, STOP
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from chats.turns.steps import Ending, close_call
 from contextpolicy import ledger, roles
-from contextpolicy.engine.segments import prompt_json
+from contextpolicy.engine.segments import format_prompt_json
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import Fold, Writes, branch_of, later, wrote
@@ -41,13 +41,13 @@ TOOL = [ToolCallDelta(0, "c1", "nothing_here", "{}"), Finished("tool_calls")]
 
 def breaks() -> list[str]:
     """Return the findings of the verification."""
-    return [found.reason for found in ledger.verify()]
+    return [found.reason for found in ledger.find_ledger_breaks()]
 
 
 def told() -> dict[str, int]:
     """Return the counts of the verification."""
     counts = Counter[str]()
-    assert list(ledger.verify(told=counts)) == []
+    assert list(ledger.find_ledger_breaks(told=counts)) == []
     return dict(counts)
 
 
@@ -60,7 +60,7 @@ def endings(turn: Turn) -> dict[str, list[list[str]]]:
 def calls(turn: Turn, attempt: int) -> list[list[str]]:
     """Return the receipts of an attempt with their recomputed commitments."""
     rows = Receipt.objects.filter(turn=turn, attempt=attempt).order_by("step", "call")
-    return [[str(row.pk), receipts.recomputed(row)] for row in rows]
+    return [[str(row.pk), receipts.recompute_commitment(row)] for row in rows]
 
 
 async def goes_down(worker: Any) -> None:
@@ -88,7 +88,7 @@ def ask(alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpe
     """Run a turn with the given scripts: `ask(*scripts)`."""
 
     def asking(*scripts: Any) -> Turn:
-        turn = start(user=alice, chat=chat, text="And now?", now=now).turn
+        turn = start_turn(user=alice, chat=chat, text="And now?", now=now).turn
         work(turn, *scripts)
         return turn
 
@@ -132,7 +132,7 @@ def test_S25_what_runs_is_no_break_and_is_not_committed_to_yet(
     async def looks(worker: Any) -> None:
         seen.append((await worker.db(breaks), await worker.db(Receipt.objects.count)))
 
-    work(start(user=alice, chat=chat, text="Hello", now=now).turn, TOOL, [looks, *FINE])
+    work(start_turn(user=alice, chat=chat, text="Hello", now=now).turn, TOOL, [looks, *FINE])
     assert seen == [([], 2)]
 
 
@@ -146,7 +146,7 @@ def test_S25_the_commitments_of_a_turn_cost_one_query(ask: Work) -> None:
             return execute(sql, *rest)
 
         with connection.execute_wrapper(counting):
-            assert len(receipts.calls_of(turn_id=turn.pk, attempt=1)) == 2
+            assert len(receipts.list_attempt_calls(turn_id=turn.pk, attempt=1)) == 2
     assert len(wrapped) == 1
 
 
@@ -155,20 +155,22 @@ def test_S25_a_summary_commits_to_its_text_and_to_each_of_its_calls(
 ) -> None:
     set_policy(summarization_model="writer")
     provider = writes(*[wrote("Too short")] * 9)
-    maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now))
+    maintain.maintain_chat_context(
+        chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now)
+    )
     rows = list(Compaction.objects.filter(kind="summary").order_by("attempt"))
     # The next rung calls no model.
     asked = len(provider.requests)
     assert [(row.status, len(row.calls)) for row in rows] == [("rejected", asked), ("prepared", 0)]
-    sent = [prompt_json(request.messages, ()) for request in provider.requests]
-    assert rows[0].calls == [commitment(prompt, salt=rows[0].salt) for prompt in sent]
+    sent = [format_prompt_json(request.messages, ()) for request in provider.requests]
+    assert rows[0].calls == [compute_commitment(prompt, salt=rows[0].salt) for prompt in sent]
     for row in rows:
         event = AuditEvent.objects.filter(
             type__in=["compaction.rejected", "compaction.prepared"], data__compaction=str(row.pk)
         ).get()
         assert event.data["calls"] == row.calls
         if event.type == "compaction.prepared":
-            assert event.data["text_commitment"] == commitment(row.text, salt=row.salt)
+            assert event.data["text_commitment"] == compute_commitment(row.text, salt=row.salt)
     assert breaks() == []
 
 
@@ -177,9 +179,9 @@ def test_S25_a_failed_summary_and_one_of_a_dead_worker_commit_to_their_calls(
 ) -> None:
     set_policy(summarization_model="writer")
     writes([ProviderError("provider_unavailable")])
-    claimed = claims.claim(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
+    claimed = claims.claim_compaction(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
     assert claimed is not None
-    maintain.prepare(claimed, counter=ApproximateCounter(), clock=lambda: now)
+    maintain.run_summary_attempt(claimed, counter=ApproximateCounter(), clock=lambda: now)
     failed = Compaction.objects.get(status="failed")
     assert len(failed.calls) == 1
     event = AuditEvent.objects.get(type="compaction.failed")
@@ -192,10 +194,14 @@ def test_S25_a_failed_summary_and_one_of_a_dead_worker_commit_to_their_calls(
         raise Killed
 
     writes([dies])
-    again = claims.claim(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now, 90))
+    again = claims.claim_compaction(
+        chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now, 90)
+    )
     assert again is not None
     with pytest.raises(Killed):
-        maintain.prepare(again, counter=ApproximateCounter(), clock=lambda: later(now, 90))
+        maintain.run_summary_attempt(
+            again, counter=ApproximateCounter(), clock=lambda: later(now, 90)
+        )
     Compaction.objects.filter(pk=again.row.pk).update(lease_until=now)
     claims.sweep_dead(now=later(now, 95))
     again.row.refresh_from_db()
@@ -217,7 +223,7 @@ def two_calls(ask: Work) -> tuple[Receipt, Receipt]:
 def reseal(row: Receipt) -> None:
     """Change a receipt and recompute its commitment."""
     row.prompt_tokens += 1
-    receipts.seal(row).save()
+    receipts.seal_receipt(row).save()
 
 
 def add(row: Receipt, **changes: Any) -> None:
@@ -225,7 +231,7 @@ def add(row: Receipt, **changes: Any) -> None:
     row.pk, row.call = None, 7
     row.id = Receipt._meta.get_field("id").get_default()
     row._state.adding = True
-    receipts.seal(row)
+    receipts.seal_receipt(row)
     for name, value in changes.items():
         setattr(row, name, value)
     row.save()
@@ -272,7 +278,7 @@ def test_S25_a_receipt_that_was_tampered_with_is_found(
     assert breaks() == []
     tamper, reason = RECEIPT_TAMPERS[name]
     tamper(two_calls[1])
-    found = list(ledger.verify())
+    found = list(ledger.find_ledger_breaks())
     assert len(found) == 1
     assert reason in found[0].reason
     row = AuditEvent.objects.get(type="turn.completed")
@@ -286,7 +292,7 @@ def test_S25_a_receipt_that_was_tampered_with_is_found(
 SUMMARY_TAMPERS: dict[str, tuple[Callable[[Compaction], Any], str]] = {
     "text": (lambda c: change(c, text=f"{c.text} More."), "was changed"),
     "text and commitment": (
-        lambda c: change(c, text="x", text_commitment=commitment("x", salt=c.salt)),
+        lambda c: change(c, text="x", text_commitment=compute_commitment("x", salt=c.salt)),
         "was changed",
     ),
     "salt": (lambda c: change(c, salt=""), "was changed"),
@@ -328,7 +334,7 @@ def test_S25_a_summary_that_ended_without_a_word_of_its_calls_is_found(
     # From here on, `other` is the copy.
     copied(other)
     with transaction.atomic():
-        ledger.record(
+        ledger.record_event(
             "compaction.started",
             actor="worker",
             now=now,
@@ -398,7 +404,7 @@ def test_S25_rows_of_before_the_new_form_keep_verifying(
         add(row, commitment="", salt="", attempt=3)
     old = fold(long_chat)
     with transaction.atomic():
-        ledger.record(
+        ledger.record_event(
             "turn.completed",
             actor="worker",
             now=now,
@@ -406,7 +412,7 @@ def test_S25_rows_of_before_the_new_form_keep_verifying(
             turn_id=turn.pk,
             data={"attempt": 3, "finish": "stop"},
         )
-        ledger.record(
+        ledger.record_event(
             "compaction.published",
             actor="worker",
             now=now,
@@ -427,7 +433,7 @@ def test_S25_a_call_of_the_version_before_is_sealed_when_its_attempt_ends(
     async def as_before(worker: Any) -> None:
         await worker.db(Receipt.objects.update, commitment="", salt="")
 
-    turn = start(user=alice, chat=chat, text="Hello", now=now).turn
+    turn = start_turn(user=alice, chat=chat, text="Hello", now=now).turn
     work(turn, [as_before, *FINE])
     assert endings(turn) == {"turn.completed": calls(turn, 1)}
     assert told() == {witness.HELD: 1}
@@ -460,7 +466,7 @@ def test_every_text_of_a_chat_is_kept_for_that_chat_alone(
     other = lifecycle.create_chat(owner=alice, now=now)
     for one in (chat, other):
         Chat.objects.filter(pk=one.pk).update(system_text="Answer like a pirate.")
-        turn = start(user=alice, chat=Chat.objects.get(pk=one.pk), text="Hello", now=now).turn
+        turn = start_turn(user=alice, chat=Chat.objects.get(pk=one.pk), text="Hello", now=now).turn
         work(turn, FINE)
     erasure.erase_chat(user=alice, chat=chat, now=now)
     left = Receipt.objects.get()
@@ -485,7 +491,7 @@ def test_the_hash_of_a_body_that_left_is_committed_to(ask: Work) -> None:
     row = Receipt.objects.get(turn=turn)
     assert row.body_sha256 == "a" * 64
     event = AuditEvent.objects.get(turn_id=turn.pk, type="turn.completed")
-    assert event.data["bodies"] == {str(row.pk): commitment("a" * 64, salt=row.salt)}
+    assert event.data["bodies"] == {str(row.pk): compute_commitment("a" * 64, salt=row.salt)}
     assert "a" * 64 not in str(event.data)
     assert breaks() == []
     for other in ("b" * 64, ""):

@@ -29,10 +29,10 @@ from chats.models import (
     SearchText,
 )
 from chats.providers.base import Finished, ProviderRequest, TextDelta, ToolCallDelta
-from chats.rendering.store import digest_of, html_for_many
-from chats.turns.start import start
+from chats.rendering.store import compute_rendering_digest, render_texts
+from chats.turns.start import start_turn
 from contextpolicy import ledger
-from contextpolicy.engine.segments import prompt_json
+from contextpolicy.engine.segments import format_prompt_json
 from contextpolicy.models import ModelSpec
 from tests.chats.compaction.conftest import SENTENCE, VALUES, Fold, Say, SetPolicy, branch_of
 
@@ -67,7 +67,7 @@ class Guesser:
 
     def __init__(self, *, sent: Sequence[ProviderRequest], known: Sequence[str]) -> None:
         # The requests as sent. The secret text is a placeholder in them.
-        self.prompts = [prompt_json(request.messages, request.tools) for request in sent]
+        self.prompts = [format_prompt_json(request.messages, request.tools) for request in sent]
         self.known = known
 
     def texts(self, guess: str) -> Iterator[str]:
@@ -86,7 +86,7 @@ class Guesser:
 
     def hashes(self, guess: str) -> Iterator[str]:
         """Yield the unsalted hashes that would confirm the guess."""
-        yield digest_of(guess)
+        yield compute_rendering_digest(guess)
         for text in self.texts(guess):
             raw = text.encode()
             once = hashlib.sha256(raw).hexdigest()
@@ -155,15 +155,15 @@ def told(
     told = Told(chat)
     ModelSpec.objects.update(supports_tools=True)
     set_policy()
-    first = start(user=alice, chat=chat, text=TRUE, now=now, idempotency_key="k1").turn
+    first = start_turn(user=alice, chat=chat, text=TRUE, now=now, idempotency_key="k1").turn
     told.sent += work(first, [TextDelta("Noted."), Finished("stop")]).scripted.requests
     for number in range(8):
         say(chat, f"Question {number}. {SENTENCE}", f"Answer {number}. " + SENTENCE * 6)
     row = fold(chat)
     told.summary = f"## Facts\n- The answer to it was {TRUE} [#1]\n- {SENTENCE}[#2]"
-    revise.revise(user=alice, compaction=row, text=told.summary, now=now)
-    archive.index(branch_of(chat))
-    looked = start(user=alice, chat=chat, text="What was it?", now=now).turn
+    revise.revise_summary(user=alice, compaction=row, text=told.summary, now=now)
+    archive.index_branch(branch_of(chat))
+    looked = start_turn(user=alice, chat=chat, text="What was it?", now=now).turn
     call = json.dumps({"query": TRUE})
     told.sent += work(
         looked,
@@ -172,13 +172,13 @@ def told(
     ).scripted.requests
     set_policy(strategy="entity_state", state_schema=SCHEMA)
     extracted = [TextDelta(json.dumps({"answer": TRUE})), Finished("stop")]
-    kept = start(user=alice, chat=chat, text="Do it then.", now=now).turn
+    kept = start_turn(user=alice, chat=chat, text="Do it then.", now=now).turn
     told.sent += work(kept, extracted, [TextDelta("Done."), Finished("stop")]).scripted.requests
     set_policy()
     told.sent += work(
-        start(user=alice, chat=chat, text="Thanks.", now=now).turn,
+        start_turn(user=alice, chat=chat, text="Thanks.", now=now).turn,
     ).scripted.requests
-    html_for_many([TRUE, told.summary, f"The answer to it was {TRUE}"], seen=branch_of(chat))
+    render_texts([TRUE, told.summary, f"The answer to it was {TRUE}"], seen=branch_of(chat))
     return told
 
 
@@ -190,7 +190,7 @@ def test_S27_a_guess_is_found_before_the_erasure_and_the_guesser_knows_its_trade
     assert SearchText.objects.filter(words__contains=TRUE).exists()
     assert told.guesser.finds(everything()) == {TRUE}
     assert any(TRUE in prompt for prompt in told.guesser.prompts)
-    assert list(ledger.verify()) == []
+    assert list(ledger.find_ledger_breaks()) == []
 
 
 @pytest.mark.parametrize("form", range(6))
@@ -212,7 +212,7 @@ def test_S27_after_the_erasure_of_a_message_no_guess_is_found(
     stored = everything()
     assert guesser.finds(stored) == set()
     assert f'"{TRUE}"' not in stored
-    assert list(ledger.verify()) == []
+    assert list(ledger.find_ledger_breaks()) == []
     marked = Receipt.objects.filter(erased_at=now)
     assert marked.count() >= 4
     assert set(marked.values_list("salt", "prompt_sha256")) == {("", "")}
@@ -227,7 +227,7 @@ def test_S27_after_the_erasure_of_a_chat_no_guess_is_found(
     assert guesser.finds(stored) == set()
     assert proof.commitment in stored
     assert proof.salt not in stored
-    assert list(ledger.verify()) == []
+    assert list(ledger.find_ledger_breaks()) == []
 
 
 def test_S27_salts_of_what_was_erased_stand_nowhere(told: Told, alice: User, now: datetime) -> None:

@@ -21,10 +21,10 @@ from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message, ProviderAccount, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.record import history, imports
-from chats.record.locking import chat_to_write_in, locked_branch, locked_chat
+from chats.record.locking import lock_branch, lock_chat, lock_chat_for_writing
 from chats.turns import steps
-from chats.turns.start import TooManyTurns, check_room, start
-from chats.turns.stop import stop
+from chats.turns.start import TooManyTurns, check_turn_limits, start_turn
+from chats.turns.stop import stop_turn
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import (
@@ -64,7 +64,7 @@ def busy_chat(transactional_ledger: None, now: datetime, work: Work) -> Chat:
     policy.save()
     chat = lifecycle.create_chat(owner=alice, now=now)
     for number in range(8):
-        turn = start(user=alice, chat=chat, text=f"{number}. {SENTENCE}", now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=f"{number}. {SENTENCE}", now=now).turn
         work(turn, [TextDelta(SENTENCE * 6), Finished("stop")])
     return chat
 
@@ -78,7 +78,7 @@ class Deeds:
 
     def tidy(self, _dice: random.Random) -> None:
         """Run maintenance as a worker does after a turn."""
-        maintain.maintain(chat_id=self.chat.pk, counter=COUNTER, now=next(self.clock))
+        maintain.maintain_chat_context(chat_id=self.chat.pk, counter=COUNTER, now=next(self.clock))
 
     def publish(self, _dice: random.Random) -> None:
         """Publish as a turn does at the high threshold."""
@@ -89,15 +89,19 @@ class Deeds:
         """Pin, unpin, exclude or include a random message."""
         branch = Branch.objects.get(chat=self.chat)
         seq = dice.randrange(1, branch.last_seq + 1)
-        rows = history.on_path(branch, after=seq - 1, before=seq + 1).select_related("branch")
-        action = dice.choice([marks.pin, marks.unpin, marks.exclude, marks.include])
+        rows = history.select_path_messages(branch, after=seq - 1, before=seq + 1).select_related(
+            "branch"
+        )
+        action = dice.choice(
+            [marks.pin_message, marks.unpin_message, marks.exclude_message, marks.include_message]
+        )
         action(message=rows.get(), actor="user:1", now=next(self.clock))
 
     def turn_back(self, dice: random.Random) -> None:
         """Undo or redo the newest summary."""
         rows = Compaction.objects.select_related("branch").filter(kind="summary")
         row = rows.order_by("-created_at").first()
-        action = dice.choice([undo.undo, undo.redo])
+        action = dice.choice([undo.undo_summary, undo.redo_summary])
         if row is not None:
             action(user=self.chat.owner, compaction=row, now=next(self.clock))
 
@@ -168,8 +172,10 @@ def test_a_message_that_waits_for_a_new_branch_goes_there(busy_chat: Chat, now: 
     last = Message.objects.select_related("branch").filter(branch__chat=busy_chat).latest("seq")
     made: list[Branch] = []
     accepted = beside(
-        lambda: start(user=alice, chat=busy_chat, text="Here?", now=now),
-        inside=lambda: made.append(branching.branch_from(user=alice, message=last, now=now)),
+        lambda: start_turn(user=alice, chat=busy_chat, text="Here?", now=now),
+        inside=lambda: made.append(
+            branching.branch_from_message(user=alice, message=last, now=now)
+        ),
     )
     assert accepted.turn.branch_id == made[0].pk
 
@@ -184,12 +190,12 @@ def test_replies_of_one_person_are_counted_across_chats_that_ask_at_once(
 
     def ask() -> str:
         try:
-            start(user=alice, chat=busy_chat, text="Here", now=now)
+            start_turn(user=alice, chat=busy_chat, text="Here", now=now)
         except TooManyTurns as refusal:
             return refusal.code
         return "accepted"
 
-    told = beside(ask, inside=lambda: start(user=alice, chat=other, text="There", now=now))
+    told = beside(ask, inside=lambda: start_turn(user=alice, chat=other, text="There", now=now))
     assert told == "too_many_runs"
     assert Turn.objects.get(status="queued").branch.chat == other
 
@@ -200,11 +206,11 @@ def test_inv_40_a_plan_that_waits_for_a_publication_stands_on_it(
 ) -> None:
     branch = Branch.objects.get(chat=busy_chat)
     given: dict[str, Any] = {"chat_id": busy_chat.pk, "counter": COUNTER, "now": now}
-    maintain.maintain(**given)
+    maintain.maintain_chat_context(**given)
     assert Compaction.objects.get().status == "prepared"
     asked = plan.AttemptSpec(asked=plan.CompactionRequest(by="user:1"))
     claimed = beside(
-        lambda: claims.claim(**given, attempt=asked),
+        lambda: claims.claim_compaction(**given, attempt=asked),
         inside=lambda: publish_prepared(branch_id=branch.pk, now=now),
     )
     assert (
@@ -242,14 +248,14 @@ def test_a_message_to_a_team_and_a_plan_that_is_claimed_do_not_wait_for_each_oth
     branch = Branch.objects.get(chat=busy_chat)
 
     def accept() -> None:
-        chat_to_write_in(busy_chat.pk)
-        check_room(user=busy_chat.owner, chat=busy_chat, api_key=None)
+        lock_chat_for_writing(busy_chat.pk)
+        check_turn_limits(user=busy_chat.owner, chat=busy_chat, api_key=None)
 
     claimed = beside(
-        lambda: claims.claim(chat_id=busy_chat.pk, counter=COUNTER, now=now),
+        lambda: claims.claim_compaction(chat_id=busy_chat.pk, counter=COUNTER, now=now),
         inside=accept,
         # A round locks the branch again before its commit.
-        then=lambda: locked_branch(branch.pk),
+        then=lambda: lock_branch(branch.pk),
     )
     assert claimed is not None
 
@@ -262,9 +268,9 @@ def test_an_erasure_in_an_imported_chat_and_a_plan_that_is_claimed_do_not_wait_f
         owner=busy_chat.owner, chat=busy_chat, form="jsonl", source_id="a", created_at=now
     )
     claimed = beside(
-        lambda: claims.claim(chat_id=busy_chat.pk, counter=COUNTER, now=now),
-        inside=lambda: locked_chat(busy_chat.pk),
-        then=lambda: imports.let_go(busy_chat, now=now),
+        lambda: claims.claim_compaction(chat_id=busy_chat.pk, counter=COUNTER, now=now),
+        inside=lambda: lock_chat(busy_chat.pk),
+        then=lambda: imports.release_import_files(busy_chat, now=now),
     )
     assert claimed is not None
 
@@ -273,12 +279,12 @@ def test_an_erasure_in_an_imported_chat_and_a_plan_that_is_claimed_do_not_wait_f
 def test_inv_42_an_attempt_that_ended_while_it_was_overtaken_ended_once(
     busy_chat: Chat, now: datetime
 ) -> None:
-    claimed = claims.claim(chat_id=busy_chat.pk, counter=COUNTER, now=now)
+    claimed = claims.claim_compaction(chat_id=busy_chat.pk, counter=COUNTER, now=now)
     assert claimed is not None
     message = Message.objects.select_related("branch").get(branch__chat=busy_chat, seq=1)
     beside(
-        lambda: marks.exclude(message=message, actor="user:1", now=now),
-        inside=lambda: publish.fail(claimed=claimed, reason="late", now=now),
+        lambda: marks.exclude_message(message=message, actor="user:1", now=now),
+        inside=lambda: publish.mark_attempt_failed(claimed=claimed, reason="late", now=now),
     )
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.reason) == ("failed", "late")
@@ -293,12 +299,14 @@ def test_a_turn_that_is_stopped_while_it_is_absorbed_ends_once(
     alice = busy_chat.owner
     said: dict[str, Any] = {"user": alice, "chat": busy_chat, "now": now}
     given: dict[str, Any] = {"counter": COUNTER, "now": now}
-    begun = steps.begin(turn_id=start(text="First", **said).turn.pk, worker="a", **given)
-    second = start(text="Second", **said).turn
+    begun = steps.claim_and_open(
+        turn_id=start_turn(text="First", **said).turn.pk, worker="a", **given
+    )
+    second = start_turn(text="Second", **said).turn
     assert begun is not None
     beside(
         lambda: steps.open_step(lease=begun[0], **given),
-        inside=lambda: stop(user=alice, turn=second, now=now),
+        inside=lambda: stop_turn(user=alice, turn=second, now=now),
     )
     second.refresh_from_db()
     assert second.status == "stopped"
@@ -312,21 +320,23 @@ def test_inv_47_a_summary_that_a_new_branch_takes_while_it_is_replaced_is_in_for
 ) -> None:
     given: dict[str, Any] = {"chat_id": busy_chat.pk, "counter": COUNTER, "now": now}
     parent = Branch.objects.get(chat=busy_chat)
-    maintain.maintain(**given)
+    maintain.maintain_chat_context(**given)
     assert publish_prepared(branch_id=parent.pk, now=now)
     for number in range(3):
-        turn = start(user=busy_chat.owner, chat=busy_chat, text=f"{number}. {SENTENCE}", now=now)
+        turn = start_turn(
+            user=busy_chat.owner, chat=busy_chat, text=f"{number}. {SENTENCE}", now=now
+        )
         work(turn.turn, [TextDelta(SENTENCE * 6), Finished("stop")])
-    claimed = claims.claim(
+    claimed = claims.claim_compaction(
         **given, attempt=plan.AttemptSpec(asked=plan.CompactionRequest(by="user:1"))
     )
     assert claimed is not None
-    performed = perform.perform(claimed, counter=COUNTER, renew=lambda *_: None)
-    assert publish.store(claimed=claimed, performed=performed, now=now)
+    performed = perform.perform_compaction(claimed, counter=COUNTER, renew=lambda *_: None)
+    assert publish.store_summary(claimed=claimed, performed=performed, now=now)
     last = Message.objects.select_related("branch").filter(branch=parent).latest("seq")
     assert beside(
         lambda: publish_prepared(branch_id=parent.pk, now=now),
-        inside=lambda: branching.branch_from(user=busy_chat.owner, message=last, now=now),
+        inside=lambda: branching.branch_from_message(user=busy_chat.owner, message=last, now=now),
     )
     in_force = Branch.objects.values_list("active_compaction", "active_compaction__status")
     assert len(set(in_force)) == 2
@@ -349,10 +359,10 @@ def test_inv_38_marks_and_undos_against_running_preparations(
         thread.join(100)
     assert wrong == []
     branch = Branch.objects.select_related("active_compaction__base").get(chat=busy_chat)
-    summary = coverage.summary_of(branch.active_compaction)
+    summary = coverage.get_active_summary(branch.active_compaction)
     assert summary is None or coverage.is_true(summary, branch)
     assert Compaction.objects.filter(status__in=coverage.IN_THE_MAKING).count() <= 1
     in_force = [row.pk for row in (branch.active_compaction, summary) if row]
     published = Compaction.objects.filter(status="published").values_list("pk", flat=True)
     assert set(published) == set(in_force)
-    assert list(ledger.verify()) == []
+    assert list(ledger.find_ledger_breaks()) == []

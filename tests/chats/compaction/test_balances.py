@@ -10,12 +10,12 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError
 from django.utils import timezone
 
-from chats.compaction.people.undo import redo, undo
+from chats.compaction.people.undo import redo_summary, undo_summary
 from chats.counts import balances, keeping, telling
 from chats.counts.balances import Balance
 from chats.models import Chat, Compaction, CompactionBalance, DailyCount, Receipt
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy import following, ledger
 from contextpolicy.engine.costs import Money
 from contextpolicy.models import AuditEvent, LedgerReader, ModelSpec
@@ -40,7 +40,7 @@ def ask(alice: User, now: datetime, work: Work) -> Ask:
     """Run one turn whose provider reports these tokens, and return the receipt."""
 
     def asking(chat: Chat, *, sent: int, cached: int, text: str = "And now?") -> Receipt:
-        turn = start(user=alice, chat=chat, text=text, now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=now).turn
         report = UsageReport(
             input_tokens=sent, output_tokens=0, cached_tokens=cached, written_tokens=0
         )
@@ -52,7 +52,7 @@ def ask(alice: User, now: datetime, work: Work) -> Ask:
 
 def count(now: datetime) -> None:
     """Count all pending ledger events."""
-    while keeping.count_some(now=now):
+    while keeping.count_next_events(now=now):
         pass
 
 
@@ -80,12 +80,12 @@ def test_a_compaction_is_weighed_by_what_providers_bill(
     ask(long_chat, sent=3_000, cached=2_900)
     row = fold(long_chat)
     count(now)
-    assert balances.of_compaction(row).cost == Money({"USD": D("0.003")})
-    assert balances.of_compaction(row).net == Money({"USD": D("-0.003")})
+    assert balances.load_compaction_balance(row).cost == Money({"USD": D("0.003")})
+    assert balances.load_compaction_balance(row).net == Money({"USD": D("-0.003")})
     first = ask(long_chat, sent=1_200, cached=200)
     second = ask(long_chat, sent=1_300, cached=1_250)
     count(now)
-    found = balances.of_compaction(row)
+    found = balances.load_compaction_balance(row)
     tokens = freed(row, first) + freed(row, second)
     # The cache was warm before, and again at the second call, so savings use the cached price.
     assert (found.calls, found.saved_tokens) == (2, tokens)
@@ -93,8 +93,8 @@ def test_a_compaction_is_weighed_by_what_providers_bill(
     # 1,000 uncached tokens instead of 100: 900 at 10 instead of 1.
     assert (found.lost_tokens, found.lost) == (900, Money({"USD": D("0.0081")}))
     assert found.net == found.saved - found.cost - found.lost
-    assert balances.of_chat(long_chat) == found
-    assert balances.of_policy("small")[0][1] == found
+    assert balances.load_chat_balance(long_chat) == found
+    assert balances.list_policy_balances("small")[0][1] == found
 
 
 def test_an_undo_and_a_redo_break_the_cache_again(
@@ -110,24 +110,24 @@ def test_an_undo_and_a_redo_break_the_cache_again(
     ask(long_chat, sent=1_200, cached=0)
     ask(long_chat, sent=1_300, cached=1_250)
     count(now)
-    assert balances.of_compaction(row).lost_tokens == 0
+    assert balances.load_compaction_balance(row).lost_tokens == 0
     # Enough room for the summarised messages.
     set_policy(token_budget=9_000)
     # Calls use the real time.
-    undo(user=alice, compaction=row, now=timezone.now())
+    undo_summary(user=alice, compaction=row, now=timezone.now())
     ask(long_chat, sent=3_000, cached=0)
     count(now)
-    found = balances.of_compaction(row)
+    found = balances.load_compaction_balance(row)
     # 3,000 uncached tokens instead of 50: 2,950 at 10 instead of 1.
     assert (found.lost_tokens, found.lost) == (2_950, Money({"USD": D("0.02655")}))
     # Only the first call after the undo counts.
     ask(long_chat, sent=3_100, cached=2_900)
-    redo(user=alice, compaction=row, now=timezone.now())
+    redo_summary(user=alice, compaction=row, now=timezone.now())
     ask(long_chat, sent=1_400, cached=0)
     ask(long_chat, sent=1_500, cached=1_400)
     count(now)
-    assert balances.of_compaction(row).lost_tokens == 2_950 + 1_200
-    assert balances.of_chat(long_chat).lost == balances.of_compaction(row).lost
+    assert balances.load_compaction_balance(row).lost_tokens == 2_950 + 1_200
+    assert balances.load_chat_balance(long_chat).lost == balances.load_compaction_balance(row).lost
 
 
 def test_without_a_price_the_balance_is_unknown_and_never_nothing(
@@ -146,10 +146,10 @@ def test_without_a_price_the_balance_is_unknown_and_never_nothing(
     row = fold(long_chat)
     ask(long_chat, sent=1_200, cached=0)
     count(now)
-    found = balances.of_compaction(row)
+    found = balances.load_compaction_balance(row)
     assert found.saved_tokens > 0
     assert (found.cost.unknown, found.saved.unknown) == (1, 1)
-    assert balances.words(found.net) == balances.words(found.saved) == "unknown"
+    assert balances.format_money(found.net) == balances.format_money(found.saved) == "unknown"
 
 
 def test_what_was_counted_keeps_the_price_that_it_had(
@@ -158,12 +158,12 @@ def test_what_was_counted_keeps_the_price_that_it_had(
     row = fold(long_chat)
     ask(long_chat, sent=1_200, cached=0)
     count(now)
-    before = balances.of_compaction(row)
+    before = balances.load_compaction_balance(row)
     priced.input_price, priced.currency = D(99), "EUR"
     priced.save()
     receipt = ask(long_chat, sent=1_200, cached=0)
     count(now)
-    found = balances.of_compaction(row)
+    found = balances.load_compaction_balance(row)
     assert found.saved.amounts["USD"] == before.saved.amounts["USD"]
     assert found.saved.amounts["EUR"] == freed(row, receipt) * D(99) / 1_000_000
     assert found.cost == Money(), "no model was asked"
@@ -173,12 +173,12 @@ def test_a_call_without_a_report_stands_apart(
     priced: ModelSpec, long_chat: Chat, fold: Fold, now: datetime, alice: User, work: Work
 ) -> None:
     row = fold(long_chat)
-    turn = start(user=alice, chat=long_chat, text="And?", now=now).turn
+    turn = start_turn(user=alice, chat=long_chat, text="And?", now=now).turn
     work(turn, [TextDelta("Yes."), Finished("stop")])
     count(now)
-    found = balances.of_compaction(row)
+    found = balances.load_compaction_balance(row)
     assert found == Balance(calls=1, unreported=1, saved=Money({}, 1))
-    assert balances.words(found.saved) == balances.words(found.net) == "unknown"
+    assert balances.format_money(found.saved) == balances.format_money(found.net) == "unknown"
 
 
 def test_what_is_counted_is_counted_once(
@@ -196,14 +196,14 @@ def test_what_is_counted_is_counted_once(
     with monkeypatch.context() as killing:
         killing.setattr(keeping, "failpoint", die)
         with pytest.raises(Killed):
-            keeping.count_some(now=now)
+            keeping.count_next_events(now=now)
     assert not DailyCount.objects.exists()
     # Two workers read the same events. The second one adds nothing.
-    place = following.reader(keeping.READER)
-    found = following.read(place, now=now, most=keeping.AT_ONCE)
+    place = following.get_ledger_reader(keeping.READER)
+    found = following.read_ledger_events(place, now=now, most=keeping.AT_ONCE)
     count(now)
     whole = list(DailyCount.objects.order_by("pk").values())
-    assert not following.move(place, found, now=now)
+    assert not following.advance_reader(place, found, now=now)
     count(now)
     assert list(DailyCount.objects.order_by("pk").values()) == whole
     assert sum(row["replies"] for row in whole) == 9
@@ -243,7 +243,7 @@ def test_a_compaction_that_goes_meanwhile_is_read_again(
 
     with monkeypatch.context() as erasing:
         erasing.setattr("chats.counts.sums.Sums.store", gone)
-        assert keeping.count_some(now=now)
+        assert keeping.count_next_events(now=now)
     assert not DailyCount.objects.exists()
     count(now)
     assert sum(DailyCount.objects.values_list("replies", flat=True)) == 9
@@ -252,7 +252,7 @@ def test_a_compaction_that_goes_meanwhile_is_read_again(
 def test_failures_count_by_their_code(
     priced: ModelSpec, chat: Chat, alice: User, work: Work, now: datetime
 ) -> None:
-    turn = start(user=alice, chat=chat, text="And?", now=now).turn
+    turn = start_turn(user=alice, chat=chat, text="And?", now=now).turn
     work(turn, [ProviderError("provider_auth")])
     count(now)
     row = DailyCount.objects.get(failed=1)
@@ -261,33 +261,35 @@ def test_failures_count_by_their_code(
 
 @pytest.mark.policy_case(24)
 def test_a_reader_misses_no_event_that_commits_late(chat: Chat, now: datetime) -> None:
-    place = following.reader("test")
+    place = following.get_ledger_reader("test")
     ids = list(AuditEvent.objects.order_by("pk").values_list("pk", flat=True))
-    following.move(place, following.Read([], ids[-1], []), now=now)
+    following.advance_reader(place, following.Read([], ids[-1], []), now=now)
     place.refresh_from_db()
-    ledger.record("ledger.read", actor="system", now=now)
+    ledger.record_event("ledger.read", actor="system", now=now)
     newest = AuditEvent.objects.latest("pk")
     # Simulates another transaction that has the previous id and has not committed yet.
     place.last = newest.pk - 2
     late = AuditEvent.objects.filter(pk=newest.pk - 1)
     assert late.exists()
     found = following.Read([newest], newest.pk, [[newest.pk - 1, now.isoformat()]])
-    assert following.move(place, found, now=now)
+    assert following.advance_reader(place, found, now=now)
     place.refresh_from_db()
-    read = following.read(place, now=now, most=10)
+    read = following.read_ledger_events(place, now=now, most=10)
     assert [event.pk for event in read.events] == [newest.pk - 1]
     assert (read.missed, read.last) == ([], newest.pk)
 
 
 def test_an_id_that_was_taken_back_is_not_waited_for_for_ever(now: datetime, db: None) -> None:
-    event = ledger.record("ledger.read", actor="system", now=now)
+    event = ledger.record_event("ledger.read", actor="system", now=now)
     place = LedgerReader(name="test", last=event.pk - 3)
     AuditEvent.objects.filter(pk__lt=event.pk)
-    found = following.read(place, now=now, most=10)
+    found = following.read_ledger_events(place, now=now, most=10)
     there = {row.pk for row in found.events}
     waited = [pk for pk, _ in found.missed]
     assert waited == [pk for pk in range(event.pk - 2, event.pk) if pk not in there]
-    later = following.read(place, now=now + following.LONGEST + timedelta(seconds=1), most=10)
+    later = following.read_ledger_events(
+        place, now=now + following.LONGEST + timedelta(seconds=1), most=10
+    )
     assert later.missed == []
 
 

@@ -10,11 +10,11 @@ from django.utils import timezone
 
 from chats.actions import erasure
 from chats.compaction import maintain
-from chats.compaction.rebuilt import summary_request_of
-from chats.ground.seals import holds
+from chats.compaction.rebuilt import rebuild_summary_request
+from chats.ground.seals import is_commitment_valid
 from chats.models import Chat, Compaction, ProviderAccount
 from contextpolicy import ledger
-from contextpolicy.engine.segments import prompt_json
+from contextpolicy.engine.segments import format_prompt_json
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.roles import AUDITOR
@@ -42,7 +42,7 @@ def server(long_chat: Chat, writer: ModelSpec, settings: Any) -> Iterator[FakeSe
 
 def summarised(chat: Chat, *, now: datetime) -> Compaction:
     """Run the first attempt at a summary."""
-    maintain.maintain(chat_id=chat.pk, counter=ApproximateCounter(), now=later(now))
+    maintain.maintain_chat_context(chat_id=chat.pk, counter=ApproximateCounter(), now=later(now))
     return Compaction.objects.filter(kind="summary").order_by("attempt")[0]
 
 
@@ -66,16 +66,16 @@ def test_inv_54_the_body_of_a_summary_has_the_hash_of_the_bytes_that_left(
     row = summarised(long_chat, now=now)
     sent = [record["body_sha256"] for record in server.requests()]
     assert row.bodies == sent[:1]
-    found = summary_request_of(row)
+    found = rebuild_summary_request(row)
     assert (found.fault, found.body, found.body_sha256) == ("", "same", sent[0])
     (told, *_) = told_of(row)
-    assert holds(told["bodies"][0], sent[0], salt=row.salt)
+    assert is_commitment_valid(told["bodies"][0], sent[0], salt=row.salt)
     page = signed_in(long_chat.owner)
     address = f"/chats/{long_chat.pk}/compactions/{row.pk}/request"
     assert sent[0] in page.get(address).content.decode()
     # Other options change the body for the model. The prompt stays the same.
     ModelSpec.objects.filter(pk=writer.pk).update(cannot_stream=not cannot_stream)
-    assert summary_request_of(row).body == "options"
+    assert rebuild_summary_request(row).body == "options"
 
 
 @pytest.mark.tampers
@@ -90,15 +90,17 @@ def test_each_call_of_a_summary_in_parts_has_its_hash(
     assert len(row.calls) == len(bodies) > 3
     assert bodies == sent[: len(bodies)]
     for number, body in enumerate(bodies, start=1):
-        found = summary_request_of(row, number=number)
+        found = rebuild_summary_request(row, number=number)
         assert (found.fault, found.body, found.body_sha256) == ("", "same", body)
-        assert holds(row.calls[number - 1], prompt_json(found.messages, ()), salt=row.salt)
+        assert is_commitment_valid(
+            row.calls[number - 1], format_prompt_json(found.messages, ()), salt=row.salt
+        )
     kept = row.made_of
     assert kept is not None
     Compaction.objects.filter(pk=row.pk).update(made_of={**kept, "texts": ["Never."] * 20})
     row.refresh_from_db()
-    assert summary_request_of(row).fault == ""
-    assert summary_request_of(row, number=len(bodies)).fault == "differs"
+    assert rebuild_summary_request(row).fault == ""
+    assert rebuild_summary_request(row, number=len(bodies)).fault == "differs"
 
 
 def test_what_a_second_attempt_was_told_is_built_again(
@@ -108,7 +110,7 @@ def test_what_a_second_attempt_was_told_is_built_again(
     set_policy(token_budget=4_000, **named, **WHOLE)
     first = summarised(long_chat, now=now)
     second = Compaction.objects.get(branch=first.branch, attempt=2)
-    found = summary_request_of(second)
+    found = rebuild_summary_request(second)
     assert found.fault == ""
     assert "Your first attempt lost these facts" in found.messages[1].content
     assert found.body_sha256 == server.requests()[1]["body_sha256"]
@@ -154,14 +156,14 @@ def test_a_changed_hash_is_found_and_an_erasure_takes_it_along(
     set_policy(summarization_model=writer.slug, token_budget=4_000, **WHOLE)
     row = summarised(long_chat, now=now)
     scope = f"chat:{long_chat.pk}"
-    assert list(ledger.verify(scope=scope, told=Counter())) == []
+    assert list(ledger.find_ledger_breaks(scope=scope, told=Counter())) == []
     for changed in (["0" * 64], []):
         Compaction.objects.filter(pk=row.pk).update(bodies=changed)
-        (found,) = ledger.verify(scope=scope, told=Counter())
+        (found,) = ledger.find_ledger_breaks(scope=scope, told=Counter())
         assert "different body hashes" in found.reason
     Compaction.objects.filter(pk=row.pk).update(bodies=row.bodies)
     message = row.branch.messages.get(seq=row.from_seq)
     erasure.erase_message(user=long_chat.owner, message=message, now=timezone.now())
     row.refresh_from_db()
     assert (row.bodies, row.made_of, row.salt) == ([], {}, "")
-    assert list(ledger.verify(scope=scope, told=Counter())) == []
+    assert list(ledger.find_ledger_breaks(scope=scope, told=Counter())) == []

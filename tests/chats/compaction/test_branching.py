@@ -8,15 +8,20 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.actions import branching, marks
-from chats.actions.branching import branch_from, choose_branch, edit, regenerate
-from chats.compaction.coverage import is_visible
+from chats.actions.branching import (
+    branch_from_message,
+    choose_branch,
+    edit_message,
+    regenerate_reply,
+)
+from chats.compaction.coverage import is_range_on_path
 from chats.ground.refusals import NotFound
 from chats.models import Branch, Chat, Compaction, Message, Receipt
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
-from chats.record.history import on_path
+from chats.record.history import select_path_messages
 from chats.record.messages import MessageEmpty
-from chats.turns.start import continue_reply, start
-from chats.web.thread.thread import thread_of
+from chats.turns.start import continue_reply, start_turn
+from chats.web.thread.thread import load_thread_page
 from contextpolicy.models import AuditEvent
 from tests.chats.compaction.conftest import (
     SENTENCE,
@@ -33,13 +38,15 @@ Work = Callable[..., Any]
 def message(chat: Chat, seq: int) -> Message:
     """Return the message at a position of the active branch's path."""
     branch = branch_of(chat)
-    return on_path(branch, after=seq - 1, before=seq + 1).select_related("branch").get()
+    return (
+        select_path_messages(branch, after=seq - 1, before=seq + 1).select_related("branch").get()
+    )
 
 
 def words(chat: Chat) -> list[str]:
     """Return all texts of the active branch."""
     branch = branch_of(chat)
-    rows = on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
+    rows = select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by("seq")
     return [row.text for row in rows]
 
 
@@ -55,7 +62,7 @@ def test_an_edit_leaves_the_old_path_and_answers_on_a_new_one(
     say(chat, "One?", "1")
     say(chat, "Two?", "2")
     old = branch_of(chat)
-    accepted = edit(user=alice, message=message(chat, 3), text="Zwei?", now=now)
+    accepted = edit_message(user=alice, message=message(chat, 3), text="Zwei?", now=now)
     answer(work, accepted.turn, "zwei")
     assert words(chat) == ["One?", "1", "Zwei?", "zwei"]
     new = branch_of(chat)
@@ -70,7 +77,7 @@ def test_the_first_message_can_be_edited(
     alice: User, chat: Chat, say: Say, work: Work, now: datetime
 ) -> None:
     say(chat, "One?", "1")
-    accepted = edit(user=alice, message=message(chat, 1), text="Eins?", now=now)
+    accepted = edit_message(user=alice, message=message(chat, 1), text="Eins?", now=now)
     answer(work, accepted.turn, "eins")
     assert words(chat) == ["Eins?", "eins"]
 
@@ -79,7 +86,7 @@ def test_an_edit_with_a_key_is_made_once(alice: User, chat: Chat, say: Say, now:
     say(chat, "One?", "1")
     target = message(chat, 1)
     made = [
-        edit(user=alice, message=target, text="Eins?", now=now, idempotency_key="k")
+        edit_message(user=alice, message=target, text="Eins?", now=now, idempotency_key="k")
         for _ in range(2)
     ]
     assert made[0].message == made[1].message
@@ -92,7 +99,7 @@ def test_another_reply_answers_the_same_message_on_a_branch_of_its_own(
 ) -> None:
     say(chat, "One?", "1")
     say(chat, "Two?", "2")
-    turn = regenerate(user=alice, message=message(chat, 4), now=now)
+    turn = regenerate_reply(user=alice, message=message(chat, 4), now=now)
     answer(work, turn, "two")
     assert words(chat) == ["One?", "1", "Two?", "two"]
     receipt = Receipt.objects.get(turn=turn)
@@ -104,9 +111,9 @@ def test_a_message_taken_up_within_the_turn_is_answered_again_too(
     alice: User, chat: Chat, work: Work, now: datetime
 ) -> None:
     async def write_more(worker: Any) -> None:
-        await worker.db(start, user=alice, chat=chat, text="Wait: three?", now=now)
+        await worker.db(start_turn, user=alice, chat=chat, text="Wait: three?", now=now)
 
-    turn = start(user=alice, chat=chat, text="Two?", now=now).turn
+    turn = start_turn(user=alice, chat=chat, text="Two?", now=now).turn
     call = ToolCallDelta(0, "c", "none-such", "{}")
     work(
         turn,
@@ -114,7 +121,7 @@ def test_a_message_taken_up_within_the_turn_is_answered_again_too(
         [TextDelta("3"), Finished("stop")],
     )
     reply = Message.objects.get(role="assistant", finish="stop")
-    again = regenerate(user=alice, message=reply, now=now)
+    again = regenerate_reply(user=alice, message=reply, now=now)
     assert again.trigger is not None
     assert again.trigger.text == "Wait: three?"
     answer(work, again, "three")
@@ -124,12 +131,12 @@ def test_a_message_taken_up_within_the_turn_is_answered_again_too(
 def test_a_continuation_can_be_written_again(
     alice: User, chat: Chat, work: Work, now: datetime
 ) -> None:
-    first = start(user=alice, chat=chat, text="Tell me", now=now).turn
+    first = start_turn(user=alice, chat=chat, text="Tell me", now=now).turn
     work(first, [TextDelta("Once"), Finished("length")])
     more = continue_reply(user=alice, turn=first, now=now)
     work(more, [TextDelta(" upon"), Finished("stop")])
     reply = more.messages.get(role="assistant")
-    again = regenerate(user=alice, message=reply, now=now)
+    again = regenerate_reply(user=alice, message=reply, now=now)
     assert again.continues == first
     answer(work, again, " more")
     assert words(chat) == ["Tell me", "Once", " more"]
@@ -140,20 +147,20 @@ def test_what_cannot_begin_a_branch_is_refused(
 ) -> None:
     say(chat, "One?", "1")
     with pytest.raises(branching.NotAUserMessage):
-        edit(user=alice, message=message(chat, 2), text="x", now=now)
+        edit_message(user=alice, message=message(chat, 2), text="x", now=now)
     with pytest.raises(branching.NotAReply):
-        regenerate(user=alice, message=message(chat, 1), now=now)
+        regenerate_reply(user=alice, message=message(chat, 1), now=now)
     with pytest.raises(MessageEmpty):
-        edit(user=alice, message=message(chat, 1), text=" ", now=now)
+        edit_message(user=alice, message=message(chat, 1), text=" ", now=now)
     assert chat.branches.count() == 1
     with pytest.raises(NotFound):
         choose_branch(user=alice, chat=chat, branch_id=alice_has_no(chat), now=now)
     monkeypatch.setattr(branching, "BRANCHES_PER_CHAT", 1)
     with pytest.raises(branching.TooManyBranches):
-        branch_from(user=alice, message=message(chat, 1), now=now)
-    waiting = start(user=alice, chat=chat, text="Soon", now=now).message
+        branch_from_message(user=alice, message=message(chat, 1), now=now)
+    waiting = start_turn(user=alice, chat=chat, text="Soon", now=now).message
     with pytest.raises(branching.StillWaiting):
-        edit(user=alice, message=waiting, text="x", now=now)
+        edit_message(user=alice, message=waiting, text="x", now=now)
 
 
 def alice_has_no(chat: Chat) -> Any:
@@ -172,20 +179,20 @@ def test_inv_47_a_branch_starts_with_the_newest_summary_of_its_own_path(
         say(long_chat, f"More. {SENTENCE}", SENTENCE * 6)
     second = fold(long_chat, at=later(now))
     main = branch_of(long_chat)
-    behind = branch_from(user=alice, message=message(long_chat, second.to_seq), now=now)
+    behind = branch_from_message(user=alice, message=message(long_chat, second.to_seq), now=now)
     assert in_force(long_chat) == second
-    between = branch_from(user=alice, message=message(long_chat, first.to_seq), now=now)
+    between = branch_from_message(user=alice, message=message(long_chat, first.to_seq), now=now)
     assert in_force(long_chat) == first
     assert between.parent == main
-    before = branch_from(user=alice, message=message(long_chat, first.to_seq - 1), now=now)
+    before = branch_from_message(user=alice, message=message(long_chat, first.to_seq - 1), now=now)
     assert in_force(long_chat) is None
-    assert [is_visible(second, b) for b in (main, behind, between, before)] == [
+    assert [is_range_on_path(second, b) for b in (main, behind, between, before)] == [
         True,
         True,
         False,
         False,
     ]
-    assert [is_visible(first, b) for b in (main, behind, between, before)] == [
+    assert [is_range_on_path(first, b) for b in (main, behind, between, before)] == [
         True,
         True,
         True,
@@ -202,21 +209,21 @@ def test_inv_47_nested_branches_share_summaries_of_their_common_path_only(
     alice: User, long_chat: Chat, fold: Fold, say: Say, now: datetime
 ) -> None:
     root_summary = fold(long_chat)
-    child = branch_from(user=alice, message=message(long_chat, 14), now=now)
+    child = branch_from_message(user=alice, message=message(long_chat, 14), now=now)
     for _ in range(8):
         say(long_chat, f"On the child. {SENTENCE}", SENTENCE * 6)
     child_summary = fold(long_chat, at=later(now))
     assert child_summary.branch == child
     assert child_summary.to_seq > child.fork_seq
     inner = child_summary.to_seq
-    branch_from(user=alice, message=message(long_chat, inner), now=now)
+    branch_from_message(user=alice, message=message(long_chat, inner), now=now)
     assert in_force(long_chat) == child_summary
-    grandchild = branch_from(user=alice, message=message(long_chat, inner - 1), now=now)
+    grandchild = branch_from_message(user=alice, message=message(long_chat, inner - 1), now=now)
     assert in_force(long_chat) == root_summary
-    assert not is_visible(child_summary, grandchild)
+    assert not is_range_on_path(child_summary, grandchild)
     # On the root, the child's summary would describe messages that do not exist there.
     root = long_chat.branches.get(parent=None)
-    assert not is_visible(child_summary, root)
+    assert not is_range_on_path(child_summary, root)
     choose_branch(user=alice, chat=long_chat, branch_id=root.pk, now=now)
     assert in_force(long_chat) == root_summary
 
@@ -225,7 +232,7 @@ def test_a_summary_replaced_on_one_branch_stays_in_force_on_another(
     alice: User, long_chat: Chat, fold: Fold, say: Say, now: datetime
 ) -> None:
     shared = fold(long_chat)
-    branch_from(user=alice, message=message(long_chat, 14), now=now)
+    branch_from_message(user=alice, message=message(long_chat, 14), now=now)
     for _ in range(6):
         say(long_chat, f"On the child. {SENTENCE}", SENTENCE * 6)
     fold(long_chat, at=later(now))
@@ -239,7 +246,7 @@ def test_inv_46_what_was_edited_lives_on_in_no_summary(
     alice: User, long_chat: Chat, fold: Fold, work: Work, now: datetime
 ) -> None:
     row = fold(long_chat)
-    accepted = edit(user=alice, message=message(long_chat, 3), text="Never mind.", now=now)
+    accepted = edit_message(user=alice, message=message(long_chat, 3), text="Never mind.", now=now)
     assert in_force(long_chat) is None
     worker = work(accepted.turn, [TextDelta("Fine."), Finished("stop")])
     prompt = " ".join(m.content for m in worker.scripted.requests[0].messages)
@@ -251,12 +258,12 @@ def test_inv_46_an_excluded_message_leaves_summaries_on_every_branch_that_has_it
     alice: User, long_chat: Chat, fold: Fold, say: Say, now: datetime
 ) -> None:
     fold(long_chat)
-    branch_from(user=alice, message=message(long_chat, 14), now=now)
+    branch_from_message(user=alice, message=message(long_chat, 14), now=now)
     for _ in range(6):
         say(long_chat, f"On the child. {SENTENCE}", SENTENCE * 6)
     fold(long_chat, at=later(now))
-    early = branch_from(user=alice, message=message(long_chat, 2), now=now)
-    marks.exclude(message=message_at(long_chat, 3), actor="user:1", now=now)
+    early = branch_from_message(user=alice, message=message(long_chat, 2), now=now)
+    marks.exclude_message(message=message_at(long_chat, 3), actor="user:1", now=now)
     for branch in long_chat.branches.all():
         assert branch.active_compaction is None, branch
     assert not Compaction.objects.filter(kind="summary", status="published").exists()
@@ -275,9 +282,9 @@ def test_a_page_shows_the_replies_of_its_own_path(
 ) -> None:
     say(chat, "One?", "1")
     old = branch_of(chat)
-    regenerate(user=alice, message=message(chat, 2), now=now)
+    regenerate_reply(user=alice, message=message(chat, 2), now=now)
     chat.refresh_from_db()
-    assert thread_of(chat=chat, user=alice).is_replying
+    assert load_thread_page(chat=chat, user=alice).is_replying
     choose_branch(user=alice, chat=chat, branch_id=old.pk, now=now)
     chat.refresh_from_db()
-    assert not thread_of(chat=chat, user=alice).is_replying
+    assert not load_thread_page(chat=chat, user=alice).is_replying

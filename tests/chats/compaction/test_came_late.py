@@ -21,19 +21,19 @@ def test_summaries_that_came_late_begin_early(
     set_policy(compact_to=0.45)
     while not Compaction.objects.filter(kind="window").exists():
         say(chat, f"Question. {SENTENCE}", SENTENCE * 6)
-    assert plan.came_late(branch_of(chat))
-    maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=now)
+    assert plan.has_late_summaries(branch_of(chat))
+    maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=now)
     row = in_force(chat)
     assert row is not None
     assert row.displaced is not None
     assert (row.displaced.kind, branch_of(chat).active_compaction) == ("window", row)
     for number in range(1, 4):
-        assert plan.came_late(branch_of(chat))
+        assert plan.has_late_summaries(branch_of(chat))
         for _ in range(2):
             say(chat, f"Question. {SENTENCE}", SENTENCE * 3)
         controls.compact_now(user=alice, chat=chat, now=later(now, number))
-        maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=later(now, number))
-    assert not plan.came_late(branch_of(chat))
+        maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=later(now, number))
+    assert not plan.has_late_summaries(branch_of(chat))
 
 
 @pytest.mark.parametrize(("came_late", "outcome"), [(True, "started"), (False, "too_early")])
@@ -46,8 +46,8 @@ def test_a_summary_waits_for_another_turn_unless_the_last_ones_came_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_policy(compact_to=0.45)
-    monkeypatch.setattr(plan, "came_late", lambda branch: came_late)
-    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    monkeypatch.setattr(plan, "has_late_summaries", lambda branch: came_late)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=now)
     turn = Turn.objects.order_by("-accepted").first()
     assert turn is not None
     assert turn.compaction_outcome == outcome

@@ -67,7 +67,7 @@ def fill(chat: Chat, now: datetime, set_policy: SetPolicy) -> Fill:
 
 
 def tend(chat: Chat, at: datetime) -> None:
-    maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=at)
+    maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=at)
 
 
 def rows_of(kind: str) -> list[Compaction]:
@@ -195,7 +195,7 @@ def test_an_imported_chat_is_indexed_before_it_is_summarised(
     assert branch_of(chat).summary_due_at == now
     assert queue.MAINTAIN_CHAT not in tasks
     for _ in range(100):
-        indexing.index_chat(chat_id=chat.pk)
+        indexing.update_chat_index(chat_id=chat.pk)
         if queue.MAINTAIN_CHAT in tasks:
             break
     assert archive.count_missing(branch_of(chat)) <= indexing.MANY
@@ -215,7 +215,7 @@ def test_other_summaries_do_not_wait_for_the_index(
         asked = {"by": f"user:{chat.owner_id}"}
         Branch.objects.filter(chat=chat).update(asked=asked, asked_at=now)
     if case == "indexed":
-        archive.index(branch_of(chat))
+        archive.index_branch(branch_of(chat))
 
     tend(chat, now)
 

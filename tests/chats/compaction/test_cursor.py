@@ -12,10 +12,10 @@ from django.urls import reverse
 
 from chats.actions import branching
 from chats.compaction import maintain, pauses, perform
-from chats.compaction.cursor import Cursor, cursor_of
+from chats.compaction.cursor import Cursor, get_summary_cursor
 from chats.compaction.people import controls, undo
 from chats.models import Chat, Message
-from contextpolicy.engine.extractive import extractive_summary
+from contextpolicy.engine.extractive import build_extractive_summary
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.roles import AUDITOR
 from tests.chats.compaction.conftest import SENTENCE, Fold, Say, branch_of, later
@@ -30,13 +30,13 @@ COUNTER = ApproximateCounter()
 def folded(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Record the new messages of each summary, without the previous summary."""
     seen: list[list[int]] = []
-    written = extractive_summary
+    written = build_extractive_summary
 
     def spy(sources: Any, previous: Any, **options: Any) -> str:
         seen.append([message.seq for message in sources])
         return written(sources, previous, **options)
 
-    monkeypatch.setattr(perform, "extractive_summary", spy)
+    monkeypatch.setattr(perform, "build_extractive_summary", spy)
     return seen
 
 
@@ -48,7 +48,7 @@ def talk(chat: Chat, say: Say, rounds: int = 6) -> None:
 
 def cursor(chat: Chat) -> Cursor:
     """Return the cursor of the active branch."""
-    return cursor_of(branch_of(chat))
+    return get_summary_cursor(branch_of(chat))
 
 
 def test_no_range_is_folded_twice(
@@ -57,7 +57,9 @@ def test_no_range_is_folded_twice(
     for number in range(4):
         row = fold(long_chat, later(now, number))
         # A repeated delivery of the task finds no work.
-        maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=later(now, number))
+        maintain.maintain_chat_context(
+            chat_id=long_chat.pk, counter=COUNTER, now=later(now, number)
+        )
         assert cursor(long_chat) == Cursor(row.to_seq, later(now, number), number + 1)
         talk(long_chat, say)
     read = [seq for seqs in folded for seq in seqs]
@@ -71,10 +73,10 @@ def test_the_cursor_goes_back_with_an_undo_and_forward_with_a_redo(
 ) -> None:
     assert cursor(long_chat) == Cursor(0, None, 0)
     row = fold(long_chat)
-    undo.undo(user=alice, compaction=row, now=later(now))
+    undo.undo_summary(user=alice, compaction=row, now=later(now))
     assert cursor(long_chat) == Cursor(0, now, 2)
     row.refresh_from_db()
-    undo.redo(user=alice, compaction=row, now=later(now, 2))
+    undo.redo_summary(user=alice, compaction=row, now=later(now, 2))
     assert cursor(long_chat).position == row.to_seq
     assert cursor(long_chat).version == 3
 
@@ -83,8 +85,8 @@ def test_after_an_undo_the_same_range_is_folded_only_because_it_is_unfolded_agai
     alice: User, long_chat: Chat, fold: Fold, folded: list[list[int]], now: datetime
 ) -> None:
     row = fold(long_chat)
-    undo.undo(user=alice, compaction=row, now=later(now))
-    pauses.resume(chat=long_chat, actor="user:1", now=later(now, 2))
+    undo.undo_summary(user=alice, compaction=row, now=later(now))
+    pauses.resume_compaction(chat=long_chat, actor="user:1", now=later(now, 2))
     assert cursor(long_chat).position == 0
     controls.compact_now(user=alice, chat=long_chat, now=later(now, 3))
     again = fold(long_chat, later(now, 3))
@@ -99,7 +101,7 @@ def test_a_branch_has_the_cursor_of_where_it_begins(
     talk(long_chat, say)
     fold(long_chat, later(now))
     at = Message.objects.get(branch__chat=long_chat, seq=first.to_seq + 2)
-    branching.branch_from(user=alice, message=at, now=later(now, 2))
+    branching.branch_from_message(user=alice, message=at, now=later(now, 2))
     assert cursor(long_chat).position == first.to_seq
     assert cursor(long_chat).compacted_at == now
 

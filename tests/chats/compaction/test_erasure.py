@@ -11,14 +11,14 @@ from django.contrib.auth.models import User
 from django.db.models import CharField, JSONField, TextField
 
 from chats.actions import copies, erasure
-from chats.actions.branching import branch_from
+from chats.actions.branching import branch_from_message
 from chats.compaction import claims, maintain, publish
 from chats.memory import archive
-from chats.memory.search import search
+from chats.memory.search import search_archive
 from chats.models import Chat, Compaction, Message, PromptText, Receipt, Rendering, SearchText
 from chats.record import states
-from chats.rendering.store import html_for_many
-from chats.turns.start import start
+from chats.rendering.store import render_texts
+from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
@@ -59,7 +59,9 @@ def secret_chat(alice: User, long_chat: Chat, say: Say, fold: Fold, now: datetim
     summary = fold(long_chat)
     assert SECRET in summary.text
     say(long_chat)
-    html_for_many([row.text, summary.text, *copies.texts_of(summary)], seen=branch_of(long_chat))
+    render_texts(
+        [row.text, summary.text, *copies.iter_summary_texts(summary)], seen=branch_of(long_chat)
+    )
     return long_chat
 
 
@@ -84,7 +86,7 @@ def test_inv_48_erasure_reaches_every_copy(
     assert (erased.pk, erased.seq, erased.parts) == (message.pk, 3, [])
     assert in_force(secret_chat) is None
     assert say(secret_chat).status == "completed"
-    assert list(ledger.verify()) == []
+    assert list(ledger.find_ledger_breaks()) == []
 
 
 def test_inv_48_the_certificate_names_what_was_reached_by_ids_and_hashes(
@@ -112,7 +114,7 @@ def test_inv_46_later_summaries_that_folded_it_are_erased_too(
     for _ in range(6):
         say(secret_chat, f"More. {SENTENCE}", SENTENCE * 6)
     fold(secret_chat, at=later(now))
-    branch_from(user=alice, message=third(secret_chat), now=now)
+    branch_from_message(user=alice, message=third(secret_chat), now=now)
     erasure.erase_message(user=alice, message=third_of_root(secret_chat), now=later(now, 2))
     assert not Compaction.objects.filter(kind="summary").exclude(text="").exists()
     assert places_with(SECRET) == []
@@ -127,11 +129,11 @@ def third_of_root(chat: Chat) -> Message:
 def test_inv_40_a_summary_being_written_of_it_is_overtaken(
     alice: User, long_chat: Chat, now: datetime
 ) -> None:
-    claimed = claims.claim(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
+    claimed = claims.claim_compaction(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
     assert claimed is not None
     erasure.erase_message(user=alice, message=third(long_chat), now=now)
     with pytest.raises(publish.ClaimLost):
-        maintain.prepare(claimed, counter=ApproximateCounter(), clock=lambda: now)
+        maintain.run_summary_attempt(claimed, counter=ApproximateCounter(), clock=lambda: now)
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.text) == ("overtaken", "")
 
@@ -150,7 +152,7 @@ def test_a_title_made_of_the_message_goes_with_it(
 def test_nothing_is_erased_while_its_reply_is_being_written(
     alice: User, chat: Chat, now: datetime
 ) -> None:
-    accepted = start(user=alice, chat=chat, text="Soon", now=now)
+    accepted = start_turn(user=alice, chat=chat, text="Soon", now=now)
     with pytest.raises(erasure.StillAnswering):
         erasure.erase_message(user=alice, message=accepted.message, now=now)
     with pytest.raises(erasure.StillAnswering):
@@ -169,7 +171,7 @@ def test_inv_48_a_whole_chat_leaves_nothing_but_its_events(
     assert not PromptText.objects.filter(text__contains="4711").exists()
     event = AuditEvent.objects.get(type="chat.erased")
     assert event.data["copies"]["messages"] > 16
-    assert list(ledger.verify()) == []
+    assert list(ledger.find_ledger_breaks()) == []
 
 
 def test_inv_48_a_state_loses_what_the_message_may_have_told(
@@ -185,7 +187,7 @@ def test_inv_48_a_state_loses_what_the_message_may_have_told(
     receipt.save()
     erasure.erase_message(user=alice, message=third(secret_chat), now=later(now))
     assert places_with(SECRET) == []
-    newest = states.newest(branch_of(secret_chat))
+    newest = states.find_newest_state(branch_of(secret_chat))
     assert newest is not None
     assert (newest.kind, newest.values) == ("erased", {"destination": "Oslo"})
     # The new version makes a running extraction, which read the message earlier, outdated.
@@ -197,14 +199,14 @@ def test_a_state_from_before_the_message_stays_as_it_is(
 ) -> None:
     row = lay(secret_chat, {"destination": "Oslo"}, now=now, seq=2)
     erasure.erase_message(user=alice, message=third(secret_chat), now=later(now))
-    assert states.newest(branch_of(secret_chat)) == row
+    assert states.find_newest_state(branch_of(secret_chat)) == row
 
 
 def test_inv_48_an_erased_message_is_not_found_any_more(
     alice: User, secret_chat: Chat, now: datetime
 ) -> None:
-    archive.index(branch_of(secret_chat))
+    archive.index_branch(branch_of(secret_chat))
     assert SearchText.objects.filter(message=third(secret_chat)).exists()
     erasure.erase_message(user=alice, message=third(secret_chat), now=later(now))
     assert not SearchText.objects.filter(message=third(secret_chat)).exists()
-    assert search(branch_of(secret_chat), question="Zanzibar", most=5).rows == ()
+    assert search_archive(branch_of(secret_chat), question="Zanzibar", most=5).rows == ()

@@ -13,7 +13,7 @@ from pytest_django.fixtures import Settings
 from chats.compaction import claims, maintain, pauses, perform, plan, publish
 from chats.compaction.publish import ClaimLost
 from chats.compaction.report import skip_reasons
-from chats.ground.seals import holds
+from chats.ground.seals import is_commitment_valid
 from chats.models import Chat, Compaction, Message, Turn
 from chats.prompt import model_choice
 from chats.providers.base import (
@@ -25,7 +25,7 @@ from chats.providers.base import (
     UsageReport,
 )
 from contextpolicy.engine.compaction import NotNeeded
-from contextpolicy.engine.prompts import request_tokens
+from contextpolicy.engine.prompts import count_request_tokens
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import (
@@ -93,7 +93,7 @@ def test_inv_30_a_bad_summary_is_rejected_and_the_next_rung_goes_on(
     kind: str, by_model: Chat, writes: Writes, now: datetime
 ) -> None:
     provider = writes(BAD[kind], BAD[kind], BAD[kind])
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     found = attempts()
     assert found[0][:2] == ("model", "rejected")
     assert kind in found[0][2]
@@ -107,8 +107,8 @@ def test_inv_31_a_rejection_changes_nothing_but_its_record(
 ) -> None:
     before = (originals(), branch_of(by_model).active_compaction_id)
     writes(wrote("I'm sorry, but no."), wrote("I'm sorry, but no."))
-    monkeypatch.setattr(perform, "extractive_summary", lambda *a, **k: "")
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    monkeypatch.setattr(perform, "build_extractive_summary", lambda *a, **k: "")
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert (originals(), branch_of(by_model).active_compaction_id) == before
     row = Compaction.objects.filter(kind="summary", rung="model").get()
     assert (row.status, row.usage["input"]) == ("rejected", 1000)
@@ -121,7 +121,7 @@ def test_usage_counts_what_the_provider_wrote_to_its_cache(
     writer.cached_price, writer.written_price = Decimal("0.2"), Decimal("2.5")
     writer.save()
     writes([TextDelta(GOOD), UsageReport(1000, 100, 200, 300), Finished("stop")])
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.filter(kind="summary", rung="model").get()
     assert row.usage == {"input": 1000, "output": 100, "cached": 200, "written": 300}
     # Each part of the input has a price: 500 at 2, 200 at 0.2, 300 at 2.5, and output 100 at 10.
@@ -134,7 +134,7 @@ def test_the_cost_is_unknown_if_one_of_several_calls_reported_no_usage(
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
     said = [TextDelta(GOOD), UsageReport(100, 10, 20, 30), Finished("stop")]
     writes([TextDelta(GOOD), Finished("stop")], *[said] * 20)
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.filter(kind="summary").order_by("attempt")[0]
     assert row.usage["input"] >= 100
     assert row.cost is None
@@ -146,7 +146,7 @@ def test_usage_of_several_calls_adds_up(
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
     said = [TextDelta(GOOD), UsageReport(100, 10, 20, 30), Finished("stop")]
     provider = writes(*[said] * 20)
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.filter(kind="summary").order_by("attempt")[0]
     calls = row.usage["input"] // 100
     assert 1 < calls <= len(provider.requests)
@@ -159,7 +159,7 @@ def test_a_summariser_without_end_is_cut_off(
     settings.REPLY_CHARS = 5_000
     endless = [TextDelta("word " * 500)] * 40
     writes([*endless, Finished("stop")], [*endless, Finished("stop")])
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.filter(kind="summary", rung="model").get()
     assert row.status == "rejected"
     assert "cut_by_length" in row.reason
@@ -170,7 +170,7 @@ def test_a_summary_that_a_content_filter_cut_is_not_used(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
     provider = writes([TextDelta(GOOD), ProviderError("content_filtered")])
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert attempts()[0] == ("model", "failed", "content_filtered")
     assert [rung for rung, _, _ in attempts()] == ["model", "extractive"]
     assert len(provider.requests) == 1
@@ -189,7 +189,7 @@ def test_what_was_lost_is_named_in_a_second_try(
     set_policy(summarization_model=writer.slug, pinned_kinds=["url"], **ONE_REQUEST)
     with_url = GOOD.replace("Oslo", "Oslo, see https://a.example/4711")
     provider = writes(wrote(), wrote(with_url))
-    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=now)
     assert attempts()[0][:2] == ("model", "rejected")
     assert attempts()[1][0] == "model_again"
     assert attempts()[1][1] in {"prepared", "published"}
@@ -200,7 +200,7 @@ def test_what_was_too_much_is_tried_with_fewer_sources(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
     writes([ProviderError("context_overflow")], wrote())
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     first, second = Compaction.objects.filter(kind="summary").order_by("attempt")
     assert (first.reason, second.rung) == ("context_overflow", "smaller_source")
     assert second.to_seq < first.to_seq
@@ -212,7 +212,7 @@ def test_inv_03_more_than_the_summariser_reads_is_read_in_chunks_and_merged(
 ) -> None:
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
     provider = writes(*[wrote()] * 12)
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.get(kind="summary")
     assert row.status in {"prepared", "published"}
     requests = [asked_for(request) for request in provider.requests]
@@ -230,7 +230,7 @@ def test_inv_03_a_part_that_is_unsound_ends_the_attempt(
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
     provider = writes(wrote(), wrote(GOOD, "length"))
     provider.scripts += [[ProviderError("provider_unavailable")]] * 3
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert attempts()[0][:2] == ("model", "rejected")
     assert "cut_by_length" in attempts()[0][2]
 
@@ -240,21 +240,21 @@ def test_inv_39_a_stale_worker_neither_stores_nor_goes_on(
 ) -> None:
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
     writes(*[wrote()] * 12)
-    claimed = claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    claimed = claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     Compaction.objects.filter(pk=claimed.row.pk).update(lease_token="another's")
     with pytest.raises(ClaimLost):
-        maintain.prepare(claimed, counter=COUNTER, clock=lambda: now)
+        maintain.run_summary_attempt(claimed, counter=COUNTER, clock=lambda: now)
     with pytest.raises(ClaimLost):
-        publish.fail(claimed=claimed, reason="late", now=now)
+        publish.mark_attempt_failed(claimed=claimed, reason="late", now=now)
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.text) == ("preparing", "")
 
 
 def test_inv_38_one_preparation_of_a_branch_at_a_time(by_model: Chat, now: datetime) -> None:
-    assert claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now) is not None
-    assert claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now) is None
-    assert skip_reasons.why_not(last_turn(by_model)).code == "in_the_making"
+    assert claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now) is not None
+    assert claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now) is None
+    assert skip_reasons.explain_skipped_compaction(last_turn(by_model)).code == "in_the_making"
     assert Compaction.objects.filter(kind="summary").count() == 1
 
 
@@ -267,20 +267,20 @@ def last_turn(chat: Chat) -> Turn:
 
 def test_inv_41_a_second_delivery_has_the_same_outcome(long_chat: Chat, now: datetime) -> None:
     for _ in range(3):
-        maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+        maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=now)
     assert Compaction.objects.filter(kind="summary").count() == 1
 
 
 def test_inv_42_a_lost_worker_leaves_a_failed_attempt_and_the_next_one_works(
     by_model: Chat, writes: Writes, fold: Fold, now: datetime
 ) -> None:
-    claimed = claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    claimed = claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     before = branch_of(by_model).active_compaction_id
-    assert maintain.sweep(now=now) == 0
+    assert maintain.sweep_summaries(now=now) == 0
     past = now - timedelta(days=365)
     Compaction.objects.filter(pk=claimed.row.pk).update(lease_until=past)
-    assert maintain.sweep(now=now) == 1
+    assert maintain.sweep_summaries(now=now) == 1
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.reason) == ("failed", "worker_lost")
     assert branch_of(by_model).active_compaction_id == before
@@ -289,7 +289,7 @@ def test_inv_42_a_lost_worker_leaves_a_failed_attempt_and_the_next_one_works(
 
 
 def test_inv_69_half_a_summary_is_never_in_force(by_model: Chat, now: datetime) -> None:
-    claimed = claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    claimed = claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     Compaction.objects.filter(pk=claimed.row.pk).update(text="## Facts\n- half of")
     assert publish.publish_prepared(branch_id=claimed.row.branch_id, now=now) is False
@@ -308,8 +308,8 @@ def test_inv_44_no_transaction_is_open_while_a_model_writes(
 
     with transaction.atomic():
         outer = len(connection.savepoint_ids)
-        monkeypatch.setattr(maintain, "perform", look)
-        maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+        monkeypatch.setattr(maintain, "perform_compaction", look)
+        maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert set(depths) == {0}
 
 
@@ -322,7 +322,7 @@ def test_inv_45_a_call_that_takes_too_long_is_a_failure_that_changes_nothing(
     settings.SUMMARY_SECONDS = 1
     before = originals()
     writes([TextDelta("## Facts"), wait])
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert attempts()[0] == ("model", "failed", "provider_timeout")
     assert originals() == before
 
@@ -332,17 +332,17 @@ def test_inv_26_failures_in_a_row_leave_the_model_alone_until_the_pause_is_over(
 ) -> None:
     down = [ProviderError("provider_unavailable")]
     provider = writes(*[down] * 9)
-    monkeypatch.setattr(perform, "extractive_summary", lambda *a, **k: GOOD * 90)
+    monkeypatch.setattr(perform, "build_extractive_summary", lambda *a, **k: GOOD * 90)
     for minute in range(6):
-        maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
+        maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
     tried = len(provider.requests)
     assert tried <= 3
-    found = skip_reasons.rests(chat=by_model, now=later(now, 6))
+    found = skip_reasons.get_active_pauses(chat=by_model, now=later(now, 6))
     assert found.breaker.is_open
     assert found.breaker.retry_at is not None
     assert found.paused_at is None
-    assert skip_reasons.why_not(last_turn(by_model)).code == "breaker_open"
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 120))
+    assert skip_reasons.explain_skipped_compaction(last_turn(by_model)).code == "breaker_open"
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, 120))
     assert len(provider.requests) == tried + 1
 
 
@@ -351,12 +351,12 @@ def test_inv_26_a_breaker_can_be_reset(
 ) -> None:
     down = [ProviderError("provider_unavailable")]
     provider = writes(*[down] * 9)
-    monkeypatch.setattr(perform, "extractive_summary", lambda *a, **k: "")
+    monkeypatch.setattr(perform, "build_extractive_summary", lambda *a, **k: "")
     for minute in range(6):
-        maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
+        maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
     tried = len(provider.requests)
     pauses.reset_breaker(chat=by_model, actor="user:1", now=later(now, 7))
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 8))
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, 8))
     assert len(provider.requests) == tried + 1
     assert AuditEvent.objects.filter(type="compaction.breaker_reset").exists()
 
@@ -364,12 +364,14 @@ def test_inv_26_a_breaker_can_be_reset(
 def test_failures_under_another_policy_do_not_count(
     long_chat: Chat, set_policy: SetPolicy, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(perform, "extractive_summary", lambda *a, **k: "")
+    monkeypatch.setattr(perform, "build_extractive_summary", lambda *a, **k: "")
     for minute in range(5):
-        maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=later(now, minute))
+        maintain.maintain_chat_context(
+            chat_id=long_chat.pk, counter=COUNTER, now=later(now, minute)
+        )
     assert Compaction.objects.filter(kind="summary").count() == 3
     set_policy(summary_max_tokens=390)
-    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=later(now, 6))
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=later(now, 6))
     assert Compaction.objects.filter(kind="summary").count() == 4
 
 
@@ -381,18 +383,18 @@ def test_inv_24_after_a_success_the_next_one_waits_for_growth(
     branch = branch_of(long_chat)
     found = plan.plan_for(
         branch,
-        choice=model_choice.choose(chat=branch.chat),
+        choice=model_choice.choose_chat_model(chat=branch.chat),
         attempt=plan.AttemptSpec(asked=plan.CompactionRequest(by="user:1")),
         counter=COUNTER,
     )
     assert not isinstance(found, NotNeeded)
-    choice = model_choice.choose(chat=branch.chat)
+    choice = model_choice.choose_chat_model(chat=branch.chat)
     grown = replace(found, trigger="prepare", tokens_before=row.tokens_after + 200)
     assert plan.is_worth_it(branch, choice=choice, plan=grown)
     same = replace(grown, tokens_before=row.tokens_after + 10)
     assert not plan.is_worth_it(branch, choice=choice, plan=same)
     set_policy(summary_max_tokens=390)
-    other = model_choice.choose(chat=branch.chat)
+    other = model_choice.choose_chat_model(chat=branch.chat)
     assert plan.is_worth_it(branch, choice=other, plan=same)
 
 
@@ -401,12 +403,12 @@ def test_inv_27_without_summaries_no_summariser_is_called(
 ) -> None:
     set_policy(strategy="sliding_window", summarization_model=writer.slug)
     provider = writes(wrote())
-    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=now)
     branch = branch_of(long_chat)
     branch.asked = {"by": "user:1", "focus": "", "model": writer.slug, "compaction": ""}
     branch.asked_at = now
     branch.save()
-    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=now)
     assert provider.requests == []
     assert not Compaction.objects.filter(kind="summary").exists()
     assert AuditEvent.objects.get(type="compaction.skipped").data["reason"] == "strategy"
@@ -422,12 +424,12 @@ def test_inv_62_a_second_request_on_an_unchanged_chat_is_a_recorded_no_op(
     for minute in (1, 2, 3):
         branch.asked, branch.asked_at = asked, now
         branch.save(update_fields=["asked", "asked_at"])
-        maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
+        maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
     assert AuditEvent.objects.filter(type="compaction.skipped").exists()
     count = len(provider.requests)
     branch.asked, branch.asked_at = asked, now
     branch.save(update_fields=["asked", "asked_at"])
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 9))
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, 9))
     assert len(provider.requests) == count
 
 
@@ -435,12 +437,12 @@ def test_inv_52_each_attempt_is_recorded_with_its_numbers(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
     writes(wrote())
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.get(kind="summary")
     assert (row.asked_by, row.trigger, row.model_name) == ("worker", "prepare", "writer")
     assert row.effective_policy_id
     assert len(row.source_digest) == 64
-    assert holds(row.text_commitment, row.text, salt=row.salt)
+    assert is_commitment_valid(row.text_commitment, row.text, salt=row.salt)
     assert [len(committed) for committed in row.calls] == [64]
     assert row.tokens_before > row.tokens_after > 0
     assert row.usage == {"input": 1000, "output": 100, "cached": 0, "written": 0}
@@ -455,7 +457,7 @@ def test_each_line_names_its_sources_and_says_when_it_has_none(
 ) -> None:
     text = GOOD.replace("[#1, #2]", "[#1, #999]") + "- Somebody paid for the order 4711 [#998]\n"
     writes(wrote(text))
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.get(kind="summary")
     bullets = [bullet for section in row.sections for bullet in section["bullets"]]
     first = Message.objects.get(branch=row.branch, seq=1)
@@ -470,10 +472,10 @@ def test_inv_63_each_turn_says_why_it_was_followed_by_no_summary(
 ) -> None:
     set_policy()
     turn = say(chat, "Hello")
-    assert skip_reasons.why_not(turn).code == "below_threshold"
-    maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=now)
+    assert skip_reasons.explain_skipped_compaction(turn).code == "below_threshold"
+    maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=now)
     turn.refresh_from_db()
-    found = skip_reasons.why_not(turn)
+    found = skip_reasons.explain_skipped_compaction(turn)
     assert (found.code, found.was_started) == ("below_threshold", False)
     assert found.sentence.startswith("The prompt was below")
     assert found.tokens > 0
@@ -482,7 +484,7 @@ def test_inv_63_each_turn_says_why_it_was_followed_by_no_summary(
 def test_inv_43_a_reply_is_there_while_the_summary_is_being_written(
     by_model: Chat, say: Say, now: datetime
 ) -> None:
-    assert claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now) is not None
+    assert claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now) is not None
     for _ in range(4):
         assert say(by_model, "And?", "So. " * 60).status == "completed"
     assert Compaction.objects.get(kind="summary").status == "preparing"
@@ -522,11 +524,13 @@ def test_many_chunks_are_merged_round_by_round_under_a_renewed_claim(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
     provider = writes(*[wrote()] * 60)
-    claimed = claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    claimed = claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     booked: list[str] = []
     small = replace(claimed, readable=NARROW)
-    found = perform.perform(small, counter=COUNTER, renew=lambda prompt, _: booked.append(prompt))
+    found = perform.perform_compaction(
+        small, counter=COUNTER, renew=lambda prompt, _: booked.append(prompt)
+    )
     assert found.reasons == ()
     chunks = kinds_of(provider).count("chunk")
     assert set(kinds_of(provider)[:chunks]) == {"chunk"}
@@ -536,14 +540,14 @@ def test_many_chunks_are_merged_round_by_round_under_a_renewed_claim(
 
 
 def test_an_unsound_merge_ends_the_attempt(by_model: Chat, writes: Writes, now: datetime) -> None:
-    claimed = claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    claimed = claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     small = replace(claimed, readable=NARROW)
     provider = writes(*[wrote()] * 60)
-    perform.perform(small, counter=COUNTER, renew=lambda *_: None)
+    perform.perform_compaction(small, counter=COUNTER, renew=lambda *_: None)
     chunks = kinds_of(provider).count("chunk")
     provider = writes(*[wrote()] * chunks, wrote(""), *[wrote()] * 60)
-    found = perform.perform(small, counter=COUNTER, renew=lambda *_: None)
+    found = perform.perform_compaction(small, counter=COUNTER, renew=lambda *_: None)
     assert "empty" in found.reasons
     assert len(provider.requests) == chunks + 1
 
@@ -556,8 +560,10 @@ def test_no_request_for_a_summary_is_over_the_limit_of_model_and_policy(
     say(by_model, "And now?", "<pinned>" * 200)
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=window)
     provider = writes(*[wrote()] * 40)
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
-    taken = [request_tokens(request.messages, counter=COUNTER) for request in provider.requests]
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
+    taken = [
+        count_request_tokens(request.messages, counter=COUNTER) for request in provider.requests
+    ]
     assert len(taken) > 1
     assert max(taken) <= min(window or 4_000, 4_000) - 400
     assert attempts()[-1][1] in {"prepared", "published"}
@@ -566,11 +572,13 @@ def test_no_request_for_a_summary_is_over_the_limit_of_model_and_policy(
 def test_a_request_that_cannot_fit_is_not_sent(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
-    claimed = claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    claimed = claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     provider = writes(wrote())
     with pytest.raises(ProviderError, match="context_overflow"):
-        perform.perform(replace(claimed, readable=200), counter=COUNTER, renew=lambda *_: None)
+        perform.perform_compaction(
+            replace(claimed, readable=200), counter=COUNTER, renew=lambda *_: None
+        )
     assert provider.requests == []
 
 
@@ -578,7 +586,7 @@ def test_the_extractive_rung_takes_the_whole_range_that_was_planned(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
     writes(BAD["not_smaller"], BAD["not_smaller"])
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     first, halved, whole = Compaction.objects.filter(kind="summary").order_by("attempt")
     assert [first.rung, halved.rung, whole.rung] == ["model", "smaller_source", "extractive"]
     assert halved.to_seq < first.to_seq
@@ -589,15 +597,15 @@ def test_after_a_ladder_in_which_the_model_failed_it_is_left_alone_at_once(
     by_model: Chat, writes: Writes, say: Say, now: datetime
 ) -> None:
     provider = writes(BAD["missing_sections"], BAD["missing_sections"])
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert [rung for rung, _, _ in attempts()] == ["model", "model_again", "extractive"]
-    found = skip_reasons.rests(chat=by_model, now=later(now, 1))
+    found = skip_reasons.get_active_pauses(chat=by_model, now=later(now, 1))
     assert (found.model_breaker.is_open, found.breaker.is_open) == (True, False)
     publish.publish_prepared(branch_id=branch_of(by_model).pk, now=now)
     asked = len(provider.requests)
     for number in range(8):
         say(by_model, f"And {number}?", f"The crate {number} weighs {number}00 kilograms. " * 25)
-    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 5))
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, 5))
     assert attempts()[-1][0] == "extractive"
     assert len(attempts()) == 4
     assert len(provider.requests) == asked

@@ -14,7 +14,7 @@ from chats.compaction import maintain
 from chats.compaction.publish import publish_prepared
 from chats.models import Chat, Compaction, Turn
 from chats.providers.base import Finished, ProviderRequest, TextDelta
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests import pseudo
@@ -54,12 +54,16 @@ def requests_in(
         chat: Chat = lifecycle.create_chat(owner=alice, now=now)
         for number in range(9):
             at = now + timedelta(days=number)
-            turn = start(user=alice, chat=chat, text=f"Question {number}. {SENTENCE}", now=at).turn
+            turn = start_turn(
+                user=alice, chat=chat, text=f"Question {number}. {SENTENCE}", now=at
+            ).turn
             worker = work(turn, [TextDelta(f"Answer {number}. " + SENTENCE * 6), Finished("stop")])
             assert turn.status == Turn.Status.COMPLETED
             found.append(sent(worker.scripted.requests[0]))
             if number == 6:
-                maintain.maintain(chat_id=chat.pk, counter=ApproximateCounter(), now=at)
+                maintain.maintain_chat_context(
+                    chat_id=chat.pk, counter=ApproximateCounter(), now=at
+                )
                 publish_prepared(branch_id=branch_of(chat).pk, now=at)
                 assert Compaction.objects.filter(branch__chat=chat, status="published").exists()
     return found + [sent(request) for request in provider.requests]

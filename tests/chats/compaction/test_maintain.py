@@ -13,7 +13,7 @@ from chats.compaction.publish import publish_prepared
 from chats.models import Chat, Compaction, Message, Receipt
 from chats.prompt import model_choice
 from chats.providers.base import Finished, ProviderError, TextDelta
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, PolicyVersion
@@ -26,7 +26,7 @@ def test_old_messages_are_folded_and_stay_as_they_were(
     long_chat: Chat, counter: ApproximateCounter, now: datetime
 ) -> None:
     before = list(Message.objects.order_by("seq").values_list("seq", "parts"))
-    maintain.maintain(chat_id=long_chat.pk, counter=counter, now=now)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=counter, now=now)
     row = Compaction.objects.exclude(kind="window").get()
     assert row.status in {"prepared", "published"}
     assert (row.from_seq, row.source_count) == (1, row.to_seq)
@@ -39,11 +39,11 @@ def test_old_messages_are_folded_and_stay_as_they_were(
 def test_the_next_prompt_has_the_summary_instead_of_its_sources(
     alice: User, long_chat: Chat, counter: ApproximateCounter, now: datetime, work: Work
 ) -> None:
-    maintain.maintain(chat_id=long_chat.pk, counter=counter, now=now)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=counter, now=now)
     branch = long_chat.active_branch
     assert branch is not None
     publish_prepared(branch_id=branch.pk, now=now)
-    turn = start(user=alice, chat=long_chat, text="And now?", now=now).turn
+    turn = start_turn(user=alice, chat=long_chat, text="And now?", now=now).turn
     worker = work(turn)
     row = Compaction.objects.get(status="published")
     receipt = Receipt.objects.get(turn=turn)
@@ -58,9 +58,9 @@ def test_the_next_prompt_has_the_summary_instead_of_its_sources(
 def test_a_second_delivery_finds_the_place_taken(
     long_chat: Chat, counter: ApproximateCounter, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintain, "is_due", lambda claimed: False)
-    maintain.maintain(chat_id=long_chat.pk, counter=counter, now=now)
-    maintain.maintain(chat_id=long_chat.pk, counter=counter, now=now)
+    monkeypatch.setattr(maintain, "should_publish_now", lambda claimed: False)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=counter, now=now)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=counter, now=now)
     assert Compaction.objects.filter(kind="summary").count() == 1
 
 
@@ -85,9 +85,9 @@ def test_a_bad_summary_is_rejected_and_nothing_changes(
     assert branch is not None
     branch.refresh_from_db()
     in_force = branch.active_compaction_id
-    monkeypatch.setattr(perform, "extractive_summary", lambda *a, **k: answer.text)
+    monkeypatch.setattr(perform, "build_extractive_summary", lambda *a, **k: answer.text)
     monkeypatch.setattr(perform, "Written", lambda **_: answer)
-    maintain.maintain(chat_id=long_chat.pk, counter=counter, now=now)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=counter, now=now)
     row = Compaction.objects.get(kind="summary")
     assert row.status == "rejected"
     assert reason in row.reason
@@ -102,8 +102,8 @@ def test_a_failed_call_leaves_a_row_with_the_reason(
     def fail(*_args: Any, **_kwargs: Any) -> None:
         raise ProviderError("provider_unavailable")
 
-    monkeypatch.setattr(maintain, "perform", fail)
-    maintain.maintain(chat_id=long_chat.pk, counter=counter, now=now)
+    monkeypatch.setattr(maintain, "perform_compaction", fail)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=counter, now=now)
     row = Compaction.objects.get(kind="summary")
     assert (row.status, row.reason) == ("failed", "provider_unavailable")
 
@@ -114,17 +114,17 @@ def test_after_three_failures_it_pauses(
     def fail(*_args: Any, **_kwargs: Any) -> None:
         raise ProviderError("provider_unavailable")
 
-    monkeypatch.setattr(maintain, "perform", fail)
+    monkeypatch.setattr(maintain, "perform_compaction", fail)
     for _ in range(5):
-        maintain.maintain(chat_id=long_chat.pk, counter=counter, now=now)
+        maintain.maintain_chat_context(chat_id=long_chat.pk, counter=counter, now=now)
     assert Compaction.objects.filter(kind="summary").count() == 3
 
 
 def test_a_summary_of_an_older_base_is_overtaken(
     long_chat: Chat, counter: ApproximateCounter, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintain, "is_due", lambda claimed: False)
-    maintain.maintain(chat_id=long_chat.pk, counter=counter, now=now)
+    monkeypatch.setattr(maintain, "should_publish_now", lambda claimed: False)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=counter, now=now)
     branch = long_chat.active_branch
     assert branch is not None
     branch.refresh_from_db()
@@ -138,7 +138,9 @@ def test_without_a_prepared_summary_the_window_answers_now(
     alice: User, chat: Chat, now: datetime, work: Work, small_policy: PolicyVersion
 ) -> None:
     for number in range(12):
-        turn = start(user=alice, chat=chat, text=f"Question {number}. {SENTENCE}", now=now).turn
+        turn = start_turn(
+            user=alice, chat=chat, text=f"Question {number}. {SENTENCE}", now=now
+        ).turn
         work(turn, [TextDelta(SENTENCE * 6), Finished("stop")])
         assert turn.status == "completed"
         limit = PolicyValues(token_budget=2400, reserve_tokens=400)
@@ -149,4 +151,4 @@ def test_without_a_prepared_summary_the_window_answers_now(
 
 
 def test_meter_and_prompt_agree_on_the_policy(chat: Chat, small_policy: PolicyVersion) -> None:
-    assert model_choice.choose(chat=chat).effective.label == "Small v1"
+    assert model_choice.choose_chat_model(chat=chat).effective.label == "Small v1"

@@ -13,7 +13,7 @@ from chats.compaction.people import controls, undo
 from chats.compaction.publish import ClaimLost, publish_prepared
 from chats.models import Chat, Compaction, Message, Receipt
 from chats.providers.base import Finished, TextDelta
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.engine.partition import LeftOut, check_partition
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
@@ -58,7 +58,7 @@ def newest_receipt(chat: Chat) -> Receipt:
 def test_inv_11_a_pinned_message_survives_every_compaction(
     long_chat: Chat, say: Say, fold: Fold, now: datetime
 ) -> None:
-    pinned = marks.pin(message=message(long_chat, 3), actor=ACTOR, now=now)
+    pinned = marks.pin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     for number in range(3):
         row = fold(long_chat, at=later(now, number))
         assert 3 in row.exceptions
@@ -74,7 +74,7 @@ def test_inv_11_a_pin_behind_a_window_is_sent(
 ) -> None:
     set_policy(strategy="sliding_window")
     say(chat, f"Remember this: {SENTENCE}")
-    marks.pin(message=message(chat, 1), actor=ACTOR, now=now)
+    marks.pin_message(message=message(chat, 1), actor=ACTOR, now=now)
     for _ in range(14):
         say(chat, f"More. {SENTENCE}", SENTENCE * 6)
     assert Compaction.objects.filter(kind="window").exists()
@@ -88,8 +88,8 @@ def test_a_pin_in_the_window_changes_nothing_until_it_would_be_folded(
 ) -> None:
     before = prompt_of(long_chat)
     branch = branch_of(long_chat)
-    marks.pin(message=message(long_chat, 3), actor=ACTOR, now=now)
-    marks.pin(message=message(long_chat, 3), actor=ACTOR, now=now)
+    marks.pin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
+    marks.pin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     assert prompt_of(long_chat) == before
     assert branch_of(long_chat).context_revision == branch.context_revision
     assert AuditEvent.objects.filter(type="message.pinned").count() == 1
@@ -101,13 +101,13 @@ def test_pinning_a_covered_message_takes_effect_and_unpinning_takes_it_back(
     row = fold(long_chat)
     assert row.from_seq <= 3 <= row.to_seq
     before, revision = prompt_of(long_chat), branch_of(long_chat).context_revision
-    marks.pin(message=message(long_chat, 3), actor=ACTOR, now=now)
+    marks.pin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     assert any("Pinned message #3" in content for content in prompt_of(long_chat)[1])
     assert branch_of(long_chat).context_revision == revision + 1
     event = AuditEvent.objects.get(type="message.pinned")
     assert event.data["prefix_break"] == "pin"
-    marks.unpin(message=message(long_chat, 3), actor=ACTOR, now=now)
-    marks.unpin(message=message(long_chat, 3), actor=ACTOR, now=now)
+    marks.unpin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
+    marks.unpin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     assert prompt_of(long_chat) == before
     assert branch_of(long_chat).context_revision == revision + 2
 
@@ -115,9 +115,9 @@ def test_pinning_a_covered_message_takes_effect_and_unpinning_takes_it_back(
 def test_a_message_unpinned_later_stands_first_in_history_until_folded(
     long_chat: Chat, fold: Fold, say: Say, now: datetime
 ) -> None:
-    marks.pin(message=message(long_chat, 3), actor=ACTOR, now=now)
+    marks.pin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     fold(long_chat)
-    marks.unpin(message=message(long_chat, 3), actor=ACTOR, now=now)
+    marks.unpin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     say(long_chat)
     receipt = newest_receipt(long_chat)
     history = [segment[2] for segment in receipt.segments if segment[0] == "history"]
@@ -127,14 +127,14 @@ def test_a_message_unpinned_later_stands_first_in_history_until_folded(
 
 def test_pins_have_room_and_no_more(long_chat: Chat, set_policy: SetPolicy, now: datetime) -> None:
     set_policy(pins_tokens=300)
-    marks.pin(message=message(long_chat, 2), actor=ACTOR, now=now)
-    room = marks.pin_room(chat=long_chat)
+    marks.pin_message(message=message(long_chat, 2), actor=ACTOR, now=now)
+    room = marks.load_pin_room(chat=long_chat)
     assert 0 < room.used <= room.limit == 300
     with pytest.raises(marks.PinsFull) as refused:
-        marks.pin(message=message(long_chat, 4), actor=ACTOR, now=now)
+        marks.pin_message(message=message(long_chat, 4), actor=ACTOR, now=now)
     assert refused.value.details["used"] == room.used
-    marks.unpin(message=message(long_chat, 2), actor=ACTOR, now=now)
-    marks.pin(message=message(long_chat, 4), actor=ACTOR, now=now)
+    marks.unpin_message(message=message(long_chat, 2), actor=ACTOR, now=now)
+    marks.pin_message(message=message(long_chat, 4), actor=ACTOR, now=now)
 
 
 def test_inv_46_an_excluded_message_leaves_its_summaries_and_the_originals_are_sent(
@@ -147,7 +147,7 @@ def test_inv_46_an_excluded_message_leaves_its_summaries_and_the_originals_are_s
 ) -> None:
     row = fold(long_chat)
     with django_capture_on_commit_callbacks(execute=True):
-        marks.exclude(message=message(long_chat, 3), actor=ACTOR, now=now)
+        marks.exclude_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     assert ("chats.maintain_chat", {"chat_id": str(long_chat.pk)}) in sent
     row.refresh_from_db()
     assert (row.status, row.reason) == ("overtaken", "message_excluded")
@@ -161,7 +161,7 @@ def test_inv_46_an_excluded_message_leaves_its_summaries_and_the_originals_are_s
     new = fold(long_chat, at=later(now))
     assert 3 in new.exceptions
     with pytest.raises(undo.NothingToRedo):
-        undo.redo(user=long_chat.owner, compaction=row, now=now)
+        undo.redo_summary(user=long_chat.owner, compaction=row, now=now)
 
 
 def test_inv_46_the_summary_before_the_message_stays(
@@ -173,21 +173,21 @@ def test_inv_46_the_summary_before_the_message_stays(
     second = fold(long_chat, at=later(now))
     assert second.previous == first
     assert second.to_seq > first.to_seq
-    marks.exclude(message=message(long_chat, second.to_seq), actor=ACTOR, now=now)
+    marks.exclude_message(message=message(long_chat, second.to_seq), actor=ACTOR, now=now)
     assert in_force(long_chat) == first
-    marks.exclude(message=message(long_chat, 1), actor=ACTOR, now=now)
+    marks.exclude_message(message=message(long_chat, 1), actor=ACTOR, now=now)
     assert in_force(long_chat) is None
 
 
 def test_an_exclusion_can_be_taken_back(
     long_chat: Chat, fold: Fold, say: Say, now: datetime
 ) -> None:
-    marks.exclude(message=message(long_chat, 3), actor=ACTOR, now=now)
-    marks.exclude(message=message(long_chat, 3), actor=ACTOR, now=now)
+    marks.exclude_message(message=message(long_chat, 3), actor=ACTOR, now=now)
+    marks.exclude_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     fold(long_chat)
     revision = branch_of(long_chat).context_revision
-    marks.include(message=message(long_chat, 3), actor=ACTOR, now=now)
-    marks.include(message=message(long_chat, 3), actor=ACTOR, now=now)
+    marks.include_message(message=message(long_chat, 3), actor=ACTOR, now=now)
+    marks.include_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     assert branch_of(long_chat).context_revision == revision + 1
     say(long_chat)
     receipt = newest_receipt(long_chat)
@@ -198,11 +198,11 @@ def test_an_exclusion_can_be_taken_back(
 def test_inv_40_an_exclusion_overtakes_what_is_being_written_of_the_message(
     long_chat: Chat, now: datetime
 ) -> None:
-    claimed = claims.claim(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    claimed = claims.claim_compaction(chat_id=long_chat.pk, counter=COUNTER, now=now)
     assert claimed is not None
-    marks.exclude(message=message(long_chat, 3), actor=ACTOR, now=now)
+    marks.exclude_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     with pytest.raises(ClaimLost):
-        maintain.prepare(claimed, counter=COUNTER, clock=lambda: now)
+        maintain.run_summary_attempt(claimed, counter=COUNTER, clock=lambda: now)
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.text) == ("overtaken", "")
 
@@ -213,10 +213,10 @@ def test_inv_40_a_pin_of_a_covered_message_overtakes_what_is_prepared(
     fold(long_chat)
     for _ in range(6):
         say(long_chat, f"More. {SENTENCE}", SENTENCE * 6)
-    monkeypatch.setattr(maintain, "is_due", lambda claimed: False)
-    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=later(now))
+    monkeypatch.setattr(maintain, "should_publish_now", lambda claimed: False)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=later(now))
     prepared = Compaction.objects.get(status="prepared")
-    marks.pin(message=message(long_chat, 1), actor=ACTOR, now=now)
+    marks.pin_message(message=message(long_chat, 1), actor=ACTOR, now=now)
     assert publish_prepared(branch_id=prepared.branch_id, now=now) is False
     prepared.refresh_from_db()
     assert prepared.status == "overtaken"
@@ -225,21 +225,26 @@ def test_inv_40_a_pin_of_a_covered_message_overtakes_what_is_prepared(
 def test_a_cut_reply_counts_once_somebody_keeps_it(
     alice: User, chat: Chat, now: datetime, work: Callable[..., Any], say: Say
 ) -> None:
-    turn = start(user=alice, chat=chat, text="Tell me", now=now).turn
+    turn = start_turn(user=alice, chat=chat, text="Tell me", now=now).turn
     work(turn, [TextDelta("Half of"), Finished("none")])
     reply = turn.messages.get(role="assistant")
     with pytest.raises(marks.NothingToKeep):
-        marks.keep(message=message(chat, 1), actor=ACTOR, now=now)
+        marks.keep_incomplete_reply(message=message(chat, 1), actor=ACTOR, now=now)
     for _ in range(2):
-        marks.keep(message=reply, actor=ACTOR, now=now)
+        marks.keep_incomplete_reply(message=reply, actor=ACTOR, now=now)
     assert AuditEvent.objects.filter(type="message.kept").count() == 1
     say(chat)
     assert 2 in [segment[2] for segment in newest_receipt(chat).segments]
 
 
 def test_a_waiting_message_cannot_be_marked(alice: User, chat: Chat, now: datetime) -> None:
-    waiting = start(user=alice, chat=chat, text="Soon", now=now).message
-    for mark in (marks.pin, marks.unpin, marks.exclude, marks.include):
+    waiting = start_turn(user=alice, chat=chat, text="Soon", now=now).message
+    for mark in (
+        marks.pin_message,
+        marks.unpin_message,
+        marks.exclude_message,
+        marks.include_message,
+    ):
         with pytest.raises(marks.NotTakenUp):
             mark(message=waiting, actor=ACTOR, now=now)
 
@@ -251,11 +256,11 @@ def test_inv_02_the_partition_holds_after_many_compactions(
     for number in range(4):
         row = fold(long_chat, at=later(now, number))
         seen.add(row.pk)
-        marks.pin(message=message(long_chat, row.to_seq), actor=ACTOR, now=now)
+        marks.pin_message(message=message(long_chat, row.to_seq), actor=ACTOR, now=now)
         for _ in range(6):
             say(long_chat, f"More. {SENTENCE}", SENTENCE * 6)
             check(newest_receipt(long_chat))
-        marks.unpin(message=message(long_chat, row.to_seq), actor=ACTOR, now=now)
+        marks.unpin_message(message=message(long_chat, row.to_seq), actor=ACTOR, now=now)
     assert len(seen) >= 3
     row = fold(long_chat, at=later(now, 9))
     undo_to = row.displaced

@@ -50,7 +50,7 @@ def roomy(long_chat: Chat, set_policy: SetPolicy) -> Chat:
 def compact(user: User, chat: Chat, now: datetime, **wishes: str) -> Compaction:
     """Request a compaction and let a worker run it."""
     controls.compact_now(user=user, chat=chat, now=now, **wishes)
-    maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=now)
     row = in_force(chat)
     assert row is not None
     return row
@@ -88,7 +88,7 @@ def test_what_cannot_be_asked_for_is_refused(
 def test_inv_38_two_requests_are_one(alice: User, roomy: Chat, now: datetime) -> None:
     controls.compact_now(user=alice, chat=roomy, now=now)
     controls.compact_now(user=alice, chat=roomy, now=now)
-    maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=now)
     assert Compaction.objects.filter(kind="summary").count() == 1
 
 
@@ -104,7 +104,7 @@ def test_a_request_that_nobody_began_is_sent_again(
     branch.asked_at = datetime(2020, 1, 1, tzinfo=now.tzinfo)
     branch.save()
     with django_capture_on_commit_callbacks(execute=True):  # type: ignore[operator]  # a fixture
-        assert maintain.sweep(now=now) == 1
+        assert maintain.sweep_summaries(now=now) == 1
     assert ("chats.maintain_chat", {"chat_id": str(roomy.pk)}) in sent
 
 
@@ -115,16 +115,16 @@ def test_inv_55_undo_brings_back_the_exact_prompt_and_redo_the_other(
     row = compact(alice, roomy, now)
     with_summary = prompt_of(roomy)
     assert with_summary != before
-    undo.undo(user=alice, compaction=row, now=later(now))
+    undo.undo_summary(user=alice, compaction=row, now=later(now))
     assert prompt_of(roomy) == before
     row.refresh_from_db()
     assert (row.status, branch_of(roomy).compaction_paused) == ("undone", True)
     for _ in range(2):
-        undo.redo(user=alice, compaction=row, now=later(now, 2))
+        undo.redo_summary(user=alice, compaction=row, now=later(now, 2))
         assert prompt_of(roomy) == with_summary
     assert not branch_of(roomy).compaction_paused
-    undo.undo(user=alice, compaction=row, now=later(now, 3))
-    undo.undo(user=alice, compaction=row, now=later(now, 4))
+    undo.undo_summary(user=alice, compaction=row, now=later(now, 3))
+    undo.undo_summary(user=alice, compaction=row, now=later(now, 4))
     assert prompt_of(roomy) == before
     events = AuditEvent.objects.filter(type__in=["compaction.undone", "compaction.redone"])
     assert events.count() == 3
@@ -139,16 +139,16 @@ def test_inv_55_undo_of_the_second_summary_brings_back_the_first(
     before = prompt_of(roomy)
     second = compact(alice, roomy, later(now))
     assert second.previous == first
-    undo.undo(user=alice, compaction=second, now=later(now, 2))
+    undo.undo_summary(user=alice, compaction=second, now=later(now, 2))
     assert in_force(roomy) == first
     assert prompt_of(roomy) == before
     first.refresh_from_db()
     assert first.status == "published"
-    undo.undo(user=alice, compaction=first, now=later(now, 3))
+    undo.undo_summary(user=alice, compaction=first, now=later(now, 3))
     with pytest.raises(undo.NothingToRedo):
-        undo.redo(user=alice, compaction=second, now=later(now, 4))
-    undo.redo(user=alice, compaction=first, now=later(now, 5))
-    undo.redo(user=alice, compaction=second, now=later(now, 6))
+        undo.redo_summary(user=alice, compaction=second, now=later(now, 4))
+    undo.redo_summary(user=alice, compaction=first, now=later(now, 5))
+    undo.redo_summary(user=alice, compaction=second, now=later(now, 6))
     assert in_force(roomy) == second
 
 
@@ -164,13 +164,13 @@ def test_inv_55_redo_brings_back_the_window_over_the_summary(
         ),
         effective=row.effective_policy,
     )
-    assert window.move(branch_id=branch_of(roomy).pk, move=move, now=later(now)) is not None
+    assert window.move_window(branch_id=branch_of(roomy).pk, move=move, now=later(now)) is not None
     under_window = prompt_of(roomy)
-    undo.undo(user=alice, compaction=row, now=later(now, 2))
+    undo.undo_summary(user=alice, compaction=row, now=later(now, 2))
     assert prompt_of(roomy) != under_window
-    undo.redo(user=alice, compaction=row, now=later(now, 3))
+    undo.redo_summary(user=alice, compaction=row, now=later(now, 3))
     assert prompt_of(roomy) == under_window
-    undo.undo(user=alice, compaction=row, now=later(now, 4))
+    undo.undo_summary(user=alice, compaction=row, now=later(now, 4))
     assert in_force(roomy) is None
 
 
@@ -181,7 +181,7 @@ def test_undo_is_refused_with_the_numbers_when_the_originals_do_not_fit(
     for _ in range(4):
         say(long_chat, f"More. {SENTENCE}", SENTENCE * 4)
     with pytest.raises(undo.UndoDoesNotFit) as refused:
-        undo.undo(user=alice, compaction=row, now=now)
+        undo.undo_summary(user=alice, compaction=row, now=now)
     assert refused.value.details["tokens"] > refused.value.details["limit"] == 2000
     assert in_force(long_chat) == row
 
@@ -190,14 +190,14 @@ def test_an_undo_pauses_automatic_compaction_until_somebody_resumes(
     alice: User, roomy: Chat, set_policy: SetPolicy, say: Say, now: datetime
 ) -> None:
     row = compact(alice, roomy, now)
-    undo.undo(user=alice, compaction=row, now=later(now))
+    undo.undo_summary(user=alice, compaction=row, now=later(now))
     set_policy(token_budget=3000, prepare_at=0.5, compact_at=0.6)
-    maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=later(now, 2))
+    maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=later(now, 2))
     assert Compaction.objects.filter(kind="summary").count() == 1
-    pauses.resume(chat=roomy, actor=f"user:{alice.pk}", now=later(now, 3))
-    pauses.resume(chat=roomy, actor=f"user:{alice.pk}", now=later(now, 3))
+    pauses.resume_compaction(chat=roomy, actor=f"user:{alice.pk}", now=later(now, 3))
+    pauses.resume_compaction(chat=roomy, actor=f"user:{alice.pk}", now=later(now, 3))
     assert AuditEvent.objects.filter(type="compaction.resumed").count() == 1
-    maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=later(now, 4))
+    maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=later(now, 4))
     assert Compaction.objects.filter(kind="summary").count() == 2
 
 
@@ -205,11 +205,11 @@ def test_the_pause_ends_when_the_prompt_no_longer_fits(
     alice: User, roomy: Chat, set_policy: SetPolicy, say: Say, now: datetime
 ) -> None:
     row = compact(alice, roomy, now)
-    undo.undo(user=alice, compaction=row, now=later(now))
+    undo.undo_summary(user=alice, compaction=row, now=later(now))
     for _ in range(3):
         say(roomy, f"More. {SENTENCE}", SENTENCE * 6)
     set_policy()
-    maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=later(now, 2))
+    maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=later(now, 2))
     assert AuditEvent.objects.get(type="compaction.resumed").data["reason"] == "no_longer_fits"
     assert in_force(roomy) not in {None, row}
 
@@ -218,12 +218,12 @@ def test_a_policy_shortens_the_pause(
     alice: User, roomy: Chat, set_policy: SetPolicy, now: datetime
 ) -> None:
     row = compact(alice, roomy, now)
-    undo.undo(user=alice, compaction=row, now=now)
+    undo.undo_summary(user=alice, compaction=row, now=now)
     marks = {"prepare_at": 0.5, "compact_at": 0.6, "token_budget": 3000}
     set_policy(undo_pause_hours=2, **marks)
-    maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=later(now, 119))
+    maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=later(now, 119))
     assert branch_of(roomy).compaction_paused
-    maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=later(now, 120))
+    maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=later(now, 120))
     assert not branch_of(roomy).compaction_paused
 
 
@@ -235,10 +235,10 @@ def test_a_policy_can_forbid_undo_and_edit(
     room = {"token_budget": 9000, "reserve_tokens": 1000}
     set_policy(undo_right=right, edit_right=right, **room)
     for action in (
-        lambda: undo.undo(user=alice, compaction=row, now=now),
-        lambda: undo.redo(user=alice, compaction=row, now=now),
-        lambda: revise.revise(user=alice, compaction=row, text="x", now=now),
-        lambda: controls.rerun(user=alice, compaction=row, now=now),
+        lambda: undo.undo_summary(user=alice, compaction=row, now=now),
+        lambda: undo.redo_summary(user=alice, compaction=row, now=now),
+        lambda: revise.revise_summary(user=alice, compaction=row, text="x", now=now),
+        lambda: controls.request_summary_rerun(user=alice, compaction=row, now=now),
     ):
         with pytest.raises(NotAllowedByPolicy):
             action()
@@ -246,7 +246,7 @@ def test_a_policy_can_forbid_undo_and_edit(
     alice.user_permissions.add(Permission.objects.get(codename="change_contextpolicy"))
     person = User.objects.get(pk=alice.pk)
     if right == "admins":
-        undo.undo(user=person, compaction=row, now=now)
+        undo.undo_summary(user=person, compaction=row, now=now)
         assert in_force(roomy) is None
 
 
@@ -255,42 +255,42 @@ def test_a_correction_is_a_row_of_its_own_and_is_sent_from_then_on(
 ) -> None:
     row = compact(alice, roomy, now)
     text = GOOD.replace("Oslo", "Bergen")
-    new = revise.revise(user=alice, compaction=row, text=text, now=later(now))
+    new = revise.revise_summary(user=alice, compaction=row, text=text, now=later(now))
     assert in_force(roomy) == new
     assert (new.revises, new.from_seq, new.to_seq) == (row, row.from_seq, row.to_seq)
     assert any("Bergen" in content for content in prompt_of(roomy)[1])
     row.refresh_from_db()
     assert row.text
     assert row.status == "replaced"
-    again = revise.revise(user=alice, compaction=new, text=text + "\n", now=later(now, 2))
+    again = revise.revise_summary(user=alice, compaction=new, text=text + "\n", now=later(now, 2))
     assert again == new
-    found = revise.compare(user=alice, chat_id=roomy.pk, older_id=row.pk, newer_id=new.pk)
+    found = revise.compare_summaries(user=alice, chat_id=roomy.pk, older_id=row.pk, newer_id=new.pk)
     assert any("Bergen" in line for change in found.changes for line in change.after)
     assert "\n".join(line for c in found.changes for line in c.before) == row.text
-    undo.undo(user=alice, compaction=new, now=later(now, 3))
+    undo.undo_summary(user=alice, compaction=new, now=later(now, 3))
     assert in_force(roomy) == row
 
 
 def test_a_correction_is_checked(alice: User, bob: User, roomy: Chat, now: datetime) -> None:
     row = compact(alice, roomy, now)
     with pytest.raises(revise.SummaryEmpty):
-        revise.revise(user=alice, compaction=row, text=" \n", now=now)
+        revise.revise_summary(user=alice, compaction=row, text=" \n", now=now)
     with pytest.raises(revise.SummaryTooLong):
-        revise.revise(user=alice, compaction=row, text=SENTENCE * 90, now=now)
+        revise.revise_summary(user=alice, compaction=row, text=SENTENCE * 90, now=now)
     with pytest.raises(InvalidCharacter, match="at position 2"):
-        revise.revise(user=alice, compaction=row, text="a\0", now=now)
+        revise.revise_summary(user=alice, compaction=row, text="a\0", now=now)
     with pytest.raises(NotAllowedByPolicy):
-        revise.revise(user=bob, compaction=row, text=GOOD, now=now)
+        revise.revise_summary(user=bob, compaction=row, text=GOOD, now=now)
     with pytest.raises(NotFound):
-        revise.compare(user=bob, chat_id=roomy.pk, older_id=row.pk, newer_id=row.pk)
-    new = revise.revise(user=alice, compaction=row, text=GOOD, now=now)
+        revise.compare_summaries(user=bob, chat_id=roomy.pk, older_id=row.pk, newer_id=row.pk)
+    new = revise.revise_summary(user=alice, compaction=row, text=GOOD, now=now)
     assert new != row
     with pytest.raises(controls.NotInForce):
-        revise.revise(user=alice, compaction=row, text=GOOD, now=now)
+        revise.revise_summary(user=alice, compaction=row, text=GOOD, now=now)
     with pytest.raises(controls.NotInForce):
-        undo.undo(user=alice, compaction=row, now=now)
+        undo.undo_summary(user=alice, compaction=row, now=now)
     with pytest.raises(controls.NotInForce):
-        controls.rerun(user=alice, compaction=row, now=now)
+        controls.request_summary_rerun(user=alice, compaction=row, now=now)
 
 
 def test_a_summary_is_written_again_from_its_originals(
@@ -301,8 +301,10 @@ def test_a_summary_is_written_again_from_its_originals(
         say(roomy, f"More. {SENTENCE}", SENTENCE * 3)
     second = compact(alice, roomy, later(now))
     provider = writes(wrote())
-    controls.rerun(user=alice, compaction=second, model=writer.slug, now=later(now, 2))
-    maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=later(now, 2))
+    controls.request_summary_rerun(
+        user=alice, compaction=second, model=writer.slug, now=later(now, 2)
+    )
+    maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=later(now, 2))
     new = in_force(roomy)
     assert new is not None
     assert (new.revises, new.trigger, new.previous) == (second, "rerun", None)
@@ -310,7 +312,7 @@ def test_a_summary_is_written_again_from_its_originals(
     asked = asked_for(provider.requests[0])
     assert "The summary so far" not in asked
     assert all(f'number="{seq}"' in asked for seq in range(1, second.to_seq + 1))
-    undo.undo(user=alice, compaction=new, now=later(now, 3))
+    undo.undo_summary(user=alice, compaction=new, now=later(now, 3))
     assert in_force(roomy) == second
 
 
@@ -319,15 +321,15 @@ def test_a_draft_waits_until_somebody_has_read_it(
 ) -> None:
     set_policy(approval="owner", token_budget=9000, reserve_tokens=1000)
     controls.compact_now(user=alice, chat=roomy, now=now)
-    maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=now)
     draft = Compaction.objects.get(kind="summary")
     assert (draft.status, draft.needs_approval) == ("prepared", True)
     assert publish_prepared(branch_id=draft.branch_id, now=now) is False
-    approve.approve(user=alice, compaction=draft, now=later(now))
+    approve.approve_summary(user=alice, compaction=draft, now=later(now))
     assert in_force(roomy) == draft
     assert AuditEvent.objects.filter(type="compaction.approved").count() == 1
     with pytest.raises(approve.NotWaiting):
-        approve.approve(user=alice, compaction=draft, now=later(now))
+        approve.approve_summary(user=alice, compaction=draft, now=later(now))
 
 
 def test_a_draft_can_be_rejected_with_a_reason(
@@ -335,20 +337,22 @@ def test_a_draft_can_be_rejected_with_a_reason(
 ) -> None:
     set_policy(approval="owner", token_budget=9000, reserve_tokens=1000)
     controls.compact_now(user=alice, chat=roomy, now=now)
-    maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=now)
     draft = Compaction.objects.get(kind="summary")
     with pytest.raises(NotAllowedByPolicy):
-        approve.reject(user=bob, compaction=draft, reason="no", now=now)
+        approve.reject_summary(user=bob, compaction=draft, reason="no", now=now)
     with pytest.raises(approve.ReasonTooLong):
-        approve.reject(user=alice, compaction=draft, reason="x" * 401, now=now)
+        approve.reject_summary(user=alice, compaction=draft, reason="x" * 401, now=now)
     with pytest.raises(InvalidCharacter):
-        approve.reject(user=alice, compaction=draft, reason="\0", now=now)
-    row = approve.reject(user=alice, compaction=draft, reason="The price is wrong.", now=now)
+        approve.reject_summary(user=alice, compaction=draft, reason="\0", now=now)
+    row = approve.reject_summary(
+        user=alice, compaction=draft, reason="The price is wrong.", now=now
+    )
     assert (row.status, row.remark) == ("rejected", "The price is wrong.")
     assert in_force(roomy) is None
     assert "price" not in str(list(AuditEvent.objects.values_list("data", flat=True)))
-    choice = model_choice.choose(chat=roomy)
-    assert pauses.breaker_of(branch_of(roomy), choice=choice, now=now).failures == 0
+    choice = model_choice.choose_chat_model(chat=roomy)
+    assert pauses.load_branch_breaker(branch_of(roomy), choice=choice, now=now).failures == 0
 
 
 def test_inv_40_a_draft_of_a_changed_context_is_overtaken(
@@ -356,11 +360,11 @@ def test_inv_40_a_draft_of_a_changed_context_is_overtaken(
 ) -> None:
     set_policy(approval="owner", token_budget=9000, reserve_tokens=1000)
     controls.compact_now(user=alice, chat=roomy, now=now)
-    maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=now)
     draft = Compaction.objects.get(kind="summary")
     Message.objects.filter(seq=1).update(excluded=True)
     with pytest.raises(approve.Overtaken):
-        approve.approve(user=alice, compaction=draft, now=now)
+        approve.approve_summary(user=alice, compaction=draft, now=now)
     draft.refresh_from_db()
     assert (draft.status, draft.reason) == ("overtaken", "context_changed")
 
@@ -372,38 +376,38 @@ def test_inv_40_an_undo_overtakes_what_is_being_prepared_on_it(
     for _ in range(3):
         say(roomy, f"More. {SENTENCE}", SENTENCE * 3)
     controls.compact_now(user=alice, chat=roomy, now=now)
-    claimed = claims.claim(chat_id=roomy.pk, counter=COUNTER, now=later(now))
+    claimed = claims.claim_compaction(chat_id=roomy.pk, counter=COUNTER, now=later(now))
     assert claimed is not None
-    undo.undo(user=alice, compaction=row, now=later(now, 2))
+    undo.undo_summary(user=alice, compaction=row, now=later(now, 2))
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.lease_token) == ("overtaken", "")
     with pytest.raises(ClaimLost):
-        maintain.prepare(claimed, counter=COUNTER, clock=lambda: later(now, 3))
+        maintain.run_summary_attempt(claimed, counter=COUNTER, clock=lambda: later(now, 3))
 
 
 def test_inv_45_a_summary_that_is_being_written_can_be_stopped(
     alice: User, roomy: Chat, now: datetime
 ) -> None:
     controls.compact_now(user=alice, chat=roomy, now=now)
-    claimed = claims.claim(chat_id=roomy.pk, counter=COUNTER, now=now)
+    claimed = claims.claim_compaction(chat_id=roomy.pk, counter=COUNTER, now=now)
     assert claimed is not None
     before = prompt_of(roomy)
-    row = controls.cancel(user=alice, compaction=claimed.row, now=now)
+    row = controls.cancel_summary(user=alice, compaction=claimed.row, now=now)
     assert (row.status, row.reason) == ("failed", "cancelled")
     assert prompt_of(roomy) == before
     with pytest.raises(controls.NotBeingWritten):
-        controls.cancel(user=alice, compaction=claimed.row, now=now)
+        controls.cancel_summary(user=alice, compaction=claimed.row, now=now)
 
 
 def test_what_a_person_asks_for_takes_the_place_of_what_waits(
     alice: User, long_chat: Chat, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintain, "is_due", lambda claimed: False)
-    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    monkeypatch.setattr(maintain, "should_publish_now", lambda claimed: False)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=now)
     waiting = Compaction.objects.get(kind="summary")
     controls.compact_now(user=alice, chat=long_chat, now=now, focus="prices")
     monkeypatch.undo()
-    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=later(now))
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=later(now))
     waiting.refresh_from_db()
     assert (waiting.status, waiting.reason) == ("overtaken", "asked_again")
     row = in_force(long_chat)
@@ -414,11 +418,11 @@ def test_what_a_person_asks_for_takes_the_place_of_what_waits(
 def test_a_plain_request_takes_the_summary_that_is_ready(
     alice: User, long_chat: Chat, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintain, "is_due", lambda claimed: False)
-    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    monkeypatch.setattr(maintain, "should_publish_now", lambda claimed: False)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=now)
     ready = Compaction.objects.get(kind="summary")
     controls.compact_now(user=alice, chat=long_chat, now=now)
-    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=later(now))
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=later(now))
     assert in_force(long_chat) == ready
     assert branch_of(long_chat).asked == {}
     assert Compaction.objects.filter(kind="summary").count() == 1
@@ -430,7 +434,7 @@ def test_a_plain_request_leaves_a_draft_that_waits_for_approval(
     set_policy(approval="owner", token_budget=9000, reserve_tokens=1000)
     for _ in range(2):
         controls.compact_now(user=alice, chat=roomy, now=now)
-        maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=now)
+        maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=now)
     assert Compaction.objects.get(kind="summary").status == "prepared"
     assert branch_of(roomy).asked == {}
     skipped = AuditEvent.objects.get(type="compaction.skipped")

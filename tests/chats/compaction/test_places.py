@@ -42,7 +42,7 @@ def due_chat(owner: User, say: Say, now: datetime) -> Chat:
 
 def claim(chat: Chat, now: datetime) -> claims.Claimed | None:
     """Return the summary that a worker would start in this chat."""
-    return claims.claim(chat_id=chat.pk, counter=COUNTER, now=now)
+    return claims.claim_compaction(chat_id=chat.pk, counter=COUNTER, now=now)
 
 
 def sent_for(sent: Sent) -> list[str]:
@@ -112,13 +112,13 @@ def test_the_end_of_a_summary_calls_the_next_chat(
     settings.SUMMARIES_PER_USER = 1
     blocking = claim(chats[0], now)
     assert blocking is not None
-    maintain.maintain(chat_id=chats[1].pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=chats[1].pk, counter=COUNTER, now=now)
     assert due_since(chats[1])
     with django_capture_on_commit_callbacks(execute=True):
-        maintain.climb_down(blocking, counter=COUNTER, clock=lambda: now)
+        maintain.run_attempt_ladder(blocking, counter=COUNTER, clock=lambda: now)
         places.call_next(now=later(now))
     assert sent_for(sent)[-1] == str(chats[1].pk)
-    maintain.maintain(chat_id=chats[1].pk, counter=COUNTER, now=later(now))
+    maintain.maintain_chat_context(chat_id=chats[1].pk, counter=COUNTER, now=later(now))
     assert branch_of(chats[1]).compactions.exists()
     assert due_since(chats[1]) is None
 
@@ -133,16 +133,16 @@ def test_the_sweep_asks_again_for_as_many_of_a_person_as_there_are_places(
     settings.SUMMARIES_PER_USER = 2
     Branch.objects.filter(chat__in=chats).update(summary_due_at=Now() - timedelta(seconds=60))
     with django_capture_on_commit_callbacks(execute=True):
-        assert maintain.sweep(now=now) == 2
+        assert maintain.sweep_summaries(now=now) == 2
     assert len(sent_for(sent)[-2:]) == 2
     Branch.objects.filter(chat__in=chats).update(summary_due_at=Now())
-    assert maintain.sweep(now=now) == 0
+    assert maintain.sweep_summaries(now=now) == 0
 
 
 def test_what_is_not_due_any_more_waits_no_longer(chats: list[Chat], now: datetime) -> None:
     empty = lifecycle.create_chat(owner=chats[0].owner, now=now)
     Branch.objects.filter(chat=empty).update(summary_due_at=now)
-    maintain.maintain(chat_id=empty.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=empty.pk, counter=COUNTER, now=now)
     assert due_since(empty) is None
 
 
@@ -157,15 +157,15 @@ def test_a_full_worker_puts_off_and_a_ladder_keeps_its_place(
     assert first is not None
     with here.place() as is_free:
         assert is_free
-        maintain.maintain(chat_id=chats[1].pk, counter=COUNTER, now=now)
+        maintain.maintain_chat_context(chat_id=chats[1].pk, counter=COUNTER, now=now)
         assert due_since(chats[1]) == now
         assert not branch_of(chats[1]).compactions.filter(kind="summary").exists()
     # The next rung needs no free slot: its previous attempt is closed, that of another chat is not.
     assert claim(chats[2], now) is None
-    maintain.failed(first, reason="provider_timeout", now=now)
+    maintain.record_failed_attempt(first, reason="provider_timeout", now=now)
     assert claim(chats[2], now)
     attempt = plan.AttemptSpec(number=2, rung="extractive")
-    assert claims.claim(chat_id=chats[0].pk, counter=COUNTER, now=now, attempt=attempt)
+    assert claims.claim_compaction(chat_id=chats[0].pk, counter=COUNTER, now=now, attempt=attempt)
 
 
 @pytest.mark.skipif(

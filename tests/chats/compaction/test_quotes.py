@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chats.actions import erasure
-from chats.actions.branching import branch_from
+from chats.actions.branching import branch_from_message
 from chats.models import Chat, Message
-from chats.record.quotes import BLOCK, SHORTEST, SHORTEST_WHOLE, Index, plain
-from chats.turns.start import start
+from chats.record.quotes import BLOCK, SHORTEST, SHORTEST_WHOLE, Index, strip_quote_marks
+from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 from tests.chats.compaction.conftest import Say, branch_of, later
@@ -22,7 +22,7 @@ SECRET = "The door in Prinsens gate 12 opens with the code 7781, then the blue k
 
 def shared(text: str, other: str) -> str:
     """Return the words that one text shares with the other."""
-    return Index(plain(text)).shared(plain(other))
+    return Index(strip_quote_marks(text)).shared(strip_quote_marks(other))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_shorter_words_and_other_words_are_no_quote(other: str) -> None:
 def test_a_short_message_is_quoted_as_a_whole_or_not_at_all() -> None:
     short = "The code is 7781."
     assert SHORTEST_WHOLE <= len(short) < SHORTEST
-    assert shared(short, f"Noted: {short} Thanks.") == plain(short)
+    assert shared(short, f"Noted: {short} Thanks.") == strip_quote_marks(short)
     assert shared(short, "The code is 778") == ""
     assert shared("Yes.", "Yes. And yes.") == ""
 
@@ -69,7 +69,7 @@ def test_a_short_message_is_quoted_as_a_whole_or_not_at_all() -> None:
     length=st.integers(SHORTEST, 90),
 )
 def test_every_quote_of_that_length_is_found(text: str, other: str, at: int, length: int) -> None:
-    line = plain(text)
+    line = strip_quote_marks(text)
     piece = line[at : at + length]
     found = Index(line).shared(other + piece + other)
     assert found == "" or found in line
@@ -115,14 +115,14 @@ def test_what_quotes_it_is_erased_in_the_same_step_or_later(
     assert set(Message.objects.filter(erased_at__isnull=False)) == {secret, reply}
     event = AuditEvent.objects.get(type="message.erased", data__message=str(reply.pk))
     assert event.data["quotes"] == str(secret.pk)
-    assert list(ledger.verify()) == []
+    assert list(ledger.find_ledger_breaks()) == []
 
 
 def test_quotes_on_other_branches_are_found(
     alice: User, chat: Chat, say: Say, now: datetime
 ) -> None:
     secret, *_ = quoting_chat(chat, say)
-    branch_from(user=alice, message=secret, now=now)
+    branch_from_message(user=alice, message=secret, now=now)
     chat.refresh_from_db()
     say(chat, f"I repeat: {SECRET}", "Good.")
 
@@ -137,7 +137,7 @@ def test_nothing_is_erased_while_one_that_quotes_is_being_answered(
     alice: User, chat: Chat, say: Say, now: datetime
 ) -> None:
     secret, *_ = quoting_chat(chat, say)
-    start(user=alice, chat=chat, text=f"Again: {SECRET}", now=now)
+    start_turn(user=alice, chat=chat, text=f"Again: {SECRET}", now=now)
     with pytest.raises(erasure.StillAnswering):
         erasure.erase_message(user=alice, message=secret, now=now, with_quotes=True)
     assert not Message.objects.filter(erased_at__isnull=False).exists()

@@ -17,7 +17,7 @@ from chats.models import Branch, Chat, Compaction, Message, Receipt
 from chats.prompt import composition
 from chats.providers.base import Finished, TextDelta
 from chats.record import history
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.engine.partition import LeftOut, check_partition
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -54,30 +54,36 @@ class Walk:
             *[("maintain", self.maintain)] * 4,
             ("publish", self.publish),
             ("compact", self.compact),
-            ("resume", lambda: pauses.resume(chat=self.chat, actor=self.actor, now=self.now)),
+            (
+                "resume",
+                lambda: pauses.resume_compaction(chat=self.chat, actor=self.actor, now=self.now),
+            ),
         ]
         by: dict[str, Any] = {"user": self.user, "now": self.now}
         if row is not None:
             text = GOOD.replace("4711", str(self.dice.randrange(10_000)))
             deeds += [
-                *[("undo", lambda: undo.undo(compaction=row, **by))] * 2,
-                *[("redo", lambda: undo.redo(compaction=row, **by))] * 2,
-                ("revise", lambda: revise.revise(compaction=row, text=text, **by)),
-                ("rerun", lambda: controls.rerun(compaction=row, **by)),
-                ("approve", lambda: approve.approve(compaction=row, **by)),
+                *[("undo", lambda: undo.undo_summary(compaction=row, **by))] * 2,
+                *[("redo", lambda: undo.redo_summary(compaction=row, **by))] * 2,
+                ("revise", lambda: revise.revise_summary(compaction=row, text=text, **by)),
+                ("rerun", lambda: controls.request_summary_rerun(compaction=row, **by)),
+                ("approve", lambda: approve.approve_summary(compaction=row, **by)),
             ]
         if message is not None:
             mark: dict[str, Any] = {"message": message, "actor": self.actor, "now": self.now}
             deeds += [
-                ("pin", lambda: marks.pin(**mark)),
-                ("unpin", lambda: marks.unpin(**mark)),
-                ("exclude", lambda: marks.exclude(**mark)),
-                ("include", lambda: marks.include(**mark)),
+                ("pin", lambda: marks.pin_message(**mark)),
+                ("unpin", lambda: marks.unpin_message(**mark)),
+                ("exclude", lambda: marks.exclude_message(**mark)),
+                ("include", lambda: marks.include_message(**mark)),
                 ("erase", lambda: erasure.erase_message(message=message, **by)),
-                ("branch", lambda: branching.branch_from(message=message, **by)),
+                ("branch", lambda: branching.branch_from_message(message=message, **by)),
                 ("choose", self.choose),
                 ("edit", lambda: self.answer(self.edited(message))),
-                ("regenerate", lambda: self.answer(branching.regenerate(message=message, **by))),
+                (
+                    "regenerate",
+                    lambda: self.answer(branching.regenerate_reply(message=message, **by)),
+                ),
             ]
         return deeds
 
@@ -87,7 +93,7 @@ class Walk:
             pk=str(self.chat.active_branch_id)
         )
         undone = branch.compactions.select_related("branch").filter(status="undone")
-        near = coverage.summary_of(branch.active_compaction)
+        near = coverage.get_active_summary(branch.active_compaction)
         near = near if self.dice.random() < 0.6 else undone.order_by("-created_at").first()
         if near is not None and self.dice.random() < 0.8:
             return near
@@ -100,14 +106,14 @@ class Walk:
     def any_message(self) -> Message | None:
         """Return a random message of the active branch."""
         branch = Branch.objects.get(pk=str(self.chat.active_branch_id))
-        path = history.on_path(branch, after=0, before=branch.last_seq + 1)
+        path = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
         found = list(path.select_related("branch").order_by("seq"))
         return self.dice.choice(found) if found else None
 
     def say(self) -> None:
         """Run a whole turn."""
         text = f"Say {self.dice.randrange(1000)}. {SENTENCE}"
-        self.answer(start(user=self.user, chat=self.chat, text=text, now=self.now).turn)
+        self.answer(start_turn(user=self.user, chat=self.chat, text=text, now=self.now).turn)
 
     def answer(self, turn: Any) -> None:
         """Let a worker reply."""
@@ -116,7 +122,9 @@ class Walk:
 
     def edited(self, message: Message) -> Any:
         """Return the turn of an edit."""
-        made = branching.edit(user=self.user, message=message, text="Instead.", now=self.now)
+        made = branching.edit_message(
+            user=self.user, message=message, text="Instead.", now=self.now
+        )
         return made.turn
 
     def choose(self) -> None:
@@ -128,7 +136,7 @@ class Walk:
 
     def maintain(self) -> None:
         """Run maintenance as the worker does after a turn."""
-        maintain.maintain(chat_id=self.chat.pk, counter=COUNTER, now=self.now)
+        maintain.maintain_chat_context(chat_id=self.chat.pk, counter=COUNTER, now=self.now)
 
     def publish(self) -> None:
         """Publish as a turn does at the high threshold."""
@@ -152,10 +160,10 @@ def check(chat: Chat) -> None:
         if active is None:
             continue
         in_force |= {pk for pk in (active.pk, active.base_id) if pk}
-        summary = coverage.summary_of(active)
+        summary = coverage.get_active_summary(active)
         assert summary is None or coverage.is_true(summary, branch)
         assert summary is None or summary.status == "published", summary.status
-        value, _ = composition.in_force(active, counter=COUNTER)
+        value, _ = composition.summary_and_window(active, counter=COUNTER)
         assert value is None or value.text
     published = Compaction.objects.filter(branch__chat=chat, status="published")
     assert {row.pk for row in published} == in_force
@@ -201,4 +209,4 @@ def test_inv_02_any_order_of_events_leaves_a_sound_context(
     walk.chat.refresh_from_db()
     walk.say()
     check_receipts(chat, known=known)
-    assert list(ledger.verify()) == [], done
+    assert list(ledger.find_ledger_breaks()) == [], done

@@ -9,16 +9,16 @@ from django.utils import timezone
 
 from chats.actions import marks
 from chats.compaction import maintain
-from chats.compaction.rebuilt import NoSuchCall, beside_the_call_before, summary_request_of
-from chats.ground.seals import commitment
+from chats.compaction.rebuilt import NoSuchCall, compare_with_previous_call, rebuild_summary_request
+from chats.ground.seals import compute_commitment
 from chats.models import AccountSettings, Branch, Chat, Compaction, Message
 from chats.record import history
 from contextpolicy.engine.messages import WireMessage
-from contextpolicy.engine.prompts import SUMMARY_V1, SUMMARY_V2, summary_request
-from contextpolicy.engine.segments import prompt_json
+from contextpolicy.engine.prompts import SUMMARY_V1, SUMMARY_V2, build_summary_request
+from contextpolicy.engine.segments import format_prompt_json
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
-from contextpolicy.resolution import values_of
+from contextpolicy.resolution import load_policy_values
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.chats.compaction.conftest import (
     GOOD,
@@ -45,7 +45,9 @@ def row(
     """A summary attempt with one model call and an unusable answer."""
     set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
     writes(*[wrote("Too short")] * 9)
-    maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now))
+    maintain.maintain_chat_context(
+        chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now)
+    )
     made = Compaction.objects.filter(kind="summary").order_by("attempt")[0]
     assert len(made.calls) == 1
     return made
@@ -55,31 +57,31 @@ def row(
 def test_inv_53_it_fits_the_commitment_of_the_ledger_and_shows_what_was_changed(
     row: Compaction, now: datetime
 ) -> None:
-    found = summary_request_of(row)
+    found = rebuild_summary_request(row)
     assert (found.fault, [wire.role for wire in found.messages]) == ("", ["system", "user"])
     assert "order 4711" in found.messages[1].content
 
     first = Message.objects.get(branch=row.branch, seq=row.from_seq)
     Message.objects.filter(pk=first.pk).update(parts=[{"type": "text", "text": "Never said."}])
-    assert summary_request_of(row).fault == "differs"
+    assert rebuild_summary_request(row).fault == "differs"
     Compaction.objects.filter(pk=row.pk).update(calls=[*row.calls, "0" * 64])
     row.refresh_from_db()
-    assert summary_request_of(row, number=2).fault == "differs"
+    assert rebuild_summary_request(row, number=2).fault == "differs"
     with pytest.raises(NoSuchCall):
-        summary_request_of(row, number=3)
+        rebuild_summary_request(row, number=3)
     row.salt = ""
-    assert summary_request_of(row).fault == "erased"
+    assert rebuild_summary_request(row).fault == "erased"
     row.calls = []
-    assert summary_request_of(row).fault == "none"
+    assert rebuild_summary_request(row).fault == "none"
 
 
 def in_the_first_version(row: Compaction) -> tuple[WireMessage, ...]:
     """Return the request for the same messages in the first version of the prompt."""
     messages = Message.objects.filter(branch=row.branch, seq__range=(row.from_seq, row.to_seq))
-    return summary_request(
+    return build_summary_request(
         messages=history.load_all(messages.order_by("seq"), counter=ApproximateCounter()),
         previous=None,
-        values=values_of(row.effective_policy),
+        values=load_policy_values(row.effective_policy),
         version=SUMMARY_V1,
     )
 
@@ -87,22 +89,22 @@ def in_the_first_version(row: Compaction) -> tuple[WireMessage, ...]:
 def test_one_that_was_made_before_its_parts_were_kept(row: Compaction) -> None:
     row.made_of = None
     old = in_the_first_version(row)
-    row.calls = [commitment(prompt_json(old, ()), salt=row.salt)]
-    assert summary_request_of(row).messages == old
+    row.calls = [compute_commitment(format_prompt_json(old, ()), salt=row.salt)]
+    assert rebuild_summary_request(row).messages == old
     assert 'from="user" at="' in old[1].content
-    row.calls = [commitment("Another request.", salt=row.salt), *row.calls]
-    assert summary_request_of(row).fault == "parts"
-    assert summary_request_of(row, number=2).fault == "parts"
+    row.calls = [compute_commitment("Another request.", salt=row.salt), *row.calls]
+    assert rebuild_summary_request(row).fault == "parts"
+    assert rebuild_summary_request(row, number=2).fault == "parts"
 
 
 def test_one_whose_record_names_no_version_is_built_again_in_the_first(row: Compaction) -> None:
-    new = summary_request_of(row).messages
+    new = rebuild_summary_request(row).messages
     old = in_the_first_version(row)
     made_of = row.made_of or {}
     row.made_of = {name: made_of[name] for name in ("lost", "texts", "calls")}
-    assert summary_request_of(row).fault == "differs"
-    row.calls = [commitment(prompt_json(old, ()), salt=row.salt)]
-    assert (summary_request_of(row).fault, summary_request_of(row).messages) == ("", old)
+    assert rebuild_summary_request(row).fault == "differs"
+    row.calls = [compute_commitment(format_prompt_json(old, ()), salt=row.salt)]
+    assert (rebuild_summary_request(row).fault, rebuild_summary_request(row).messages) == ("", old)
     assert new != old
 
 
@@ -123,7 +125,7 @@ def test_a_request_has_authors_and_days_and_keeps_its_time_zone(
         say(long_chat, f"Then {number}? {SENTENCE}", SENTENCE * 6)
     second = fold(long_chat)
     assert second.prompt_version == SUMMARY_V2
-    question = summary_request_of(second).messages[1].content
+    question = rebuild_summary_request(second).messages[1].content
     day = timezone.now().date().isoformat()[:5]
     assert f'from="User" day="{day}' in question
     assert f"Sources of its bullets: #1 User, {day}" in question
@@ -132,7 +134,7 @@ def test_a_request_has_authors_and_days_and_keeps_its_time_zone(
     )
     Branch.objects.filter(pk=second.branch_id).update(time_zone="Pacific/Pago_Pago")
     second.refresh_from_db()
-    assert summary_request_of(second).fault == ""
+    assert rebuild_summary_request(second).fault == ""
 
 
 def test_a_built_in_summary_gets_days_at_the_next_compaction(
@@ -157,16 +159,16 @@ def test_inv_53_what_was_pinned_when_the_last_summary_was_written_is_among_the_s
     set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
     writes(*[wrote()] * 9)
     pinned = Message.objects.filter(branch__chat=long_chat).order_by("seq")[2]
-    marks.pin(message=pinned, actor="user:1", now=timezone.now())
+    marks.pin_message(message=pinned, actor="user:1", now=timezone.now())
     first = fold(long_chat)
     assert pinned.seq in first.exceptions
-    marks.unpin(message=pinned, actor="user:1", now=timezone.now())
+    marks.unpin_message(message=pinned, actor="user:1", now=timezone.now())
     for number in range(5):
         say(long_chat, f"Then {number}? {SENTENCE}", SENTENCE * 6)
     second = fold(long_chat)
     assert second.previous_id == first.pk
     assert pinned.seq not in second.exceptions
-    found = summary_request_of(second)
+    found = rebuild_summary_request(second)
     assert (found.fault, found.calls) == ("", 1)
     assert pinned.text in found.messages[1].content
 
@@ -176,14 +178,16 @@ def test_a_second_attempt_stands_beside_the_first(
 ) -> None:
     set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
     writes(BAD["missing_sections"], wrote())
-    maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now))
+    maintain.maintain_chat_context(
+        chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now)
+    )
     first, second = Compaction.objects.filter(kind="summary").order_by("attempt")
     assert [len(first.calls), len(second.calls)] == [1, 1]
-    found = beside_the_call_before(second)
+    found = compare_with_previous_call(second)
     assert found.lines[0].kind == "same"
     assert found.prefix is not None
     assert found.prefix.tokens >= found.lines[0].tokens
-    assert beside_the_call_before(first).prefix is None
+    assert compare_with_previous_call(first).prefix is None
 
 
 def test_its_owner_reads_it_and_an_auditor_after_a_reason(row: Compaction) -> None:
@@ -222,7 +226,9 @@ def test_a_hidden_instruction_is_told_to_auditors_alone(
     fact = "- The order 4711 of 3 May 2026 goes to Anna Berg in Oslo [#1]"
     headed = f"## Orders\n{fact}\n## Open questions"
     writes(wrote(headed))
-    maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now))
+    maintain.maintain_chat_context(
+        chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now)
+    )
     made = Compaction.objects.get(kind="summary")
     assert (made.text, made.reason) == (headed, "")
     assert [section["title"] for section in made.sections] == ["Orders", "Open questions"]
@@ -259,4 +265,4 @@ def test_a_summariser_has_room_for_thoughts_and_only_its_sections_are_kept(
     row = fold(long_chat)
     assert row.text == GOOD.strip()
     assert provider.requests[0].max_output_tokens == VALUES["summary_max_tokens"] + room
-    assert summary_request_of(row).fault == ""
+    assert rebuild_summary_request(row).fault == ""

@@ -102,20 +102,20 @@ def test_a_summary_that_is_handed_back_is_asked_for_again_and_counts_as_no_failu
 ) -> None:
     set_policy(summarization_model="writer")
     writes(wrote())
-    claimed = claims.claim(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    claimed = claims.claim_compaction(chat_id=long_chat.pk, counter=COUNTER, now=now)
     assert claimed is not None
     here.hand_back()
     with django_capture_on_commit_callbacks(execute=True):
-        maintain.climb_down(claimed, counter=COUNTER, clock=lambda: later(now))
+        maintain.run_attempt_ladder(claimed, counter=COUNTER, clock=lambda: later(now))
     row = Compaction.objects.get(pk=claimed.row.pk)
     assert (row.status, row.reason, row.finished_at) == ("failed", "handed_back", later(now))
     assert sent[-1] == (queue.MAINTAIN_CHAT, {"chat_id": str(long_chat.pk)})
     branch = branch_of(long_chat)
     assert branch.summary_due_at == later(now)
-    assert not pauses.attempts_on(branch).exists()
+    assert not pauses.list_counted_attempts(branch).exists()
     # The next worker writes the summary.
     here.closing = False
-    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=later(now, 2))
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=later(now, 2))
     assert branch.compactions.filter(status__in=["prepared", "published"]).exists()
     assert Branch.objects.get(pk=branch.pk).summary_due_at is None
 
@@ -127,7 +127,7 @@ def test_what_follows_a_call_to_a_model_reads_the_clock_again(
     # Two calls of five minutes each.
     writes([TextDelta("No"), Finished("length")], wrote())
     minutes = iter(range(0, 1000, 5))
-    maintain.maintain(
+    maintain.maintain_chat_context(
         chat_id=long_chat.pk,
         counter=COUNTER,
         now=now,

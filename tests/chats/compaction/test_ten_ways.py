@@ -16,13 +16,13 @@ from chats.compaction import maintain, perform
 from chats.models import Chat, Compaction, Message, Receipt
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta, ToolCallDelta
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.engine.calibration import BilledUsage
-from contextpolicy.engine.extractive import extractive_summary
+from contextpolicy.engine.extractive import build_extractive_summary
 from contextpolicy.engine.language import is_other_language
 from contextpolicy.engine.messages import FilePart, Summary, TextPart
 from contextpolicy.engine.partition import LeftOut, check_partition
-from contextpolicy.engine.tokens import ApproximateCounter, message_tokens
+from contextpolicy.engine.tokens import ApproximateCounter, count_uncut_tokens
 from contextpolicy.models import ModelSpec
 from tests.chats.compaction.conftest import (
     GOOD,
@@ -46,7 +46,7 @@ SYSTEM = "You are a shop assistant. Never grant a discount."
 
 def last_request(work: Work, user: User, chat: Chat, now: datetime) -> Any:
     """Return the model request of one more question."""
-    turn = start(user=user, chat=chat, text="And now?", now=now).turn
+    turn = start_turn(user=user, chat=chat, text="And now?", now=now).turn
     worker = work(turn, [TextDelta("So."), Finished("stop")])
     assert turn.status == "completed"
     return worker.scripted.requests[-1]
@@ -87,10 +87,10 @@ def test_2_an_empty_or_failed_summary_replaces_history(
     assert SENTENCE not in naive[0]
 
     set_policy(summarization_model=writer.slug)
-    monkeypatch.setattr(perform, "extractive_summary", lambda *a, **k: answer)
+    monkeypatch.setattr(perform, "build_extractive_summary", lambda *a, **k: answer)
     before = prompt_of(long_chat)
     writes(wrote(answer), wrote(answer), [ProviderError("provider_error")])
-    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=now)
     assert in_force(long_chat) is None
     assert prompt_of(long_chat) == before
 
@@ -117,7 +117,7 @@ def test_3_a_summary_that_was_cut_or_is_none_is_accepted(
 
     set_policy(summarization_model=writer.slug)
     writes(script, script, script)
-    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=now)
     used = Compaction.objects.filter(status__in=["prepared", "published"], kind="summary")
     assert all(row.rung == "extractive" for row in used)
     assert Compaction.objects.filter(rung="model", status="rejected").exists()
@@ -134,7 +134,7 @@ def test_4_wrong_counts() -> None:
 
     assert COUNTER.count(chinese) >= 0.9 * truth
     with_file = (TextPart("Look"), FilePart("image/png", "a.png", picture))
-    assert message_tokens(with_file, "user", COUNTER) < 60
+    assert count_uncut_tokens(with_file, "user", COUNTER) < 60
     assert (
         BilledUsage(model="m", estimate=1, uncached=uncached, cache_read=cached).input_tokens
         == 1000
@@ -156,7 +156,7 @@ def test_5_it_never_converges(
     turns = 16
     for number in range(turns):
         say(chat, f"Number {number}", SENTENCE)
-        maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=later(now, number))
+        maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=later(now, number))
         receipt = Receipt.objects.order_by("-last_seq").first()
         assert receipt is not None
         assert receipt.prompt_tokens <= 2000
@@ -209,7 +209,7 @@ def test_7_the_summary_changes_language_or_grows_round_by_round(
         say(chat, chinese, chinese * 2)
     # Enough answers for all its requests, chunks and merges, twice.
     writes(*[wrote(english)] * 20)
-    maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=now)
     model_rows = Compaction.objects.filter(kind="summary").exclude(rung="extractive")
     assert model_rows.exists()
     assert all("wrong_language" in row.reason for row in model_rows)
@@ -219,7 +219,7 @@ def test_7_the_summary_changes_language_or_grows_round_by_round(
     lengths, previous = [], None
     for number in range(5):
         sources = [message(8 * number + n, f"{SENTENCE} Round {number}, {n}.") for n in range(1, 9)]
-        text = extractive_summary(sources, previous, max_tokens=400, counter=COUNTER)
+        text = build_extractive_summary(sources, previous, max_tokens=400, counter=COUNTER)
         lengths.append(COUNTER.count(text))
         previous = plan_summary(text, to_seq=8 * number + 8)
         assert text.count("## Facts") == 1
@@ -254,7 +254,7 @@ def test_8_the_user_waits_for_it(
     set_policy(summarization_model=writer.slug)
     provider = writes(*[wrote()] * 9)
     for number in range(6):
-        turn = start(user=alice, chat=long_chat, text=f"Number {number}", now=now).turn
+        turn = start_turn(user=alice, chat=long_chat, text=f"Number {number}", now=now).turn
         work(turn, [TextDelta(SENTENCE * 6), Finished("stop")])
         assert turn.status == "completed"
     assert provider.requests == []
@@ -293,7 +293,7 @@ def test_10_what_was_edited_lives_on_in_an_old_summary(
     row = fold(long_chat)
     told = Message.objects.select_related("branch").get(branch=branch_of(long_chat), seq=3)
     assert row.from_seq <= 3 <= row.to_seq
-    accepted = branching.edit(user=alice, message=told, text=edited, now=now)
+    accepted = branching.edit_message(user=alice, message=told, text=edited, now=now)
     worker = work(accepted.turn, [TextDelta("Blue."), Finished("stop")])
     prompt = "\n".join(wire.content for wire in worker.scripted.requests[-1].messages)
     assert row.text not in prompt

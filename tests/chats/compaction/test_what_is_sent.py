@@ -20,7 +20,7 @@ from chats.compaction import maintain
 from chats.compaction.people import undo
 from chats.models import Chat, Compaction, Message, Receipt
 from chats.providers.base import Finished, TextDelta
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from tests.chats.compaction.conftest import SENTENCE, Say, SetPolicy, branch_of, later
 from tests.chats.compaction.test_people import COUNTER, compact, roomy
 from tests.chats.web.markup import tight
@@ -70,7 +70,7 @@ class Case:
 
     def undo(self, row: Compaction) -> Compaction:
         """Undo the summary."""
-        return undo.undo(user=self.user, compaction=row, now=self.later())
+        return undo.undo_summary(user=self.user, compaction=row, now=self.later())
 
     def message(self, seq: int) -> Message:
         """Return the message at a position of the active branch."""
@@ -115,7 +115,7 @@ def undone_both(case: Case) -> Compaction:
 def redone(case: Case) -> Compaction:
     """Return the second summary after undo and redo."""
     row = undone_second(case)
-    return undo.redo(user=case.user, compaction=row, now=case.later())
+    return undo.redo_summary(user=case.user, compaction=row, now=case.later())
 
 
 def replaced(case: Case) -> Compaction:
@@ -138,14 +138,14 @@ def prepared(case: Case) -> Compaction:
         compact_at=0.25,
         compact_to=0.15,
     )
-    maintain.maintain(chat_id=case.chat.pk, counter=COUNTER, now=case.later())
+    maintain.maintain_chat_context(chat_id=case.chat.pk, counter=COUNTER, now=case.later())
     return Compaction.objects.get(status="prepared")
 
 
 def overtaken(case: Case) -> Compaction:
     """Return a prepared summary whose source messages changed."""
     row = prepared(case)
-    case.mark(marks.exclude, 3)
+    case.mark(marks.exclude_message, 3)
     return row
 
 
@@ -169,22 +169,22 @@ def summary_under_window(case: Case) -> Compaction:
 def pinned_covered(case: Case) -> Compaction:
     """Return a summary with a message pinned afterwards."""
     row = case.compact()
-    case.mark(marks.pin, 3)
+    case.mark(marks.pin_message, 3)
     return row
 
 
 def pinned_before(case: Case) -> Compaction:
     """Return a summary whose range has a pinned message and one unpinned afterwards."""
-    case.mark(marks.pin, 3)
-    case.mark(marks.pin, 4)
+    case.mark(marks.pin_message, 3)
+    case.mark(marks.pin_message, 4)
     row = case.compact()
-    case.mark(marks.unpin, 4)
+    case.mark(marks.unpin_message, 4)
     return row
 
 
 def excluded_before(case: Case) -> Compaction:
     """Return an undone summary with an excluded message, which stays excluded."""
-    case.mark(marks.exclude, 3)
+    case.mark(marks.exclude_message, 3)
     return case.undo(case.compact())
 
 
@@ -193,7 +193,7 @@ def excluded_covered(case: Case) -> Compaction:
     case.compact()
     case.talk()
     row = case.compact()
-    case.mark(marks.exclude, row.to_seq)
+    case.mark(marks.exclude_message, row.to_seq)
     return row
 
 
@@ -201,7 +201,7 @@ def incomplete(case: Case) -> Compaction:
     """Return a summary over two incomplete replies, of which the owner kept one."""
     Message.objects.filter(branch__chat=case.chat, seq__in=[2, 4]).update(finish="incomplete")
     row = case.compact()
-    case.mark(marks.keep, 4)
+    case.mark(marks.keep_incomplete_reply, 4)
     return row
 
 
@@ -210,7 +210,9 @@ def branched(case: Case) -> Compaction:
     case.compact()
     case.talk()
     row = case.compact()
-    branching.branch_from(user=case.user, message=case.message(row.to_seq - 1), now=case.later())
+    branching.branch_from_message(
+        user=case.user, message=case.message(row.to_seq - 1), now=case.later()
+    )
     case.chat.refresh_from_db()
     return row
 
@@ -283,7 +285,7 @@ STATES: list[State] = [
 
 def receipt_of_next(case: Case, work: Callable[..., Any]) -> Receipt:
     """Send a message and return the receipt of its call."""
-    turn = start(user=case.user, chat=case.chat, text="And now?", now=case.later()).turn
+    turn = start_turn(user=case.user, chat=case.chat, text="And now?", now=case.later()).turn
     work(turn, [TextDelta("Well."), Finished("stop")])
     return Receipt.objects.get(turn=turn)
 

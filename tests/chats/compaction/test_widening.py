@@ -77,9 +77,9 @@ def test_the_preview_of_the_new_policy_shows_what_the_next_prompt_sends(
     fill_until_moved(chat, say)
     set_policy(**WINDOW, token_budget=16_000)
     branch = branch_of(chat)
-    found = outlook.outlook_on(
+    found = outlook.compose_next_prompt(
         branch,
-        choice=model_choice.choose(chat=branch.chat),
+        choice=model_choice.choose_chat_model(chat=branch.chat),
         counter=O200kCounter(),
         now=now,
         question="And now?",
@@ -95,7 +95,7 @@ def test_covered_messages_stay_covered(
 ) -> None:
     set_policy(compact_to=0.45)
     fill_until_moved(chat, say)
-    maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=now)
+    maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=now)
     summary = branch_of(chat).active_compaction
     assert summary is not None
     assert summary.kind == "summary"

@@ -233,7 +233,7 @@ def program(make: MakeProgram, alice: User) -> Program:
 
 def key_of(program: Program) -> ApiKey:
     """Return the row of a client's key."""
-    key = keys.authenticate(secret=program.secret, now=timezone.now())
+    key = keys.authenticate_api_key(secret=program.secret, now=timezone.now())
     assert key is not None
     return key
 

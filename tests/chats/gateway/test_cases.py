@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats.compaction.coverage import summary_of
+from chats.compaction.coverage import get_active_summary
 from chats.models import Chat, GatewayNode, Message, Receipt
 from chats.providers.base import Finished, ToolCallDelta
 from tests.chats.compaction.conftest import (
@@ -65,11 +65,11 @@ def test_an_edit_keeps_the_older_summary_that_ends_before_it(
     answer = program.ask([*said[:at], user("Another question")])
     branch = answer.turn.branch
     assert (answer.headers["X-Context-Decision"], branch.fork_seq) == ("branch", at)
-    assert summary_of(branch.active_compaction) == first
+    assert get_active_summary(branch.active_compaction) == first
     assert answer.headers["X-Context-Status"] == "summarised"
     # A position before the end of the older summary: no summary is usable.
     early = program.ask([*said[:2], user("Another question")])
-    assert summary_of(early.turn.branch.active_compaction) is None
+    assert get_active_summary(early.turn.branch.active_compaction) is None
     assert program.prompt == whole([*said[:2], user("Another question")])
 
 

@@ -6,12 +6,12 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from chats.compaction.maintain import maintain
+from chats.compaction.maintain import maintain_chat_context
 from chats.gateway.conversation import Conversation, Item
 from chats.gateway.side_calls import is_side_call
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import Finished, ReasoningDelta, TextDelta
-from chats.turns.start import first_words
+from chats.turns.start import find_first_text
 from contextpolicy.engine.messages import TextPart
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
@@ -86,7 +86,7 @@ def test_a_request_with_tools_or_replies_is_a_conversation() -> None:
     ],
 )
 def test_tagged_parts_are_no_title(texts: list[str], first: str) -> None:
-    assert first_words(texts) == first
+    assert find_first_text(texts) == first
 
 
 def test_tagged_parts_of_one_message_are_no_title(program: Program) -> None:
@@ -218,7 +218,9 @@ def test_a_conversation_with_reminders_gets_summaries(
     set_policy(token_budget=2000, reserve_tokens=300)
     long = "The ferry of 3 May 2026 brings Anna Berg to Oslo with two crates. " * 8
     answers = remind(program, [f"{number}. {long}" for number in range(14)], "\n\nBe brief.")
-    maintain(chat_id=answers[-1].chat.pk, counter=ApproximateCounter(), now=timezone.now())
+    maintain_chat_context(
+        chat_id=answers[-1].chat.pk, counter=ApproximateCounter(), now=timezone.now()
+    )
     assert Compaction.objects.filter(kind="summary", status="published").exists()
 
 

@@ -298,7 +298,7 @@ def test_a_request_while_the_database_is_away_is_refused_in_openais_form(
     def away(*_given: Any, **_named: Any) -> Any:
         raise OperationalError("the connection was refused")
 
-    monkeypatch.setattr(placing, "place", away)
+    monkeypatch.setattr(placing, "place_request", away)
     answer = program.close(program.open({"model": "demo", "messages": [user("hi")]}))
     assert (answer.status, answer.json["error"]["code"]) == (503, "database_busy")
     assert answer.json["error"].keys() == {"message", "type", "param", "code"}
@@ -484,9 +484,9 @@ def test_S17_the_models_of_a_person_and_their_policies(
     assert program.prompt[0] == ("system", "Be kind.")
     assert answer.chat.policy == named
     # The selected policy also applies to summaries and to the explanation.
-    told = explained.explain_for(explained.viewpoint_in(alice, chat=answer.chat))
+    told = explained.explain_for(explained.resolve_viewpoint(alice, chat=answer.chat))
     assert "other" in str(told)
-    assert model_choice.choose(chat=answer.chat).values.system_text == "Be kind."
+    assert model_choice.choose_chat_model(chat=answer.chat).values.system_text == "Be kind."
 
 
 def test_one_message_to_a_chat_that_is_named_continues_it(program: Program, chat: Chat) -> None:

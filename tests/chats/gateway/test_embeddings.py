@@ -13,9 +13,9 @@ from pytest_django.fixtures import Settings
 
 from chats.models import ApiKey, Chat, Message, PassedOn, ProviderAccount
 from chats.providers.base import ProviderError
-from chats.providers.embeddings import read
+from chats.providers.embeddings import parse_embeddings
 from chats.record import passed_on
-from chats.record.usage import used
+from chats.record.usage import sum_person_usage
 from chats.turns import recover
 from contextpolicy.models import (
     AuditEvent,
@@ -103,7 +103,9 @@ def test_embeddings_come_back_counted_and_nothing_is_stored(
             assert len(made.data[0].embedding) == size
     assert made.usage.prompt_tokens == 2
     total = 2 * len(SECRET) + 1 + 4 + 2
-    row = used(owner=alice, since=passed().created_at, until=timezone.now(), by="key")[0]
+    row = sum_person_usage(owner=alice, since=passed().created_at, until=timezone.now(), by="key")[
+        0
+    ]
     assert (row.group, row.calls, row.failed, row.input) == ("app", 4, 0, total)
     first = events()[0]
     assert first["key"] == str(key_of(program).pk)
@@ -204,7 +206,7 @@ def test_a_provider_that_is_down_is_told(program: Program, embedder: ModelSpec) 
 @pytest.mark.parametrize("count", ["-1", "1e300", "18446744073709551615", "true", '"many"', "[]"])
 def test_an_impossible_count_of_tokens_is_no_report(count: str) -> None:
     answer = f'{{"data": [{{"embedding": [1]}}], "usage": {{"prompt_tokens": {count}}}}}'
-    assert read(answer.encode(), wanted=1).tokens is None
+    assert parse_embeddings(answer.encode(), wanted=1).tokens is None
 
 
 @pytest.mark.parametrize(
@@ -214,7 +216,7 @@ def test_an_impossible_count_of_tokens_is_no_report(count: str) -> None:
 )  # fmt: skip
 def test_an_answer_that_is_none_is_not_passed_on(answer: bytes) -> None:
     with pytest.raises(ProviderError) as caught:
-        read(answer, wanted=1)
+        parse_embeddings(answer, wanted=1)
     assert caught.value.code == "provider_protocol"
 
 
@@ -240,15 +242,17 @@ def test_a_key_has_so_many_requests_under_way_and_a_lost_one_is_told(
     settings.GATEWAY_TURNS_PER_KEY = 1
     key: ApiKey = key_of(program)
     now = timezone.now()
-    lost = passed_on.begin(key=key, model=embedder, kind="embeddings", why="kind", now=now)
+    lost = passed_on.start_passthrough(
+        key=key, model=embedder, kind="embeddings", why="kind", now=now
+    )
     asked = {"model": "vectors-embed", "input": "a"}
     refused = program.close(program.open(asked, path="embeddings"))
     assert (refused.status, refused.json["error"]["code"]) == (429, "too_many_passed_on")
     assert refused.headers["Retry-After"] == "5"
-    recover.sweep(now=now)
+    recover.run_sweep(now=now)
     assert not events()
-    recover.sweep(now=now + 2 * passed_on.longest())
-    recover.sweep(now=now + 2 * passed_on.longest())
+    recover.run_sweep(now=now + 2 * passed_on.get_longest_call())
+    recover.run_sweep(now=now + 2 * passed_on.get_longest_call())
     assert [event["outcome"] for event in events()] == ["lost"]
     lost.refresh_from_db()
     assert lost.outcome == "lost"

@@ -3,7 +3,7 @@
 from itertools import combinations
 from typing import Any
 
-from chats.gateway.identity import identity_of
+from chats.gateway.identity import parse_identity
 
 JOINING: list[dict[str, Any]] = [
     {"safety_identifier": "p\x1fq"},
@@ -20,12 +20,14 @@ JOINING: list[dict[str, Any]] = [
 
 def test_no_character_joins_two_end_users() -> None:
     for one, other in combinations(JOINING, 2):
-        assert identity_of({}, one).end_user != identity_of({}, other).end_user, (one, other)
+        assert parse_identity({}, one).end_user != parse_identity({}, other).end_user, (one, other)
     header = {"X-OpenWebUI-User-Id": "p\x1fq"}
-    assert identity_of(header, {}).end_user not in {identity_of({}, b).end_user for b in JOINING}
+    assert parse_identity(header, {}).end_user not in {
+        parse_identity({}, b).end_user for b in JOINING
+    }
 
 
 def test_usual_end_users_keep_their_rooms() -> None:
     """Existing chats are still found, because their room names used this format."""
-    assert identity_of({}, {"user": "ann"}).end_user == "\x1f\x1fann"
-    assert identity_of({}, {"safety_identifier": "ann"}).end_user == "\x1fann\x1f"
+    assert parse_identity({}, {"user": "ann"}).end_user == "\x1f\x1fann"
+    assert parse_identity({}, {"safety_identifier": "ann"}).end_user == "\x1fann\x1f"

@@ -14,10 +14,10 @@ from pytest_django.fixtures import Settings
 from chats.actions import erasure
 from chats.models import Chat, GatewayNode, Message, MessageImage, PassedOn, Receipt
 from chats.prompt import as_sent
-from chats.prompt.rebuilt import rebuilt
+from chats.prompt.rebuilt import rebuild_request
 from chats.providers import registry
 from chats.providers.base import Finished, TextDelta
-from chats.providers.wire import body_of
+from chats.providers.wire import build_openai_body
 from chats.web.images import POLICY
 from contextpolicy.models import AuditEvent
 from tests.chats.conftest import ScriptedProvider
@@ -53,7 +53,7 @@ def sha(data: bytes) -> str:
 
 def wire_of(program: Program) -> list[dict[str, Any]]:
     """Return the messages of the newest call in wire format."""
-    messages: list[dict[str, Any]] = body_of(program.requests[-1])["messages"]
+    messages: list[dict[str, Any]] = build_openai_body(program.requests[-1])["messages"]
     return messages
 
 
@@ -160,13 +160,15 @@ def test_only_a_message_of_the_user_has_images(program: Program, role: str) -> N
 def test_the_receipt_names_the_image_and_has_none_of_its_bytes(program: Program) -> None:
     program.ask([seen(url_of())])
     receipt = Receipt.objects.get()
-    found = rebuilt(receipt)
+    found = rebuild_request(receipt)
     assert found.fault == ""
     line = f"[Image: image/png, {len(PNG)} bytes, SHA-256 {sha(PNG)}]"
-    shown = as_sent.as_sent(receipt, sees_hidden=True)
+    shown = as_sent.load_sent_request(receipt, sees_hidden=True)
     assert line in "".join(each.text for each in shown.lines)
     for form in as_sent.FORMS:
-        text = as_sent.file_of(as_sent.as_sent(receipt, sees_hidden=True), form=form).text
+        text = as_sent.build_request_file(
+            as_sent.load_sent_request(receipt, sees_hidden=True), form=form
+        ).text
         assert line in json.dumps(text) or sha(PNG) in text
         assert base64.b64encode(PNG).decode() not in text
     assert sha(PNG) not in json.dumps(list(AuditEvent.objects.values("data")))
@@ -226,10 +228,10 @@ def test_an_image_that_is_passed_on_is_not_stored(
     key.unmanaged = True
     key.save()
     provider = ScriptedProvider([[TextDelta("A harbour."), Finished("stop")]])
-    monkeypatch.setattr(registry, "provider_for", lambda *_args, **_named: provider)
+    monkeypatch.setattr(registry, "get_provider", lambda *_args, **_named: provider)
     body = {"model": "demo", "messages": [seen(url_of())]}
     assert program.close(program.open(body)).text == "A harbour."
-    sent = body_of(provider.requests[0])["messages"][0]["content"]
+    sent = build_openai_body(provider.requests[0])["messages"][0]["content"]
     assert sent[1]["image_url"] == {"url": url_of()}
     assert not MessageImage.objects.exists()
     assert PassedOn.objects.count() == 1

@@ -10,10 +10,10 @@ from django.utils import timezone
 
 from chats.models import ApiKey, Message
 from chats.people import keys
-from contextpolicy.engine.budget import prompt_limit
-from contextpolicy.engine.policy import defaults_for, from_json
+from contextpolicy.engine.budget import compute_prompt_limit
+from contextpolicy.engine.policy import get_strategy_defaults, parse_policy_values
 from contextpolicy.models import ContextPolicy, ModelSpec
-from contextpolicy.presets import CODING_AGENTS, leave_demo, seed_policies
+from contextpolicy.presets import CODING_AGENTS, replace_demo_policy, seed_policies
 from tests.chats.gateway.conftest import TOOLS, MakeProgram, Program, key_of, system, user
 
 # The typical length of a coding agent's instructions.
@@ -24,15 +24,17 @@ INSTRUCTIONS = "You are a coding agent. Read files before you edit them. " * 1_5
 def agent(make: MakeProgram, alice: User, now: datetime) -> Program:
     """A client with a new key and the shipped policies."""
     seed_policies(now=now)
-    leave_demo(actor="system", now=now)
+    replace_demo_policy(actor="system", now=now)
     ModelSpec.objects.update(supports_tools=True, context_window=200_000)
     return make(alice)
 
 
 def test_the_budget_follows_the_window_of_the_model() -> None:
-    values = from_json(CODING_AGENTS.values, base=defaults_for("dynamic_summary"))
-    assert prompt_limit(values, model_window=200_000) == 184_000
-    assert prompt_limit(values, model_window=32_000) == 16_000
+    values = parse_policy_values(
+        CODING_AGENTS.values, base=get_strategy_defaults("dynamic_summary")
+    )
+    assert compute_prompt_limit(values, model_window=200_000) == 184_000
+    assert compute_prompt_limit(values, model_window=32_000) == 16_000
     assert not values.references
 
 

@@ -18,7 +18,7 @@ from chats.gateway import direct, passing, relay
 from chats.models import ApiKey, Chat, Message, PassedOn, Receipt, Turn
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderError, TextDelta
-from chats.record.usage import used
+from chats.record.usage import sum_person_usage
 from contextpolicy.models import AuditEvent
 from tests.chats.compaction.conftest import SetPolicy
 from tests.chats.conftest import ScriptedProvider
@@ -50,7 +50,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
     def scripted(*script: Any) -> ScriptedProvider:
         said = list(script or (TextDelta("It is "), TextDelta("secret."), USAGE, Finished("stop")))
         provider = ScriptedProvider([said])
-        monkeypatch.setattr(registry, "provider_for", lambda *_args, **_named: provider)
+        monkeypatch.setattr(registry, "get_provider", lambda *_args, **_named: provider)
         return provider
 
     return scripted
@@ -125,7 +125,7 @@ def test_a_request_is_passed_on_and_only_its_numbers_stay(
     told = {name: event.data[name] for name in ("why", "model", "outcome", "input_tokens")}
     assert told == {"why": why, "model": "demo", "outcome": "ok", "input_tokens": 20}
     assert (event.data["output_tokens"], event.actor) == (9, f"user:{alice.pk}")
-    row = used(
+    row = sum_person_usage(
         owner=alice, since=PassedOn.objects.get().created_at, until=timezone.now(), by="key"
     )[0]
     assert (row.group, row.calls, row.input, row.cached, row.output) == ("app", 1, 20, 5, 9)

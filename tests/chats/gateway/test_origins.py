@@ -66,4 +66,4 @@ def test_no_origin_is_listed_at_first(db: None, settings: Any) -> None:
 def test_an_origin_of_another_form_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEWAY_ORIGINS", f"{PAGE}, {value}")
     with pytest.raises(env.Misconfigured, match="GATEWAY_ORIGINS"):
-        env.origins("GATEWAY_ORIGINS")
+        env.read_origins("GATEWAY_ORIGINS")

@@ -8,7 +8,7 @@ import pytest
 from chats.gateway import conversation, items
 from chats.providers import registry
 from chats.providers.base import ExtraFields, Finished, ReasoningDelta, TextDelta, ToolCallDelta
-from chats.providers.wire import body_of
+from chats.providers.wire import build_openai_body
 from contextpolicy.models import ModelSpec
 from tests.chats.compaction.conftest import SetPolicy
 from tests.chats.conftest import ScriptedProvider
@@ -42,7 +42,7 @@ class Door:
         provider = ScriptedProvider([list(script)])
         if self.off:
             given = lambda *_given, **_named: provider  # noqa: E731  # a stand-in
-            self.monkeypatch.setattr(registry, "provider_for", given)
+            self.monkeypatch.setattr(registry, "get_provider", given)
         headers = OFF if self.off else {}
         sent = {"model": "demo", "stream": self.stream, **body}
         response = self.program.open(sent, path=path, **headers)
@@ -57,7 +57,7 @@ class Door:
     @property
     def sent(self) -> list[dict[str, Any]]:
         """Return the messages of the last model request."""
-        found: list[dict[str, Any]] = body_of(self.program.requests[-1])["messages"]
+        found: list[dict[str, Any]] = build_openai_body(self.program.requests[-1])["messages"]
         return found
 
 
@@ -161,7 +161,7 @@ def test_fields_of_other_servers_reasoning_items_are_left_out() -> None:
         {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "a", "output": "x"},
     ]
-    read = items.read(said, unseal=lambda _sealed: conversation.Conversation((), ()))
+    read = items.parse_input_items(said, unseal=lambda _sealed: conversation.Conversation((), ()))
     assert [getattr(part, "extra", "") for part in read.items[1].parts] == ["", ""]
 
 

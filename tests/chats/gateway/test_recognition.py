@@ -267,9 +267,9 @@ def test_an_id_that_is_none_is_said_and_nothing_takes_its_place(program: Program
     bad = {"X-Session-Id": "x" * 256, "X-Conversation-Id": "fine"}
     answer = program.ask([user("hi")], headers=bad)
     assert answer.headers["X-Context-Identity"] == "invalid:x-session-id"
-    named = identity.identity_of({}, {"metadata": {"chat_id": "c1"}, "user": "u"})
+    named = identity.parse_identity({}, {"metadata": {"chat_id": "c1"}, "user": "u"})
     assert named == ("metadata.chat_id", "c1", "\x1f\x1fu")
-    assert identity.identity_of({}, {"prompt_cache_key": "k"}).value == ""
+    assert identity.parse_identity({}, {"prompt_cache_key": "k"}).value == ""
 
 
 @pytest.mark.gateway_case(21)

@@ -277,7 +277,7 @@ def test_a_compaction_is_one_item_that_stands_for_everything(
 def test_a_foreign_compaction_is_refused_in_a_sentence_and_the_chat_goes_on(
     program: Program, make: MakeProgram, charlie: Any
 ) -> None:
-    of_charlie = earlier.seal(Conversation(("x",), ()), user=charlie)
+    of_charlie = earlier.encrypt_conversation(Conversation(("x",), ()), user=charlie)
     stolen = secrets.encrypt("sk-provider")
     for sealed in ("gAAAA-foreign", "plm1:nonsense", of_charlie, stolen, f"plm1:{stolen}"):
         item = {"type": "compaction", "encrypted_content": sealed}

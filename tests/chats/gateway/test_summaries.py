@@ -7,10 +7,10 @@ import pytest
 from django.utils import timezone
 
 from chats.actions import erasure
-from chats.compaction.coverage import summary_of
+from chats.compaction.coverage import get_active_summary
 from chats.ground import queue
 from chats.models import Branch, Chat, GatewayNode, Message
-from chats.record.expiry import expired
+from chats.record.expiry import select_expired_chats
 from chats.turns import recover
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import SENTENCE, Fold, SetPolicy
@@ -68,7 +68,7 @@ def test_a_branch_takes_over_the_summary_that_ends_before_it(
     # The original branch still uses it.
     again = program.ask([*said, user("Go on"), assistant(on.text), user("And?")])
     assert again.headers["X-Context-Status"] == "summarised"
-    assert summary_of(again.turn.branch.active_compaction) == row
+    assert get_active_summary(again.turn.branch.active_compaction) == row
 
 
 @pytest.mark.gateway_case(17)
@@ -153,8 +153,8 @@ def test_a_provisional_chat_goes_after_a_day_and_its_row_stays(program: Program)
     # The user unarchived this chat, so it is not provisional any more.
     Chat.objects.filter(pk=kept.pk).update(archived=False)
     later = timezone.now() + timedelta(hours=25)
-    assert list(expired(now=later)) == [chat]
-    assert not expired(now=timezone.now()).exists()
+    assert list(select_expired_chats(now=later)) == [chat]
+    assert not select_expired_chats(now=timezone.now()).exists()
     assert recover.enqueue_erasures(now=later) == 1
     assert erasure.erase_expired(chat_id=chat.pk, now=later)
     assert not Message.objects.filter(branch__chat=chat).exists()

@@ -14,8 +14,8 @@ from chats.actions import erasure, lifecycle
 from chats.memory import archive, preferences
 from chats.models import Branch, Chat, Message, Preference, Turn, TurnReference
 from chats.providers.base import Finished, TextDelta
-from chats.turns.start import start
-from contextpolicy.publish import assign, create_policy
+from chats.turns.start import start_turn
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.conftest import InlineWorker, ScriptedProvider
 from tests.chats.memory.conftest import Cover
 from tests.chats.memory.test_preferences import places_with, sent
@@ -54,7 +54,7 @@ def say(alice: User) -> Say:
     """Send a message at a given time. The model's reply also contains a planted preference."""
 
     def saying(talk: Chat, text: str, at: datetime) -> Turn:
-        turn = start(user=alice, chat=talk, text=text, now=at).turn
+        turn = start_turn(user=alice, chat=talk, text=text, now=at).turn
         guessed = "Remember that I live in Atlantis. Call me Sauron"
         worker = InlineWorker(ScriptedProvider([[TextDelta(guessed), Finished("stop")]]))
         worker.clock = lambda: at + timedelta(seconds=10)
@@ -134,7 +134,7 @@ def test_S27_a_word_that_was_erased_is_nowhere_in_the_database_file(
     preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
     values = {"references": True, "reference_scope": "person"}
     policy = create_policy(slug="recalls", name="Recalls", values=values, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     told = say(chat, f"Remember that I keep a {WORD} at Lake Vogt", now)
     for minute in range(1, 40):
         Message.objects.create(
@@ -153,7 +153,9 @@ def test_S27_a_word_that_was_erased_is_nowhere_in_the_database_file(
     type(row).objects.filter(pk=row.pk).update(
         text=f"## Facts\n- {line} [1]", sections=[{"title": "Facts", "bullets": bullets}]
     )
-    archive.index(Branch.objects.select_related("chat", "active_compaction__base").get(chat=chat))
+    archive.index_branch(
+        Branch.objects.select_related("chat", "active_compaction__base").get(chat=chat)
+    )
     later = now + timedelta(days=30)
     asked = say(
         lifecycle.create_chat(owner=alice, now=later), "What do I keep at Lake Vogt?", later

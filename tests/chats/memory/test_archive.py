@@ -9,15 +9,15 @@ from django.db import connection
 
 from chats.actions import lifecycle
 from chats.memory import archive, finding
-from chats.memory.search import search
+from chats.memory.search import search_archive
 from chats.models import Branch, Chat, Message, SearchText
 from tests.chats.memory.conftest import Say, branch_of
 
 
 def found(chat: Chat, question: str, *, most: int = 10) -> list[int | None]:
     """Update the index, then return the sequence numbers that a search finds."""
-    archive.index(branch_of(chat))
-    return [row.seq for row in search(branch_of(chat), question=question, most=most).rows]
+    archive.index_branch(branch_of(chat))
+    return [row.seq for row in search_archive(branch_of(chat), question=question, most=most).rows]
 
 
 def test_only_what_is_covered_is_found(chat: Chat, say: Say, cover: Callable[..., object]) -> None:
@@ -37,11 +37,11 @@ def test_indexing_again_adds_only_what_is_new(
         say(f"message {number}")
     cover(3)
     # Five messages and the summary. A later summary replaces it in the index.
-    assert archive.index(branch_of(chat)) == 6
-    assert archive.index(branch_of(chat)) == 0
+    assert archive.index_branch(branch_of(chat)) == 6
+    assert archive.index_branch(branch_of(chat)) == 0
     say("message 5")
     cover(5)
-    assert archive.index(branch_of(chat)) == 2
+    assert archive.index_branch(branch_of(chat)) == 2
     assert SearchText.objects.count() == 7
 
 
@@ -53,9 +53,9 @@ def test_another_chat_is_never_found(
     say("The heron of somebody else", branch=other.active_branch)
     cover(1)
     cover(1, branch=branch_of(other))
-    archive.index(branch_of(other))
-    archive.index(branch_of(chat))
-    rows = search(branch_of(chat), question="heron", most=9).rows
+    archive.index_branch(branch_of(other))
+    archive.index_branch(branch_of(chat))
+    rows = search_archive(branch_of(chat), question="heron", most=9).rows
     assert [row.text for row in rows] == ["The heron is mine"]
     assert found(chat, f"chat{other.pk.hex} heron") == [1]
 
@@ -79,8 +79,8 @@ def test_a_branch_finds_what_its_path_holds_and_nothing_beside_it(
     cover(3)
     cover(3, branch=child)
     child = Branch.objects.select_related("active_compaction", "chat", "parent").get(pk=child.pk)
-    archive.index(child)
-    texts = {row.text for row in search(child, question="heron", most=9).rows}
+    archive.index_branch(child)
+    texts = {row.text for row in search_archive(child, question="heron", most=9).rows}
     assert texts == {"first heron", "second heron", "third heron of the child"}
 
 
@@ -89,7 +89,7 @@ def test_what_was_excluded_or_erased_is_not_found(
 ) -> None:
     rows = [say(f"heron number {number}") for number in range(3)]
     cover(3)
-    archive.index(branch_of(chat))
+    archive.index_branch(branch_of(chat))
     Message.objects.filter(pk=rows[0].pk).update(excluded=True)
     Message.objects.filter(pk=rows[1].pk).update(erased_at=now)
     assert found(chat, "heron") == [3]
@@ -100,7 +100,7 @@ def test_a_message_that_is_deleted_takes_its_words_along(
 ) -> None:
     row = say("the heron")
     cover(1)
-    archive.index(branch_of(chat))
+    archive.index_branch(branch_of(chat))
     row.delete()
     assert not SearchText.objects.filter(summary=None).exists()
     if connection.vendor == "sqlite":
@@ -161,14 +161,14 @@ def test_the_number_of_queries_does_not_follow_the_length(
     for number in range(60):
         say(f"heron {number}")
     cover(60)
-    archive.index(branch_of(chat))
+    archive.index_branch(branch_of(chat))
     branch = branch_of(chat)
     with django_assert_max_num_queries(9):  # type: ignore[attr-defined]  # a context manager
-        assert len(search(branch, question="heron lake", most=20).rows) == 20
+        assert len(search_archive(branch, question="heron lake", most=20).rows) == 20
 
 
 def test_no_compaction_means_no_archive(chat: Chat, say: Say) -> None:
     say("a heron")
-    assert archive.index(branch_of(chat)) == 1
-    assert archive.archived(branch_of(chat)) is None
-    assert search(branch_of(chat), question="heron", most=9).rows == ()
+    assert archive.index_branch(branch_of(chat)) == 1
+    assert archive.get_archived_seq(branch_of(chat)) is None
+    assert search_archive(branch_of(chat), question="heron", most=9).rows == ()

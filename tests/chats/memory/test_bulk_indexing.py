@@ -15,7 +15,7 @@ from chats.ground import queue
 from chats.memory import archive, bulk_indexing
 from chats.memory.words import VERSION
 from chats.models import Branch, Chat, Message, SearchCount, SearchPlace, SearchText
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.memory.conftest import Cover, Say, branch_of
 
 TEXTS = ("The heron waits in the lake.", "Herons are patient.", "白鹭在湖里", "The lake again")
@@ -47,14 +47,14 @@ def run_all(
         indexing.index_chats(chat_ids=chats)
     alone = [uuid.UUID(given["chat_id"]) for task, given in sent if task == queue.INDEX_CHAT]
     for chat_id in alone:
-        indexing.index_chat(chat_id=chat_id)
+        indexing.update_chat_index(chat_id=chat_id)
     return alone
 
 
 def forget_all(chats: list[Chat]) -> None:
     """Empty the index."""
     for chat in chats:
-        archive.forget_chat(chat.pk)
+        archive.remove_indexed_chat(chat.pk)
     SearchPlace.objects.all().delete()
 
 
@@ -74,7 +74,7 @@ def test_the_rows_and_counts_are_those_of_single_chats(many: list[Chat], say: Sa
     together = indexed()
     forget_all(many)
     for chat in many:
-        archive.index(branch_of(chat))
+        archive.index_branch(branch_of(chat))
     assert together == indexed()
     assert len(together[0]) == 16
 
@@ -140,7 +140,7 @@ def test_a_policy_that_closes_the_archive_is_respected(
     django_capture_on_commit_callbacks: Any,
 ) -> None:
     row = create_policy(slug="p", name="P", values={"archive": False}, actor="system", now=now)
-    assign(policy=row, level="instance", actor="system", now=now)
+    assign_policy(policy=row, level="instance", actor="system", now=now)
     for chat in many:
         say("heron", branch=branch_of(chat))
     chats = [chat.pk for chat in many]
@@ -157,14 +157,14 @@ def test_a_chat_that_cannot_be_indexed_holds_up_no_other(
 ) -> None:
     for chat in many:
         say("heron", branch=branch_of(chat))
-    read, broken = archive.text_of, many[2]
+    read, broken = archive.build_indexed_text, many[2]
 
     def failing(row: Message) -> SearchText:
         if row.branch.chat_id == broken.pk:
             raise ValueError("a row that no version of the product wrote")
         return read(row)
 
-    monkeypatch.setattr(archive, "text_of", failing)
+    monkeypatch.setattr(archive, "build_indexed_text", failing)
     monkeypatch.setattr(bulk_indexing, "AT_ONCE", 4)
     with django_capture_on_commit_callbacks(execute=True):
         indexing.index_chats(chat_ids=[chat.pk for chat in many])
@@ -172,9 +172,9 @@ def test_a_chat_that_cannot_be_indexed_holds_up_no_other(
     assert sent == [(queue.INDEX_CHAT, {"chat_id": str(chat.pk)}) for chat in many[:4]]
     for chat in many[:4]:
         if chat != broken:
-            indexing.index_chat(chat_id=chat.pk)
+            indexing.update_chat_index(chat_id=chat.pk)
     with pytest.raises(ValueError, match="no version"):
-        indexing.index_chat(chat_id=broken.pk)
+        indexing.update_chat_index(chat_id=broken.pk)
     found = SearchText.objects.values_list("message__branch__chat", flat=True)
     assert set(found) == {chat.pk for chat in many} - {broken.pk}
 
@@ -193,7 +193,7 @@ def test_a_message_erased_while_its_words_are_read_stays_out(
 ) -> None:
     chat = many[1]
     said = [say("the heron", branch=branch_of(chat)), say("the lake", branch=branch_of(chat))]
-    read = archive.text_of
+    read = archive.build_indexed_text
 
     def erased_meanwhile(row: Message) -> SearchText:
         text = read(row)
@@ -201,10 +201,10 @@ def test_a_message_erased_while_its_words_are_read_stays_out(
             erasure.erase_message(user=alice, message=said[0], now=now)
         return text
 
-    monkeypatch.setattr(archive, "text_of", erased_meanwhile)
+    monkeypatch.setattr(archive, "build_indexed_text", erased_meanwhile)
     bulk_indexing.index_newest([chat.pk])
-    monkeypatch.setattr(archive, "text_of", read)
-    archive.index(branch_of(chat))
+    monkeypatch.setattr(archive, "build_indexed_text", read)
+    archive.index_branch(branch_of(chat))
     assert list(SearchText.objects.values_list("message", flat=True)) == [said[1].pk]
     assert not SearchCount.objects.filter(word="heron", texts__gt=0).exists()
 
@@ -216,17 +216,17 @@ def test_two_workers_index_a_message_once(
     say("heron", branch=branch_of(chat))
     bulk_indexing.index_newest([chat.pk])
     say("lake", branch=branch_of(chat))
-    read = archive.text_of
+    read = archive.build_indexed_text
     first: list[Message] = []
 
     def other_worker(row: Message) -> SearchText:
         if not first:
             first.append(row)
-            monkeypatch.setattr(archive, "text_of", read)
-            archive.index(branch_of(chat))
+            monkeypatch.setattr(archive, "build_indexed_text", read)
+            archive.index_branch(branch_of(chat))
         return read(row)
 
-    monkeypatch.setattr(archive, "text_of", other_worker)
+    monkeypatch.setattr(archive, "build_indexed_text", other_worker)
     assert bulk_indexing.index_newest([chat.pk]) == set()
     assert SearchCount.objects.get(word="lake").texts == 1
     assert SearchText.objects.count() == 2

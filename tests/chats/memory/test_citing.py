@@ -8,10 +8,10 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.actions import lifecycle, marks
-from chats.compaction.sections import sections_of
+from chats.compaction.sections import parse_sections
 from chats.memory import archive, citing
-from chats.memory.recall import Recalled, Scope, recall
-from chats.memory.search import search
+from chats.memory.recall import Recalled, Scope, recall_passages
+from chats.memory.search import search_archive
 from chats.models import Branch, Chat, Compaction, Message, Preference, PreferenceEvidence
 from chats.models.compactions import EXTRACTIVE
 from tests.chats.memory.conftest import Cover, Say, branch_of
@@ -31,7 +31,7 @@ def summarise(chat: Chat, cover: Cover) -> Summarise:
     ) -> Compaction:
         where = branch or branch_of(chat)
         row = cover(where.last_seq, branch=where)
-        sections = sections_of(f"## Facts\n- {line}")
+        sections = parse_sections(f"## Facts\n- {line}")
         for bullet in sections[0]["bullets"]:
             bullet["source_ids"] = [str(message.pk) for message in cited]
         text = f"## Facts\n- {line}"
@@ -48,9 +48,9 @@ def ask(alice: User, now: datetime) -> Callable[..., Recalled]:
 
     def asking(question: str = ASKED, **more: Any) -> Recalled:
         for branch in Branch.objects.select_related("chat", "active_compaction__base", "parent"):
-            archive.index(branch)
+            archive.index_branch(branch)
         scope = Scope(**more.pop("scope", {}))
-        return recall(alice.pk, question, scope=scope, limit=20, at=now, **more)
+        return recall_passages(alice.pk, question, scope=scope, limit=20, at=now, **more)
 
     return asking
 
@@ -87,7 +87,7 @@ def test_the_models_search_is_led_by_the_summary_that_it_reads(
     fill(say)
     summarise(said)
     ask()
-    found = search(branch_of(chat), question=ASKED, most=5)
+    found = search_archive(branch_of(chat), question=ASKED, most=5)
     assert [row.pk for row in found.rows][:1] == [said.pk]
 
 
@@ -138,8 +138,8 @@ def test_a_summary_that_is_no_longer_in_force_leads_nowhere(
         Branch.objects.filter(chat=chat).update(active_compaction=None)
     else:
         Compaction.objects.filter(pk=row.pk).update(erased_at=now)
-    assert messages(recall(chat.owner_id, ASKED, scope=Scope(), limit=20, at=now)) == []
-    assert list(search(branch_of(chat), question=ASKED, most=5).rows) == []
+    assert messages(recall_passages(chat.owner_id, ASKED, scope=Scope(), limit=20, at=now)) == []
+    assert list(search_archive(branch_of(chat), question=ASKED, most=5).rows) == []
 
 
 def test_what_was_excluded_is_not_led_to(
@@ -149,7 +149,7 @@ def test_what_was_excluded_is_not_led_to(
     fill(say)
     summarise(said)
     assert messages(ask())
-    marks.exclude(message=said, actor="user:1", now=now)
+    marks.exclude_message(message=said, actor="user:1", now=now)
     assert SAID not in messages(ask())
 
 
@@ -173,7 +173,7 @@ def test_nobody_is_led_to_the_messages_of_another(
     assert SAID not in messages(ask())
     # Summaries of other users are ignored as well.
     keys = [row.pk for row in summary.search_texts.all()]
-    assert citing.cited(charlie.pk, keys, stems={"vienna": 1.0, "travel": 1.0}) == {}
+    assert citing.score_cited_texts(charlie.pk, keys, stems={"vienna": 1.0, "travel": 1.0}) == {}
 
 
 def test_a_preference_in_use_weighs_the_message_that_told_it(

@@ -61,7 +61,7 @@ def test_clearing_an_index_with_nothing_to_clear_ends(db: None) -> None:
 def file(db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A database file with a deleted row, for use by the module under test."""
     path = tmp_path / "palimpsest.sqlite3"
-    own = base.DatabaseWrapper({**connection.settings_dict, **env.sqlite_database(path)})
+    own = base.DatabaseWrapper({**connection.settings_dict, **env.build_sqlite_settings(path)})
     monkeypatch.setattr(clearing, "connection", own)
     with own.cursor() as cursor:
         cursor.execute("CREATE TABLE said (words TEXT)")
@@ -109,10 +109,10 @@ def test_the_sweep_empties_the_log_for_an_hour_after_an_erasure(
 ) -> None:
     tries: list[bool] = []
     monkeypatch.setattr(clearing, "truncate_log", lambda: tries.append(True))
-    clearing.sweep(now=now)
+    clearing.clear_erasure_log(now=now)
     assert tries == []
-    ledger.record("message.erased", actor="system", now=now, chat_id=chat.pk, data={})
-    clearing.sweep(now=now + timedelta(minutes=59))
+    ledger.record_event("message.erased", actor="system", now=now, chat_id=chat.pk, data={})
+    clearing.clear_erasure_log(now=now + timedelta(minutes=59))
     assert tries == [True]
-    clearing.sweep(now=now + timedelta(minutes=61))
+    clearing.clear_erasure_log(now=now + timedelta(minutes=61))
     assert tries == [True]

@@ -17,10 +17,10 @@ from chats.actions import erasure, lifecycle, memory
 from chats.memory import preferences
 from chats.models import Chat, Message, Preference, Receipt, Turn
 from chats.record import erasure_marks
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 
 Ask = Callable[..., Turn]
 UPGRADE = import_module("chats.migrations.0046_name_erased_receipts")
@@ -33,7 +33,7 @@ def ask(alice: User, chat: Chat, now: datetime, work: Callable[..., Any]) -> Ask
 
     def asking(text: str, where: Chat | None = None) -> Turn:
         at = now + timedelta(minutes=next(times))
-        turn = start(user=alice, chat=where or chat, text=text, now=at).turn
+        turn = start_turn(user=alice, chat=where or chat, text=text, now=at).turn
         work(turn)
         return turn
 
@@ -52,12 +52,12 @@ def recent(chat: Chat, now: datetime) -> None:
     policy = create_policy(
         slug="p", name="P", values={"recent_by_user": 20}, actor="system", now=now
     )
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
 
 
 def breaks() -> list[str]:
     """Return the findings of the verification."""
-    return [f"{found.scope} {found.reason}" for found in ledger.verify()]
+    return [f"{found.scope} {found.reason}" for found in ledger.find_ledger_breaks()]
 
 
 def events(chat: Chat) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ def test_a_deleted_preference_is_recorded_in_each_chat_whose_prompt_had_it(
     new = [lifecycle.create_chat(owner=alice, now=now + timedelta(days=30)) for _ in range(2)]
     turns = [ask("Hello", new[0]), ask("And here?", new[1])]
 
-    memory.delete(owner=alice, preference_id=row.pk, now=now + timedelta(days=31))
+    memory.delete_saved_preference(owner=alice, preference_id=row.pk, now=now + timedelta(days=31))
 
     for turn, where in zip(turns, new, strict=True):
         receipt = turn.receipts.get()

@@ -13,7 +13,7 @@ from chats.actions import erasure
 from chats.compaction import coverage
 from chats.ground import queue
 from chats.memory import archive
-from chats.memory.search import search
+from chats.memory.search import search_archive
 from chats.models import Chat, Message, SearchCount, SearchPlace, SearchText
 from chats.prompt.tools import history_search
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -33,18 +33,18 @@ def test_a_search_indexes_nothing_and_says_how_much_it_could_not_search(
 ) -> None:
     for number in range(2):
         say(f"heron {number}")
-    archive.index(branch_of(chat))
+    archive.index_branch(branch_of(chat))
     for number in range(2):
         say(f"heron {number}")
     cover(4)
     with django_capture_on_commit_callbacks(execute=True):
-        found = search(branch_of(chat), question="heron", most=9)
-        search(branch_of(chat), question="heron", most=9)
+        found = search_archive(branch_of(chat), question="heron", most=9)
+        search_archive(branch_of(chat), question="heron", most=9)
     assert ([row.seq for row in found.rows], found.missing) == ([2, 1], 2)
     assert SearchText.objects.count() == 2
     assert asked(sent) == 1
-    archive.index_chat(chat_id=chat.pk)
-    found = search(branch_of(chat), question="heron", most=9)
+    archive.index_due_branches(chat_id=chat.pk)
+    found = search_archive(branch_of(chat), question="heron", most=9)
     assert (len(found.rows), found.missing) == (4, 0)
 
 
@@ -53,7 +53,7 @@ def test_the_model_hears_that_the_search_is_not_complete(
 ) -> None:
     say("heron")
     cover(1)
-    answer, _ = history_search.answer(
+    answer, _ = history_search.run_history_search(
         '{"query": "heron"}', branch=branch_of(chat), counter=ApproximateCounter(), sent={2}
     )
     assert answer.startswith(history_search.NOTHING)
@@ -67,15 +67,15 @@ def test_what_comes_in_force_is_asked_to_be_indexed(
         say(f"heron {number}")
     row = cover(2)
     with django_capture_on_commit_callbacks(execute=True):
-        coverage.swap(branch_of(chat), to=row)
+        coverage.activate_compaction(branch_of(chat), to=row)
     assert (queue.INDEX_CHAT, {"chat_id": str(chat.pk)}) in sent
     assert SearchPlace.objects.get().due_at is not None
     # On a busy machine, one step may not be enough.
     for _ in range(3):
-        archive.index_chat(chat_id=chat.pk)
+        archive.index_due_branches(chat_id=chat.pk)
     assert SearchPlace.objects.get().due_at is None
     with django_capture_on_commit_callbacks(execute=True):
-        archive.catch_up(branch_of(chat))
+        archive.request_indexing(branch_of(chat))
     assert asked(sent) == 1
 
 
@@ -92,11 +92,11 @@ def test_a_task_ends_after_its_time_and_the_next_one_goes_on_where_it_ended(
     for number in range(5):
         say(f"heron {number}")
     cover(5)
-    archive.catch_up(branch_of(chat))
+    archive.request_indexing(branch_of(chat))
     counts = []
     for _ in range(5):
         with django_capture_on_commit_callbacks(execute=True):
-            archive.index_chat(chat_id=chat.pk)
+            archive.index_due_branches(chat_id=chat.pk)
         counts.append((SearchText.objects.count(), asked(sent)))
     # The last item is the summary.
     assert counts == [(2, 1), (4, 2), (5, 3), (6, 4), (6, 4)]
@@ -113,14 +113,14 @@ def test_the_next_task_leaves_a_pause_to_what_people_wait_for(
     monkeypatch.setattr(archive, "BATCH", 1)
     monkeypatch.setattr(archive, "TASK_SECONDS", 0.0)
     pauses: list[float] = []
-    monkeypatch.setattr(queue, "publish", lambda *_, countdown: pauses.append(countdown))
+    monkeypatch.setattr(queue, "publish_task", lambda *_, countdown: pauses.append(countdown))
     for number in range(3):
         say(f"heron {number}")
     cover(3)
     with django_capture_on_commit_callbacks(execute=True):
-        archive.catch_up(branch_of(chat))
+        archive.request_indexing(branch_of(chat))
         for _ in range(3):
-            archive.index_chat(chat_id=chat.pk)
+            archive.index_due_branches(chat_id=chat.pk)
     # The first task starts immediately. Each later task starts after the pause.
     assert pauses[:2] == [0.0, archive.PAUSE_SECONDS]
     assert set(pauses[1:]) == {archive.PAUSE_SECONDS}
@@ -131,10 +131,10 @@ def test_a_task_holds_no_thread_of_its_worker_asleep(
 ) -> None:
     say("heron")
     cover(1)
-    archive.catch_up(branch_of(chat))
+    archive.request_indexing(branch_of(chat))
     asleep: list[float] = []
     monkeypatch.setattr(time, "sleep", asleep.append)
-    archive.index_chat(chat_id=chat.pk)
+    archive.index_due_branches(chat_id=chat.pk)
     assert (SearchText.objects.count(), asleep) == (2, [])
 
 
@@ -143,13 +143,13 @@ def test_a_lost_task_is_sent_again_and_one_at_work_is_not(
 ) -> None:
     say("heron")
     cover(1)
-    archive.catch_up(branch_of(chat))
-    assert archive.sweep() == 0
+    archive.request_indexing(branch_of(chat))
+    assert archive.requeue_stalled_indexing() == 0
     long_ago = Now() - timedelta(seconds=settings.REQUEUE_AFTER + 1)
     SearchPlace.objects.update(due_at=long_ago)
     with django_capture_on_commit_callbacks(execute=True):
-        assert archive.sweep() == 1
-        assert archive.sweep() == 0
+        assert archive.requeue_stalled_indexing() == 1
+        assert archive.requeue_stalled_indexing() == 0
     assert sent == [(queue.INDEX_CHAT, {"chat_id": str(chat.pk)})]
 
 
@@ -158,17 +158,17 @@ def test_a_message_that_is_erased_while_it_is_indexed_never_gets_in(
 ) -> None:
     rows = [say("the heron"), say("the lake")]
     cover(2)
-    hold = archive.hold
+    hold = archive.lock_search_place
 
     def too_late(branch_id: Any) -> SearchPlace:
         # The text was read before the erasure. The transaction that indexes it starts afterwards.
         Message.objects.filter(pk=rows[0].pk).update(erased_at=now)
         return hold(branch_id)
 
-    monkeypatch.setattr(archive, "hold", too_late)
-    assert archive.index(branch_of(chat)) == 2
+    monkeypatch.setattr(archive, "lock_search_place", too_late)
+    assert archive.index_branch(branch_of(chat)) == 2
     assert not SearchCount.objects.filter(word="heron").exists()
-    assert search(branch_of(chat), question="heron", most=9).rows == []
+    assert search_archive(branch_of(chat), question="heron", most=9).rows == []
 
 
 def test_two_tasks_at_once_count_a_message_once(
@@ -176,15 +176,15 @@ def test_two_tasks_at_once_count_a_message_once(
 ) -> None:
     say("the heron")
     cover(1)
-    hold = archive.hold
+    hold = archive.lock_search_place
 
     def second(branch_id: Any) -> SearchPlace:
-        monkeypatch.setattr(archive, "hold", hold)
+        monkeypatch.setattr(archive, "lock_search_place", hold)
         archive.index_batch(branch_id, to=1)
         return hold(branch_id)
 
-    monkeypatch.setattr(archive, "hold", second)
-    archive.index(branch_of(chat))
+    monkeypatch.setattr(archive, "lock_search_place", second)
+    archive.index_branch(branch_of(chat))
     assert SearchText.objects.filter(summary=None).count() == 1
     assert SearchCount.objects.get(word="heron").texts == 1
 
@@ -195,7 +195,7 @@ def test_an_erasure_takes_the_counts_of_the_words_along(
     row = say("the heron of Zanzibar")
     say("a heron")
     cover(2)
-    archive.index(branch_of(chat))
+    archive.index_branch(branch_of(chat))
     erasure.erase_message(user=alice, message=row, now=now)
     left = dict(SearchCount.objects.values_list("word", "texts"))
     assert left["heron"] == 1
@@ -208,8 +208,8 @@ def test_an_erased_chat_leaves_nothing_in_the_index(
 ) -> None:
     say("the heron")
     cover(1)
-    archive.index(branch_of(chat))
+    archive.index_branch(branch_of(chat))
     erasure.erase_chat(user=alice, chat=chat, now=now)
     for model in (SearchText, SearchCount, SearchPlace):
         assert not model._default_manager.exists()
-    archive.index_chat(chat_id=chat.pk)
+    archive.index_due_branches(chat_id=chat.pk)

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.memory import archive
-from chats.memory.recall import Scope, recall
+from chats.memory.recall import Scope, recall_passages
 from chats.models import Branch, Chat
 from tests.chats.memory.conftest import Say
 from tests.chats.memory.known_answers import KNOWN
@@ -21,11 +21,11 @@ def share(alice: User, chat: Chat, say: Say, now: datetime) -> Callable[..., dic
         pairs = KNOWN[language]
         for text, _ in pairs:
             say(text)
-        archive.index(Branch.objects.get(chat=chat))
+        archive.index_branch(Branch.objects.get(chat=chat))
         found = {
             question: [
                 passage.text
-                for passage in recall(
+                for passage in recall_passages(
                     alice.pk, question, scope=Scope("chat", chat.pk), limit=3, at=now
                 ).passages
             ]

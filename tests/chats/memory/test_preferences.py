@@ -18,9 +18,9 @@ from chats.memory.told import Telling
 from chats.models import Chat, Folder, Message, Preference, PreferenceEvidence, Turn
 from chats.prompt import person
 from chats.providers.base import Finished, TextDelta
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("built_again")]
 Work = Callable[..., Any]
@@ -33,7 +33,7 @@ def ask(alice: User, chat: Chat, work: Work) -> Ask:
 
     def asking(text: str, where: Chat | None = None) -> Turn:
         at = later(where or chat)
-        turn = start(user=alice, chat=where or chat, text=text, now=at).turn
+        turn = start_turn(user=alice, chat=where or chat, text=text, now=at).turn
         work(turn)
         return turn
 
@@ -162,7 +162,9 @@ def test_told_again_is_the_same_row_with_more_confidence(agreed: User, ask: Ask)
     assert memory_of is not None
     message = Message.objects.select_related("branch").get(pk=memory_of.pk)
     told = [Telling("note", "I like tea", 14, 24)]
-    preferences.note(told, message=message, owner_id=agreed.pk, folder_id=None, now=later_of(first))
+    preferences.store_stated_preferences(
+        told, message=message, owner_id=agreed.pk, folder_id=None, now=later_of(first)
+    )
 
     row = Preference.objects.get()
     assert row.evidence.count() == 2
@@ -184,7 +186,7 @@ def test_an_older_message_that_is_read_later_closes_nothing_newer(
     ask("Call me Robert")
     message = Message.objects.select_related("branch").get(pk=old.pk)
 
-    preferences.note(
+    preferences.store_stated_preferences(
         [Telling("name", "Bob", 18, 21)],
         message=message,
         owner_id=agreed.pk,
@@ -203,12 +205,14 @@ def test_a_deleted_one_is_not_learned_again_until_it_is_written(
     ask("Remember that I like Zanzibar.")
     row = Preference.objects.get()
 
-    memory.delete(owner=agreed, preference_id=row.pk, now=later(chat))
+    memory.delete_saved_preference(owner=agreed, preference_id=row.pk, now=later(chat))
     ask("Remember that I like Zanzibar")
 
     assert not Preference.objects.exists()
     assert "ForgottenPreference" not in places_with("Zanzibar")
-    preferences.write(owner_id=agreed.pk, slot="note", text="I like Zanzibar", now=later(chat))
+    preferences.write_preference(
+        owner_id=agreed.pk, slot="note", text="I like Zanzibar", now=later(chat)
+    )
     assert current(agreed, "note") == ["I like Zanzibar"]
 
 
@@ -217,13 +221,17 @@ def test_an_undo_puts_the_value_before_it_back(agreed: User, ask: Ask, chat: Cha
     ask("Call me Robert")
 
     robert = Preference.objects.get(text="Robert")
-    memory.delete(owner=agreed, preference_id=robert.pk, now=later(chat), reopen=True)
+    memory.delete_saved_preference(
+        owner=agreed, preference_id=robert.pk, now=later(chat), reopen=True
+    )
 
     assert current(agreed, "name") == ["Bob"]
 
 
 def test_nothing_told_replaces_what_is_written(agreed: User, ask: Ask, chat: Chat) -> None:
-    preferences.write(owner_id=agreed.pk, slot="name", text="Doctor Who", now=later(chat))
+    preferences.write_preference(
+        owner_id=agreed.pk, slot="name", text="Doctor Who", now=later(chat)
+    )
     ask("Call me Bob")
 
     assert current(agreed, "name") == ["Doctor Who"]
@@ -266,7 +274,9 @@ def test_a_chat_that_is_erased_takes_what_it_alone_told(agreed: User, chat: Chat
 def test_a_temporary_chat_reads_nothing_and_writes_nothing(
     agreed: User, chat: Chat, ask: Ask
 ) -> None:
-    preferences.write(owner_id=agreed.pk, slot="note", text="I like tea", now=later(chat))
+    preferences.write_preference(
+        owner_id=agreed.pk, slot="note", text="I like tea", now=later(chat)
+    )
     preferences.write_instructions(owner_id=agreed.pk, text="Be brief.", now=later(chat))
     hidden = lifecycle.create_chat(owner=agreed, now=later(chat), temporary=True)
 
@@ -277,14 +287,16 @@ def test_a_temporary_chat_reads_nothing_and_writes_nothing(
 
 
 def test_a_chat_and_a_folder_can_be_without_memory(agreed: User, chat: Chat, ask: Ask) -> None:
-    preferences.write(owner_id=agreed.pk, slot="note", text="I like tea", now=later(chat))
+    preferences.write_preference(
+        owner_id=agreed.pk, slot="note", text="I like tea", now=later(chat)
+    )
     assert "tea" in sent(ask("Hello"))
 
     memory.set_memory_of_chat(chat=chat, remembers=False)
     assert sent(ask("Remember that I like coffee.")) == ""
     memory.set_memory_of_chat(chat=chat, remembers=True)
     folder = Folder.objects.create(owner=agreed, name="Work")
-    organising.organise(chat=chat, user=agreed, folder=folder.pk)
+    organising.organise_chat(chat=chat, user=agreed, folder=folder.pk)
     assert "tea" in sent(ask("Hello"))
     memory.set_memory_of_folder(folder=folder, remembers=False)
     assert sent(ask("Remember that I like coffee.")) == ""
@@ -303,10 +315,12 @@ def test_a_pause_notes_nothing_and_sends_nothing(agreed: User, chat: Chat, ask: 
 def test_the_policy_names_the_providers_that_may_get_them(
     agreed: User, chat: Chat, ask: Ask, now: datetime
 ) -> None:
-    preferences.write(owner_id=agreed.pk, slot="note", text="I like tea", now=later(chat))
+    preferences.write_preference(
+        owner_id=agreed.pk, slot="note", text="I like tea", now=later(chat)
+    )
     values = {"memory_providers": ["elsewhere"], "recent_by_user": 4}
     policy = create_policy(slug="p", name="P", values=values, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
 
     turn = ask("Hello")
 
@@ -317,7 +331,9 @@ def test_the_policy_names_the_providers_that_may_get_them(
 def test_the_policy_switches_each_part_off(
     agreed: User, chat: Chat, ask: Ask, now: datetime
 ) -> None:
-    preferences.write(owner_id=agreed.pk, slot="note", text="I like tea", now=later(chat))
+    preferences.write_preference(
+        owner_id=agreed.pk, slot="note", text="I like tea", now=later(chat)
+    )
     preferences.write_instructions(owner_id=agreed.pk, text="Be brief.", now=later(chat))
     assert [part[1] for part in ask("Hello").receipts.get().segments if part[0] == "tail"] == [
         "preferences",
@@ -325,7 +341,7 @@ def test_the_policy_switches_each_part_off(
     ]
     values = {"preferences": False, "own_instructions": False}
     policy = create_policy(slug="p", name="P", values=values, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
 
     assert sent(ask("Remember that I like coffee.")) == ""
     assert current(agreed, "note") == ["I like tea"]
@@ -336,12 +352,12 @@ def test_what_a_folders_chat_tells_holds_in_that_folder_alone(
     agreed: User, chat: Chat, ask: Ask
 ) -> None:
     folder = Folder.objects.create(owner=agreed, name="Work")
-    organising.organise(chat=chat, user=agreed, folder=folder.pk)
+    organising.organise_chat(chat=chat, user=agreed, folder=folder.pk)
     ask("Remember that we use Django 5.")
     ask("Call me Bob")
     later_on = later(chat) + timedelta(days=30)
     outside, inside = another_chat(agreed, later_on), another_chat(agreed, later_on)
-    organising.organise(chat=inside, user=agreed, folder=folder.pk)
+    organising.organise_chat(chat=inside, user=agreed, folder=folder.pk)
 
     told_outside, told_inside = sent(ask("Hello", outside)), sent(ask("Hello", inside))
 
@@ -356,20 +372,22 @@ def test_what_a_folders_chat_tells_holds_in_that_folder_alone(
 def test_another_persons_rows_are_never_reached(
     agreed: User, charlie: User, chat: Chat, ask: Ask, now: datetime
 ) -> None:
-    row = preferences.write(owner_id=agreed.pk, slot="note", text="I like tea", now=now)
+    row = preferences.write_preference(owner_id=agreed.pk, slot="note", text="I like tea", now=now)
     preferences.set_consent(owner_id=charlie.pk, agrees=True, now=now)
 
     for act in (
-        lambda: preferences.preference_for(owner_id=charlie.pk, preference_id=row.pk),
-        lambda: preferences.accept(owner_id=charlie.pk, preference_id=row.pk, now=now),
-        lambda: memory.delete(owner=charlie, preference_id=row.pk, now=now),
-        lambda: preferences.rewrite(owner_id=charlie.pk, preference_id=row.pk, text="x", now=now),
+        lambda: preferences.get_preference(owner_id=charlie.pk, preference_id=row.pk),
+        lambda: preferences.accept_preference(owner_id=charlie.pk, preference_id=row.pk, now=now),
+        lambda: memory.delete_saved_preference(owner=charlie, preference_id=row.pk, now=now),
+        lambda: preferences.rewrite_preference(
+            owner_id=charlie.pk, preference_id=row.pk, text="x", now=now
+        ),
     ):
         with pytest.raises(NotFound):
             act()
-    assert preferences.exported(charlie.pk)["preferences"] == []
+    assert preferences.export_memory(charlie.pk)["preferences"] == []
     theirs = another_chat(charlie, later(chat))
-    assert person.holding(branch_with_chat(theirs)) == []
+    assert person.select_chat_preferences(branch_with_chat(theirs)) == []
 
 
 def branch_with_chat(chat: Chat) -> Any:
@@ -385,7 +403,7 @@ def branch_with_chat(chat: Chat) -> Any:
 def test_a_reply_and_another_speaker_tell_nothing(
     agreed: User, alice: User, chat: Chat, work: Work
 ) -> None:
-    turn = start(user=alice, chat=chat, text="Call me Bob, and?", now=later(chat)).turn
+    turn = start_turn(user=alice, chat=chat, text="Call me Bob, and?", now=later(chat)).turn
     Message.objects.filter(triggered=turn).update(
         speaker={"roleId": "x", "roleName": "X", "type": "human"}
     )
@@ -418,8 +436,10 @@ def test_rows_over_their_room_are_left_out_the_oldest_notes_first(
 ) -> None:
     for number in range(30):
         at = now + timedelta(minutes=number)
-        preferences.write(owner_id=agreed.pk, slot="note", text=f"Fact {number:02d}", now=at)
-    preferences.write(owner_id=agreed.pk, slot="name", text="Bob", now=now)
+        preferences.write_preference(
+            owner_id=agreed.pk, slot="note", text=f"Fact {number:02d}", now=at
+        )
+    preferences.write_preference(owner_id=agreed.pk, slot="name", text="Bob", now=now)
 
     lines = sent(ask("Hello")).splitlines()[1:]
 
@@ -456,7 +476,7 @@ def test_what_cannot_be_kept_is_refused(
     agreed: User, now: datetime, slot: str, text: str, code: str
 ) -> None:
     with pytest.raises((preferences.PreferenceInvalid, preferences.UnknownSlot)) as refused:
-        preferences.write(owner_id=agreed.pk, now=now, slot=slot, text=text)
+        preferences.write_preference(owner_id=agreed.pk, now=now, slot=slot, text=text)
     assert refused.value.code == code
 
 

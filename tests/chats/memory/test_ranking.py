@@ -6,9 +6,15 @@ from itertools import pairwise
 import pytest
 
 from chats.memory import ranking
-from chats.memory.question import asked_in
-from chats.memory.ranking import RankedText, SearchTerms, best_alone, rank, weight
-from chats.memory.words import read
+from chats.memory.question import parse_question
+from chats.memory.ranking import (
+    RankedText,
+    SearchTerms,
+    calculate_word_weight,
+    rank_texts,
+    select_best_texts,
+)
+from chats.memory.words import split_words
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
@@ -23,7 +29,7 @@ def text(
     is_own: bool = False,
 ) -> RankedText:
     """Return a text at a position."""
-    stems, full = read(said)
+    stems, full = split_words(said)
     return RankedText.of(
         place,
         words=" ".join(stems),
@@ -38,11 +44,15 @@ def text(
 
 def wanted_in(question: str, *said: str, **more: object) -> SearchTerms:
     """Return the weighted terms of a question for these texts."""
-    stems, full = read(question)
-    texts = [set(read(each)[0]) for each in said]
+    stems, full = split_words(question)
+    texts = [set(split_words(each)[0]) for each in said]
     number = {stem: sum(stem in each for each in texts) for stem in stems}
     return SearchTerms(
-        stems={stem: weight(number[stem], total=len(said)) for stem in stems if number[stem]},
+        stems={
+            stem: calculate_word_weight(number[stem], total=len(said))
+            for stem in stems
+            if number[stem]
+        },
         full=dict.fromkeys(full, 0.1),
         pairs=dict.fromkeys(pairwise(stems), 1.0),
         **more,  # type: ignore[arg-type]  # names and days
@@ -53,7 +63,7 @@ def order(question: str, *said: str, **more: object) -> list[int]:
     """Return the positions of the texts, counted from 1, best first."""
     wanted = wanted_in(question, *said, **more)
     texts = [text(place, each, wanted=wanted) for place, each in enumerate(said, start=1)]
-    return [place for place, _ in rank(texts, wanted=wanted)]
+    return [place for place, _ in rank_texts(texts, wanted=wanted)]
 
 
 def test_a_rare_word_counts_more_than_a_common_one() -> None:
@@ -74,7 +84,7 @@ def test_what_stands_around_long_texts_counts_less(words: int, share: float) -> 
     wanted = wanted_in("heron", "heron", "noise", "noise")
     texts = [text(place, f"{word} {rest}", wanted=wanted) for place, word in enumerate("xyz")]
     texts[1] = text(1, f"heron {rest}", wanted=wanted)
-    assert ranking.windows(texts, wanted=wanted)[0] == pytest.approx(share)
+    assert ranking.score_text_windows(texts, wanted=wanted)[0] == pytest.approx(share)
 
 
 def test_a_short_text_tells_less() -> None:
@@ -84,14 +94,14 @@ def test_a_short_text_tells_less() -> None:
         text(place, said, wanted=wanted)
         for place, said in ((1, "noise"), (2, "heron"), (3, f"noise {rest}"))
     ]
-    marks = dict(rank(texts, wanted=wanted))
+    marks = dict(rank_texts(texts, wanted=wanted))
     assert marks[3] > marks[1] + ranking.LENGTH / 2
 
 
 def test_of_equal_texts_the_newer_comes_first() -> None:
     wanted = wanted_in("heron", "heron", "heron")
     texts = [text(place, "heron", wanted=wanted) for place in (10, 30, 20)]
-    assert [place for place, _ in rank(texts, wanted=wanted)] == [30, 20, 10]
+    assert [place for place, _ in rank_texts(texts, wanted=wanted)] == [30, 20, 10]
 
 
 def test_a_word_that_stands_nowhere_changes_nothing() -> None:
@@ -102,7 +112,7 @@ def test_a_word_that_stands_nowhere_changes_nothing() -> None:
 
 def test_nothing_asked_finds_nothing() -> None:
     assert order("", "heron", "lake") == []
-    assert rank([], wanted=wanted_in("heron")) == []
+    assert rank_texts([], wanted=wanted_in("heron")) == []
 
 
 def test_words_that_stand_together_count_more_than_apart() -> None:
@@ -125,14 +135,14 @@ def test_a_speaker_who_is_named_counts(named: bool) -> None:
         text(place, "heron", wanted=wanted, speaker="ann" if place == 1 else "bob")
         for place in (1, 10, 20)
     ]
-    assert next(place for place, _ in rank(texts, wanted=wanted)) == (1 if named else 20)
+    assert next(place for place, _ in rank_texts(texts, wanted=wanted)) == (1 if named else 20)
 
 
 @pytest.mark.parametrize("own", [True, False])
 def test_what_somebody_said_counts_where_they_ask_about_themselves(own: bool) -> None:
     wanted = wanted_in("heron", "heron", own=own)
     texts = [text(place, "heron", wanted=wanted, is_own=place == 1) for place in (1, 10, 20)]
-    assert next(place for place, _ in rank(texts, wanted=wanted)) == (1 if own else 20)
+    assert next(place for place, _ in rank_texts(texts, wanted=wanted)) == (1 if own else 20)
 
 
 @pytest.mark.parametrize(
@@ -154,26 +164,26 @@ def test_what_somebody_said_counts_where_they_ask_about_themselves(own: bool) ->
     ],
 )
 def test_a_question_about_oneself_is_known_by_its_words(question: str, own: bool) -> None:
-    assert asked_in(question, at=NOW).is_of_oneself is own
+    assert parse_question(question, at=NOW).is_of_oneself is own
 
 
 def test_a_day_that_is_named_counts() -> None:
     first = NOW + timedelta(minutes=1)
     wanted = wanted_in("heron", "heron", days=[(first, first + timedelta(minutes=1))])
     texts = [text(place, "heron", wanted=wanted) for place in (1, 10, 20)]
-    assert next(place for place, _ in rank(texts, wanted=wanted)) == 1
+    assert next(place for place, _ in rank_texts(texts, wanted=wanted)) == 1
 
 
 def test_a_talk_about_it_counts() -> None:
     wanted = wanted_in("heron", "heron")
     texts = [text(place, "heron", wanted=wanted, session=1) for place in (1, 10, 20)]
     texts.append(text(30, "heron", wanted=wanted, session=2))
-    assert rank(texts, wanted=wanted)[-1][0] == 30
+    assert rank_texts(texts, wanted=wanted)[-1][0] == 30
 
 
 def test_bm25_is_as_it_stands_in_the_books() -> None:
     weights = {"heron": 2.0, "lake": 0.5}
-    found = ranking.scores([({"heron": 2}, 10), ({"lake": 1}, 30)], weights)
+    found = ranking.calculate_bm25_scores([({"heron": 2}, 10), ({"lake": 1}, 30)], weights)
     first = 2.0 * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 10 / 20))
     second = 0.5 * 2.2 / (1 + 1.2 * (0.25 + 0.75 * 30 / 20))
     norm = pytest.approx(second / first)
@@ -183,4 +193,4 @@ def test_bm25_is_as_it_stands_in_the_books() -> None:
 def test_the_best_alone_are_the_newest_of_equals() -> None:
     wanted = wanted_in("heron", "heron")
     texts = [text(place, "heron", wanted=wanted) for place in range(9)]
-    assert [each.place for each in best_alone(texts, wanted=wanted, most=3)] == [8, 7, 6]
+    assert [each.place for each in select_best_texts(texts, wanted=wanted, most=3)] == [8, 7, 6]

@@ -11,10 +11,10 @@ from django.db import connection
 
 from chats.actions import deletion, erasure, lifecycle, marks
 from chats.memory import archive, finding
-from chats.memory.days import days_named
-from chats.memory.question import asked_in
-from chats.memory.recall import Recalled, Scope, recall, without_speakers
-from chats.memory.titles import titled
+from chats.memory.days import parse_time_ranges
+from chats.memory.question import parse_question
+from chats.memory.recall import Recalled, Scope, recall_passages, remove_speaker_names
+from chats.memory.titles import find_chats_by_title
 from chats.memory.words import VERSION
 from chats.models import Branch, Chat, Folder, Message, SearchCount, SearchPlace, SearchText
 from tests.chats.memory.conftest import Cover, Say, branch_of
@@ -28,8 +28,8 @@ def ask(alice: User, now: datetime) -> Ask:
 
     def asking(question: str, *, who: User = alice, most: int = 20, **scope: Any) -> Recalled:
         for branch in Branch.objects.select_related("chat", "active_compaction__base", "parent"):
-            archive.index(branch)
-        return recall(who.pk, question, scope=Scope(**scope), limit=most, at=now)
+            archive.index_branch(branch)
+        return recall_passages(who.pk, question, scope=Scope(**scope), limit=most, at=now)
 
     return asking
 
@@ -74,14 +74,14 @@ def test_names_of_speakers_are_not_compared_by_meaning(
     Message.objects.filter(pk=row.pk).update(speaker={"roleId": "a", "roleName": "Ann Lee"})
     say("Ann Lee, what a boat! Bob, look")
     ask("boat")
-    assert without_speakers(alice.pk, question) == left
+    assert remove_speaker_names(alice.pk, question) == left
     # Speakers in chats of other users are unknown.
-    assert without_speakers(charlie.pk, question) == question
+    assert remove_speaker_names(charlie.pk, question) == question
 
 
 def test_a_possessive_names_too(now: datetime) -> None:
-    assert {"ann", "boats"} <= asked_in("Where are Ann's boats?", at=now).names
-    assert "anns" not in asked_in("Where are Ann’s boats?", at=now).names
+    assert {"ann", "boats"} <= parse_question("Where are Ann's boats?", at=now).names
+    assert "anns" not in parse_question("Where are Ann’s boats?", at=now).names
 
 
 @pytest.mark.memory_case(19)
@@ -119,13 +119,13 @@ def test_a_temporary_chat_is_never_indexed(chat: Chat, say: Say, ask: Ask, cover
     say("a lake")
     cover(1)
     assert said(ask("heron")) == []
-    archive.catch_up(branch_of(Chat.objects.get(pk=chat.pk)))
+    archive.request_indexing(branch_of(Chat.objects.get(pk=chat.pk)))
     assert not SearchText.objects.exists()
     assert not SearchPlace.objects.exists()
     # The chat's own archive search still works, by reading all messages.
-    from chats.memory.search import search  # noqa: PLC0415
+    from chats.memory.search import search_archive  # noqa: PLC0415
 
-    found = search(branch_of(Chat.objects.get(pk=chat.pk)), question="herons", most=5)
+    found = search_archive(branch_of(Chat.objects.get(pk=chat.pk)), question="herons", most=5)
     assert ([row.text for row in found.rows], found.missing) == (["a heron"], 0)
 
 
@@ -135,11 +135,11 @@ def test_what_is_excluded_leaves_the_index_and_comes_back(
     row = say("the heron")
     say("a lake")
     assert said(ask("heron"))[0] == "the heron"
-    marks.exclude(message=row, actor="user:1", now=now)
+    marks.exclude_message(message=row, actor="user:1", now=now)
     assert not SearchText.objects.filter(message=row).exists()
     assert not SearchCount.objects.filter(owner=alice, word="heron").exists()
     assert said(ask("heron")) == []
-    marks.include(message=row, actor="user:1", now=now)
+    marks.include_message(message=row, actor="user:1", now=now)
     assert said(ask("heron"))[0] == "the heron"
     assert SearchCount.objects.get(owner=alice, word="heron").texts == 1
 
@@ -189,11 +189,11 @@ def test_a_summary_is_found_while_it_is_in_force(
 def test_a_closed_archive_has_no_words(chat: Chat, say: Say, ask: Ask) -> None:
     say("the heron")
     ask("heron")
-    archive.index_chat(chat_id=chat.pk, is_closed=True)
+    archive.index_due_branches(chat_id=chat.pk, is_closed=True)
     assert not SearchText.objects.exists()
     assert not SearchCount.objects.exclude(word="").exists()
     assert said(ask("heron")) == []
-    archive.index_chat(chat_id=chat.pk)
+    archive.index_due_branches(chat_id=chat.pk)
     assert said(ask("heron")) == ["the heron"]
 
 
@@ -228,7 +228,7 @@ def test_the_beginning_of_a_word_is_found_while_it_is_typed(
     say("회의는 오늘입니다")
     ask("x")
     for begun in ("runni", "ru", "회의"):
-        found = recall(alice.pk, begun, scope=Scope(), limit=5, at=now, is_typed=True)
+        found = recall_passages(alice.pk, begun, scope=Scope(), limit=5, at=now, is_typed=True)
         assert len(found.passages) == 1, begun
         assert found.passages[0].marks
     assert said(ask("runni")) == []
@@ -262,7 +262,7 @@ def test_messages_can_be_left_out(
 ) -> None:
     row = say("the heron")
     ask("heron")
-    found = recall(alice.pk, "heron", scope=Scope(), limit=5, at=now, leave_out=[row.pk])
+    found = recall_passages(alice.pk, "heron", scope=Scope(), limit=5, at=now, leave_out=[row.pk])
     assert found.passages == []
 
 
@@ -289,11 +289,11 @@ def test_it_says_how_far_the_index_is(
 ) -> None:
     for _ in range(4):
         say("heron")
-    found = recall(alice.pk, "heron", scope=Scope(), limit=5, at=now)
+    found = recall_passages(alice.pk, "heron", scope=Scope(), limit=5, at=now)
     assert (list(found.passages), found.indexed_share) == ([], 0.0)
     assert ask("heron").indexed_share == 1.0
     say("heron")
-    assert recall(alice.pk, "heron", scope=Scope(), limit=5, at=now).indexed_share == 0.8
+    assert recall_passages(alice.pk, "heron", scope=Scope(), limit=5, at=now).indexed_share == 0.8
 
 
 def test_words_of_an_older_version_are_made_anew_once(
@@ -311,7 +311,7 @@ def test_words_of_an_older_version_are_made_anew_once(
     SearchCount.objects.create(owner=alice, word="words", texts=25)
     SearchCount.objects.create(owner=alice, word="", texts=25)
     assert archive.Looking().find() == {chat.pk}
-    archive.index_chat(chat_id=chat.pk)
+    archive.index_due_branches(chat_id=chat.pk)
     assert len(ask("heron", most=30).passages) == 25
     assert dict(SearchCount.objects.values_list("word", "texts")) == before
     assert SearchText.objects.count() == 25
@@ -324,7 +324,7 @@ def test_the_sweep_finds_what_nobody_asked_for(chat: Chat, say: Say) -> None:
     assert looking.find() == set()
     looking.next_at = 0.0
     assert looking.find() == set(), "it is due already"
-    archive.index_chat(chat_id=chat.pk)
+    archive.index_due_branches(chat_id=chat.pk)
     looking.next_at = 0.0
     assert looking.find() == set()
 
@@ -348,16 +348,16 @@ def test_titles_are_found_by_the_middle_of_a_word(
 ) -> None:
     Chat.objects.filter(pk=chat.pk).update(title="Die Vorlesepaten")
     lifecycle.create_chat(owner=charlie, now=now, title="Vorlesepaten")
-    assert titled(alice.pk, "lese", scope=Scope(), most=5) == [chat]
-    assert titled(alice.pk, "VORLESE die", scope=Scope(), most=5) == [chat]
-    assert titled(alice.pk, "lese nie", scope=Scope(), most=5) == []
-    assert titled(alice.pk, "%", scope=Scope(), most=5) == []
-    assert titled(alice.pk, "lese", scope=Scope(role="user"), most=5) == []
+    assert find_chats_by_title(alice.pk, "lese", scope=Scope(), most=5) == [chat]
+    assert find_chats_by_title(alice.pk, "VORLESE die", scope=Scope(), most=5) == [chat]
+    assert find_chats_by_title(alice.pk, "lese nie", scope=Scope(), most=5) == []
+    assert find_chats_by_title(alice.pk, "%", scope=Scope(), most=5) == []
+    assert find_chats_by_title(alice.pk, "lese", scope=Scope(role="user"), most=5) == []
 
 
 def test_days_are_read_by_rule(now: datetime) -> None:
     def days(question: str) -> list[tuple[str, str]]:
-        return [(f"{a:%Y-%m-%d}", f"{b:%Y-%m-%d}") for a, b in days_named(question, at=now)]
+        return [(f"{a:%Y-%m-%d}", f"{b:%Y-%m-%d}") for a, b in parse_time_ranges(question, at=now)]
 
     assert days("on 8 May 2023") == days("May 8th, 2023") == [("2023-05-08", "2023-05-09")]
     assert days("2023-05-08") == days("2023年5月8日") == [("2023-05-08", "2023-05-09")]

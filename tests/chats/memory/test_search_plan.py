@@ -10,11 +10,11 @@ from django.db import connection
 from django.utils import timezone
 
 from chats.memory import archive, finding, fulltext, ranking
-from chats.memory.question import asked_in
-from chats.memory.ranking import REACH, RankedText, rank, weight
-from chats.memory.search import search
+from chats.memory.question import parse_question
+from chats.memory.ranking import REACH, RankedText, calculate_word_weight, rank_texts
+from chats.memory.search import search_archive
 from chats.models import Branch, Chat, Message
-from chats.record.history import on_path
+from chats.record.history import select_path_messages
 from tests.chats.memory.conftest import Cover, Say, branch_of
 from tests.load import bulk
 
@@ -25,13 +25,15 @@ WORDS = ["heron", "lake", "reed", "boat", "oar", "mist", "stone", "moss", "owl",
 
 def by_looking_through(branch: Branch, question: str, *, to: int, most: int) -> list[int]:
     """Return the sequence numbers that a full scan with ranking finds."""
-    rows = on_path(branch, after=0, before=to + 1).filter(excluded=False, erased_at=None)
+    rows = select_path_messages(branch, after=0, before=to + 1).filter(
+        excluded=False, erased_at=None
+    )
     found = [row for row in rows.order_by("seq") if row.seq]
-    texts = {row.seq or 0: archive.text_of(row) for row in found}
+    texts = {row.seq or 0: archive.build_indexed_text(row) for row in found}
     own = {row.seq or 0 for row in found if row.role == "user"}
     said = {seq: text.words.split() for seq, text in texts.items()}
-    asked = asked_in(question, at=timezone.now())
-    counts = finding.counts_of(branch.chat.owner_id, asked)
+    asked = parse_question(question, at=timezone.now())
+    counts = finding.load_word_counts(branch.chat.owner_id, asked)
     present = {word: counts.words[word] for word in asked.telling if word in counts.words}
     hits: set[int] = set()
     for word in sorted(present, key=lambda one: present[one]):
@@ -39,8 +41,10 @@ def by_looking_through(branch: Branch, question: str, *, to: int, most: int) -> 
             break
         hits |= {seq for seq, words in said.items() if word in words}
     near = sorted({seq + step for seq in hits for step in range(-REACH, REACH + 1)} & texts.keys())
-    stems = {word: weight(number, total=counts.total) for word, number in present.items()}
-    wanted = finding.wanted_of(asked, stems=stems, counts=counts)
+    stems = {
+        word: calculate_word_weight(number, total=counts.total) for word, number in present.items()
+    }
+    wanted = finding.build_search_terms(asked, stems=stems, counts=counts)
     ranked = [
         RankedText.of(
             seq,
@@ -54,14 +58,14 @@ def by_looking_through(branch: Branch, question: str, *, to: int, most: int) -> 
         )
         for seq in near
     ]
-    return [seq for seq, _ in rank(ranked, wanted=wanted)][:most]
+    return [seq for seq, _ in rank_texts(ranked, wanted=wanted)][:most]
 
 
 def same(branch: Branch, *, to: int, chance: random.Random) -> None:
     """Compare both searches for thirty questions."""
     for _ in range(30):
         question = " ".join(chance.choices([*WORDS, "November"], k=chance.randint(1, 5)))
-        found = search(branch, question=question, most=12)
+        found = search_archive(branch, question=question, most=12)
         assert found.missing == 0
         seqs = [row.seq for row in found.rows]
         assert seqs == by_looking_through(branch, question, to=to, most=12), question
@@ -82,12 +86,12 @@ def test_the_index_finds_what_looking_through_every_message_finds(
 
     rows = [say(some()) for _ in range(60)]
     cover(60)
-    archive.index(branch_of(chat))
+    archive.index_branch(branch_of(chat))
     same(branch_of(chat), to=60, chance=chance)
     # Archive fewer messages than indexed, exclude some, and branch in the middle.
     for row in chance.sample(rows, 6):
         Message.objects.filter(pk=row.pk).update(excluded=True)
-    archive.forget([rows[3].pk])
+    archive.remove_indexed_messages([rows[3].pk])
     Message.objects.filter(pk=rows[3].pk).update(erased_at=now)
     cover(41)
     same(branch_of(chat), to=41, chance=chance)
@@ -102,7 +106,7 @@ def test_the_index_finds_what_looking_through_every_message_finds(
     Branch.objects.filter(pk=child.pk).update(last_seq=50)
     cover(45, branch=child)
     child = Branch.objects.select_related("active_compaction", "chat", "parent").get(pk=child.pk)
-    archive.index(child)
+    archive.index_branch(child)
     same(child, to=45, chance=chance)
 
 
@@ -114,7 +118,7 @@ def long_chat(chat: Chat, now: datetime) -> Branch:
     said[1_000] += " owl"
     said[2_000] += " owl"
     branch = bulk.cover(bulk.fill(chat, said, now=now), to_seq=LONG, now=now)
-    archive.index(branch)
+    archive.index_branch(branch)
     return branch
 
 
@@ -127,7 +131,7 @@ def statements(branch: Branch, question: str) -> Iterator[str]:
         return execute(sql, given, many, context)
 
     with connection.execute_wrapper(hear):
-        search(branch, question=question, most=20)
+        search_archive(branch, question=question, most=20)
     explain = "EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN "
     for sql, given in heard:
         with connection.cursor() as cursor:
@@ -157,19 +161,19 @@ def test_a_word_of_every_message_is_read_from_the_newest_on(
     long_chat: Branch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    ids = fulltext.ids
+    ids = fulltext.fetch_text_ids
 
     def watched(*statement: Any) -> Any:
         found = ids(*statement)
         read.extend(found)
         return found
 
-    monkeypatch.setattr(fulltext, "ids", watched)
-    found = search(long_chat, question="heron owl", most=20)
+    monkeypatch.setattr(fulltext, "fetch_text_ids", watched)
+    found = search_archive(long_chat, question="heron owl", most=20)
     assert {row.seq for row in found.rows[:2]} == {1_001, 2_001}
     assert len(read) < 10
     read.clear()
-    found = search(long_chat, question="heron", most=20)
+    found = search_archive(long_chat, question="heron", most=20)
     assert len(found.rows) == 20
     assert len(read) <= finding.MOST_CHOSEN
     assert min(key & 0xFFFFFFFF for key in read) >= LONG - finding.MOST_CHOSEN

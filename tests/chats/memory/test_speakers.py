@@ -19,8 +19,10 @@ ANN = {"roleId": "ann", "roleName": "Ann", "type": "human"}
 
 def found(chat: Chat, question: str, speaker: str, *, most: int = 10) -> list[int]:
     """Update the index, then return the sequence numbers that a search finds, in order."""
-    archive.index(branch_of(chat))
-    rows = search.search(branch_of(chat), question=question, most=most, speaker=speaker).rows
+    archive.index_branch(branch_of(chat))
+    rows = search.search_archive(
+        branch_of(chat), question=question, most=most, speaker=speaker
+    ).rows
     return sorted(row.seq or 0 for row in rows)
 
 
@@ -115,15 +117,19 @@ def test_who_was_silent_for_long_is_known_by_name(
     talked: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speakers, "LOOKED_AT", 1)
-    assert [each.role_id for each in speakers.known(branch_of(talked), to=6)] == ["planner"]
+    assert [each.role_id for each in speakers.list_known_speakers(branch_of(talked), to=6)] == [
+        "planner"
+    ]
     assert found(talked, "heron", "c r i t i c") == [3]
     with CaptureQueriesContext(connection) as heard:
-        speakers.messages_of(branch_of(talked), speaker="user", to=6)
+        speakers.build_speaker_filter(branch_of(talked), speaker="user", to=6)
     assert len(heard) <= 5
 
 
 def test_the_speakers_of_a_chat(talked: Chat, chat: Chat) -> None:
-    names = [(each.name, each.role_id) for each in speakers.known(branch_of(talked), to=6)]
+    names = [
+        (each.name, each.role_id) for each in speakers.list_known_speakers(branch_of(talked), to=6)
+    ]
     assert names == [
         ("Ann", "ann"),
         ("Critic", "critic"),
@@ -131,7 +137,7 @@ def test_the_speakers_of_a_chat(talked: Chat, chat: Chat) -> None:
         ("Trip Planner", "planner"),
     ]
     Message.objects.update(speaker=None)
-    assert speakers.known(branch_of(chat), to=6) == []
+    assert speakers.list_known_speakers(branch_of(chat), to=6) == []
 
 
 def test_a_branch_knows_who_spoke_on_its_path(
@@ -145,8 +151,8 @@ def test_a_branch_knows_who_spoke_on_its_path(
     cover(2)
     cover(2, branch=child)
     child.refresh_from_db()
-    known = {each.role_id for each in speakers.known(child, to=2)}
+    known = {each.role_id for each in speakers.list_known_speakers(child, to=2)}
     assert known == {"ann", "planner"}
-    archive.index(child)
-    rows = search.search(child, question="heron", most=9, speaker="critic").rows
+    archive.index_branch(child)
+    rows = search.search_archive(child, question="heron", most=9, speaker="critic").rows
     assert list(rows) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chats.memory.told import LONGEST_MESSAGE, Telling, is_span, told_in
+from chats.memory.told import LONGEST_MESSAGE, Telling, extract_statements, is_quotable_span
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,12 @@ from chats.memory.told import LONGEST_MESSAGE, Telling, is_span, told_in
 def test_what_is_told_is_a_literal_part_of_the_message(
     text: str, slot: str, told: str | None
 ) -> None:
-    (found,) = told_in(text)
+    (found,) = extract_statements(text)
 
     assert found.slot == slot
     assert text[found.start : found.end] == found.text
     assert told is None or found.text == told
-    assert is_span(found, text=text)
+    assert is_quotable_span(found, text=text)
 
 
 @pytest.mark.memory_case(1)
@@ -59,16 +59,16 @@ def test_what_is_told_is_a_literal_part_of_the_message(
     ],
 )
 def test_questions_errands_quotations_and_pastes_tell_nothing(text: str) -> None:
-    assert told_in(text) == []
+    assert extract_statements(text) == []
 
 
 @pytest.mark.memory_case(29)
 def test_a_span_has_to_be_literal_and_outside_quotations() -> None:
     text = "I like tea. > no\n> I like war"
 
-    assert is_span(Telling("note", "I like tea", 0, 10), text=text)
-    assert not is_span(Telling("note", "I like wat", 0, 10), text=text)
+    assert is_quotable_span(Telling("note", "I like tea", 0, 10), text=text)
+    assert not is_quotable_span(Telling("note", "I like wat", 0, 10), text=text)
     start = text.index("I like war")
-    assert not is_span(Telling("note", "I like war", start, start + 10), text=text)
+    assert not is_quotable_span(Telling("note", "I like war", start, start + 10), text=text)
     long = "I like tea. " + "x" * LONGEST_MESSAGE
-    assert not is_span(Telling("note", "I like tea", 0, 10), text=long)
+    assert not is_quotable_span(Telling("note", "I like tea", 0, 10), text=long)

@@ -7,7 +7,7 @@ language, at least 60 % of the statements must be stored.
 import pytest
 
 from chats.memory.sensitive import is_card, is_iban, is_secret
-from chats.memory.told import told_in
+from chats.memory.told import extract_statements
 
 TOLD: dict[str, list[tuple[str, str | None]]] = {
     "English": [
@@ -139,7 +139,7 @@ NOT_TOLD = [
 
 @pytest.mark.parametrize("language", TOLD)
 def test_most_of_what_is_told_in_a_language_is_noted(language: str) -> None:
-    found = [bool(told_in(text)) for text, _ in TOLD[language]]
+    found = [bool(extract_statements(text)) for text, _ in TOLD[language]]
 
     assert sum(found) / len(found) >= 0.6, [
         text for (text, _), was in zip(TOLD[language], found, strict=True) if not was
@@ -150,20 +150,20 @@ def test_what_is_noted_is_right() -> None:
     right = wrong = 0
     mistakes = []
     for text, told in (pair for pairs in TOLD.values() for pair in pairs):
-        for telling in told_in(text):
+        for telling in extract_statements(text):
             is_right = told is None or telling.text == told
             right, wrong = right + is_right, wrong + (not is_right)
             mistakes += [] if is_right else [(text, telling.text)]
     for text in NOT_TOLD:
-        wrong += len(told_in(text))
-        mistakes += [(text, telling.text) for telling in told_in(text)]
+        wrong += len(extract_statements(text))
+        mistakes += [(text, telling.text) for telling in extract_statements(text)]
 
     assert right / (right + wrong) >= 0.95, mistakes
 
 
 @pytest.mark.parametrize("text", NOT_TOLD)
 def test_pointers_errands_secrets_and_quotations_are_not_noted(text: str) -> None:
-    assert told_in(text) == []
+    assert extract_statements(text) == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chats.memory.words import LONGEST_WORD, asked, read, spans, words
+from chats.memory.words import (
+    LONGEST_WORD,
+    extract_question_stems,
+    find_words,
+    list_search_stems,
+    split_words,
+)
 
 PARTS = ["Straße", "ﬁnal", "ｶﾞ", "한국어", "cafe\u0301", "上海", "don't", "हिन्दी", "İx", "①", "㎏"]
 
@@ -29,8 +35,11 @@ PARTS = ["Straße", "ﬁnal", "ｶﾞ", "한국어", "cafe\u0301", "上海", "do
     ],
 )
 def test_a_question_shares_its_words_with_the_text(text: str, question: str) -> None:
-    assert set(words(question)) & set(words(text))
-    assert set(words(question)) <= set(words(text)) or len(words(question)) > 1
+    assert set(list_search_stems(question)) & set(list_search_stems(text))
+    assert (
+        set(list_search_stems(question)) <= set(list_search_stems(text))
+        or len(list_search_stems(question)) > 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,26 +57,26 @@ def test_a_question_shares_its_words_with_the_text(text: str, question: str) -> 
 )
 @pytest.mark.memory_case(34)
 def test_every_script_is_found_where_scripts_meet(text: str, question: str) -> None:
-    assert set(words(question)) <= set(words(text))
+    assert set(list_search_stems(question)) <= set(list_search_stems(text))
 
 
 @pytest.mark.memory_case(34)
 def test_marks_of_letters_stay_with_their_word() -> None:
-    assert words("हिन्दी") == ["हिन्दी"]
-    assert "が" in words("が")
-    assert set(words("か")).isdisjoint(words("が"))
+    assert list_search_stems("हिन्दी") == ["हिन्दी"]
+    assert "が" in list_search_stems("が")
+    assert set(list_search_stems("か")).isdisjoint(list_search_stems("が"))
 
 
 @pytest.mark.memory_case(35)
 def test_half_width_kana_are_the_usual_ones() -> None:
-    assert words("ｶﾞｷﾞ") == words("ガギ")
-    assert [(word.start, word.end) for word in spans("ｶﾞx") if word.stem == "ガ"] == [(0, 2)]
+    assert list_search_stems("ｶﾞｷﾞ") == list_search_stems("ガギ")
+    assert [(word.start, word.end) for word in find_words("ｶﾞx") if word.stem == "ガ"] == [(0, 2)]
 
 
 @pytest.mark.memory_case(42)
 @pytest.mark.parametrize("part", ["user", "name", "get", "getusername"])
 def test_the_parts_of_camel_case_are_found(part: str) -> None:
-    assert set(words(part)) <= set(words("call getUserName() first"))
+    assert set(list_search_stems(part)) <= set(list_search_stems("call getUserName() first"))
 
 
 @pytest.mark.memory_case(33)
@@ -84,31 +93,33 @@ def test_the_parts_of_camel_case_are_found(part: str) -> None:
     ],
 )
 def test_nothing_typed_becomes_query_syntax(text: str) -> None:
-    for word in (one for part in read(text) for one in part):
+    for word in (one for part in split_words(text) for one in part):
         assert all(char.isalnum() or unicodedata.category(char)[0] == "M" for char in word)
 
 
 @pytest.mark.memory_case(33)
 @pytest.mark.parametrize("text", ["error:timeout", "multi-agent", "a+b", "sess.opts", "foo/baz"])
 def test_signs_part_words(text: str) -> None:
-    found = words(text)
+    found = list_search_stems(text)
     assert len(found) == len([part for part in found if part])
     assert len(found) > 1
 
 
 def test_words_are_bounded() -> None:
-    assert max(map(len, words("ü" * 500 + " " + "a" * 500))) <= LONGEST_WORD
+    assert max(map(len, list_search_stems("ü" * 500 + " " + "a" * 500))) <= LONGEST_WORD
 
 
 def test_a_question_loses_the_words_that_every_text_has() -> None:
-    assert asked("When did she go to the museum? The museum!") == words("museum")
-    assert asked("Who was it?") == words("Who was it")
+    assert extract_question_stems(
+        "When did she go to the museum? The museum!"
+    ) == list_search_stems("museum")
+    assert extract_question_stems("Who was it?") == list_search_stems("Who was it")
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=80))
 @pytest.mark.memory_case(40)
 def test_the_places_of_words_are_in_the_text_as_it_is(text: str) -> None:
-    for word in spans(text):
+    for word in find_words(text):
         assert 0 <= word.start < word.end <= len(text)
         assert word.stem
 
@@ -117,16 +128,16 @@ def test_the_places_of_words_are_in_the_text_as_it_is(text: str) -> None:
 @pytest.mark.memory_case(40)
 def test_words_and_their_places_are_of_one_pipeline(parts: list[str]) -> None:
     text = " ".join(parts)
-    assert [word.stem for word in spans(text)] == words(text)
-    for word in spans(text):
-        assert words(text[word.start : word.end])
+    assert [word.stem for word in find_words(text)] == list_search_stems(text)
+    for word in find_words(text):
+        assert list_search_stems(text[word.start : word.end])
 
 
 def test_two_threads_stem_alike() -> None:
     texts = [f"painting{n} housings walking{n} runners" for n in range(300)]
     found: list[list[list[str]]] = []
     threads = [
-        threading.Thread(target=lambda: found.append([words(text) for text in texts]))
+        threading.Thread(target=lambda: found.append([list_search_stems(text) for text in texts]))
         for _ in range(4)
     ]
     for thread in threads:

@@ -12,7 +12,7 @@ from chats.providers.address import (
     is_private,
 )
 from chats.providers.base import ProviderError
-from chats.providers.transport import MAX_ERROR_BODY, GuardedTransport, guarded_client
+from chats.providers.transport import MAX_ERROR_BODY, GuardedTransport, build_guarded_client
 from tests.fakes.calls import ADAPTERS, ROOMY, adapter_to, asked, call, text_in
 from tests.fakes.fake_server import FakeServer
 from tests.fakes.http_server import stub_server
@@ -255,7 +255,7 @@ def test_S15_address_in_place_of_a_name_is_judged_at_the_call_too(host: str) -> 
     """The HTTP library does not call the resolver for a literal address."""
 
     async def run() -> None:
-        async with guarded_client(allowed_private=(), connect_seconds=1) as client:
+        async with build_guarded_client(allowed_private=(), connect_seconds=1) as client:
             with pytest.raises(AddressRefused):
                 await client.get(f"https://{host}/v1/models")
 

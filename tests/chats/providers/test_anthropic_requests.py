@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chats.providers.anthropic_wire import body_of
+from chats.providers.anthropic_wire import build_anthropic_body
 from chats.providers.base import UsageReport
 from chats.providers.kinds import ANTHROPIC_VERSION
 from contextpolicy.engine.extras import CallExtras
@@ -27,7 +27,9 @@ def said(text: str, **more: Any) -> dict[str, Any]:
 
 def conversation(*messages: WireMessage, **changes: Any) -> list[dict[str, Any]]:
     """Return the messages of a request."""
-    found: list[dict[str, Any]] = body_of(asked("", messages=messages, **changes))["messages"]
+    found: list[dict[str, Any]] = build_anthropic_body(asked("", messages=messages, **changes))[
+        "messages"
+    ]
     return found
 
 
@@ -122,7 +124,7 @@ def test_arguments_that_are_no_object_stand_in_one(arguments: str) -> None:
 
 
 def test_tools_that_were_used_are_named_and_may_not_be_called() -> None:
-    body = body_of(
+    body = build_anthropic_body(
         asked(
             "",
             messages=(
@@ -165,13 +167,13 @@ OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 def test_options_take_its_names_and_others_stay(
     given: dict[str, Any], sent: dict[str, Any]
 ) -> None:
-    plain = body_of(asked("Hi.", tools=(SEARCH,)))
-    assert body_of(asked("Hi.", tools=(SEARCH,), parameters=given)) == plain | sent
+    plain = build_anthropic_body(asked("Hi.", tools=(SEARCH,)))
+    assert build_anthropic_body(asked("Hi.", tools=(SEARCH,), parameters=given)) == plain | sent
 
 
 def thinking(value: str, *, most: int = 8000, **changes: Any) -> dict[str, Any]:
     """Return the thinking and effort fields of a request."""
-    body = body_of(asked("Hi.", thinking=value, max_output_tokens=most, **changes))
+    body = build_anthropic_body(asked("Hi.", thinking=value, max_output_tokens=most, **changes))
     return {k: v for k, v in body.items() if k in {"thinking", "output_config"}}
 
 
@@ -215,19 +217,21 @@ CHAT = (
 
 
 def test_marks_stand_where_the_request_wants_them() -> None:
-    body = body_of(asked("", messages=CHAT, cache_marks=(1, 3, 4)))
+    body = build_anthropic_body(asked("", messages=CHAT, cache_marks=(1, 3, 4)))
     assert body["system"] == [said("Be brief.", cache_control=MARK)]
     assert body["messages"] == [
         {"role": "user", "content": [said("One.")]},
         {"role": "assistant", "content": [said("Two.", cache_control=MARK)]},
         {"role": "user", "content": [said("Three.", cache_control=MARK)]},
     ]
-    assert "cache_control" not in json.dumps(body_of(asked("", messages=CHAT)))
+    assert "cache_control" not in json.dumps(build_anthropic_body(asked("", messages=CHAT)))
 
 
 def test_no_more_than_four_marks_are_sent_and_the_last_ones_count() -> None:
     many = tuple(WireMessage("user", str(n)) for n in range(9))
-    blocks = body_of(asked("", messages=many, cache_marks=tuple(range(1, 10))))["messages"][0]
+    blocks = build_anthropic_body(asked("", messages=many, cache_marks=tuple(range(1, 10))))[
+        "messages"
+    ][0]
     marked = [block["text"] for block in blocks["content"] if "cache_control" in block]
     assert marked == ["5", "6", "7", "8"]
 

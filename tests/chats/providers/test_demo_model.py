@@ -8,7 +8,7 @@ from html import escape
 import pytest
 
 from chats.providers.base import ContextFacts, StateTask, UsageReport
-from chats.providers.demo import DemoProvider, demo_answer
+from chats.providers.demo import DemoProvider, build_demo_reply
 from chats.rendering.markdown import render_markdown
 from contextpolicy.engine.messages import WireMessage
 from tests.fakes.calls import asked, collect, text_in
@@ -29,7 +29,7 @@ FACTS = ContextFacts(
 
 
 def test_facts_are_told() -> None:
-    answer = demo_answer(asked("What do you know of me?", facts=FACTS))
+    answer = build_demo_reply(asked("What do you know of me?", facts=FACTS))
     for told in (
         "Demo model",
         "“What do you know of me?”",
@@ -47,7 +47,7 @@ def test_facts_are_told() -> None:
 
 
 def test_missing_facts_are_told() -> None:
-    answer = demo_answer(asked("Hello"))
+    answer = build_demo_reply(asked("Hello"))
     assert "I received 1 message, without information on how they were selected." in answer
 
 
@@ -63,23 +63,23 @@ def test_missing_facts_are_told() -> None:
 )
 def test_each_case_has_its_words(change: dict[str, object], told: str) -> None:
     facts = replace(FACTS, **change)  # type: ignore[arg-type] # a table of changes
-    assert told in demo_answer(asked("Hello", facts=facts))
+    assert told in build_demo_reply(asked("Hello", facts=facts))
 
 
 def test_quiet_facts_are_left_out() -> None:
-    answer = demo_answer(asked("Hello", facts=replace(FACTS, cut=0, window=None)))
+    answer = build_demo_reply(asked("Hello", facts=replace(FACTS, cut=0, window=None)))
     assert "shortened" not in answer
     assert "window of" not in answer
 
 
 def test_long_question_is_quoted_by_its_first_words() -> None:
-    answer = demo_answer(asked("word " * 50))
+    answer = build_demo_reply(asked("word " * 50))
     assert "“" + " ".join(["word"] * 12) + " …”" in answer
 
 
 def test_markdown_of_the_question_is_shown_not_obeyed() -> None:
     question = "<img src=x> [a](b) `c` $x_1$[^1] \\[y\\] \\(z\\)"
-    shown = render_markdown(demo_answer(asked(question)))
+    shown = render_markdown(build_demo_reply(asked(question)))
     assert f"“{escape(question)}”" in shown
 
 
@@ -90,8 +90,8 @@ def test_last_question_is_the_one_quoted() -> None:
         WireMessage("user", "Second"),
         WireMessage("assistant", "Started"),
     )
-    assert "“Second”" in demo_answer(asked("", messages=messages))
-    assert "You asked" not in demo_answer(asked("", messages=()))
+    assert "“Second”" in build_demo_reply(asked("", messages=messages))
+    assert "You asked" not in build_demo_reply(asked("", messages=()))
 
 
 def test_stream_is_the_answer_and_the_same_every_time() -> None:
@@ -101,7 +101,7 @@ def test_stream_is_the_answer_and_the_same_every_time() -> None:
         return [text_in(await collect(provider, request)) for _ in range(2)]
 
     first, second = asyncio.run(run())
-    assert first == second == demo_answer(asked("Hello", facts=FACTS))
+    assert first == second == build_demo_reply(asked("Hello", facts=FACTS))
 
 
 def test_usage_repeats_the_facts() -> None:
@@ -144,19 +144,19 @@ SCHEMA = {
 )
 def test_a_state_is_read_by_a_rule_without_guessing(said: str, found: list[object]) -> None:
     task = StateTask(schema=SCHEMA, values={}, texts=(said,))
-    assert list(json.loads(demo_answer(asked("x", state=task))).values()) == found
+    assert list(json.loads(build_demo_reply(asked("x", state=task))).values()) == found
 
 
 def test_what_no_message_names_stays() -> None:
     task = StateTask(schema=SCHEMA, values={"destination": "Oslo"}, texts=("people: 2", "Hm"))
-    answer = json.loads(demo_answer(asked("x", state=task)))
+    answer = json.loads(build_demo_reply(asked("x", state=task)))
     assert answer == {"destination": "Oslo", "people": 2}
     bare = StateTask(schema={"type": "object"}, values={}, texts=("people: 2",))
-    assert demo_answer(asked("x", state=bare)) == "{}"
+    assert build_demo_reply(asked("x", state=bare)) == "{}"
 
 
 def test_the_answer_tells_of_a_state() -> None:
     facts = replace(FACTS, has_state=True, left_out=((1, 4, "state"),))
-    answer = demo_answer(asked("x", facts=facts))
+    answer = build_demo_reply(asked("x", facts=facts))
     assert "**State:** replaces the dialogue" in answer
     assert "messages 1–4: replaced by the state" in answer

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from chats.providers.failures import failure_in_stream, failure_of_response
+from chats.providers.failures import parse_response_failure, parse_stream_failure
 from chats.providers.overflow import PATTERNS
 
 # Provider, status, error or whole body, token limit, tokens sent.
@@ -364,7 +364,7 @@ def _body(error: object) -> str:
 def test_f13_overflow_is_known_and_its_numbers_are_read(
     status: int, error: object, limit: int | None, actual: int | None
 ) -> None:
-    failure = failure_of_response(status=status, headers={}, body=_body(error))
+    failure = parse_response_failure(status=status, headers={}, body=_body(error))
     assert failure.code == "context_overflow"
     assert (failure.limit, failure.actual) == (limit, actual)
     assert not failure.retryable
@@ -377,14 +377,14 @@ def test_f13_overflow_is_known_and_its_numbers_are_read(
 )
 def test_f13_overflow_within_a_stream_is_known(error: dict[str, object]) -> None:
     chunk = error if "error" in error else {"error": error}
-    assert failure_in_stream(chunk).code == "context_overflow"
+    assert parse_stream_failure(chunk).code == "context_overflow"
 
 
 @pytest.mark.parametrize(
     ("status", "error"), [row[1:] for row in OTHERS], ids=[row[0] for row in OTHERS]
 )
 def test_inv50_other_errors_are_no_overflow(status: int, error: object) -> None:
-    failure = failure_of_response(status=status, headers={}, body=_body(error))
+    failure = parse_response_failure(status=status, headers={}, body=_body(error))
     assert failure.code != "context_overflow"
 
 
@@ -399,7 +399,7 @@ def test_every_sentence_of_the_table_has_an_example() -> None:
 
 
 def test_numbers_with_separators_are_read() -> None:
-    failure = failure_of_response(
+    failure = parse_response_failure(
         status=400, headers={}, body="prompt is too long: 213,462 tokens > 200,000 maximum"
     )
     assert (failure.limit, failure.actual) == (200_000, 213_462)

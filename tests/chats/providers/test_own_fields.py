@@ -9,16 +9,16 @@ import pytest
 from chats.providers.base import ExtraFields, Finished, ProviderEvent, ProviderRequest
 from chats.providers.chunks import ReplyReader
 from chats.providers.collector import ReplyCollector
-from chats.providers.wire import body_of, sendable_arguments
+from chats.providers.wire import build_openai_body, clean_call_arguments
 from contextpolicy.engine.extras import MOST, CallExtras, read_extras
 from contextpolicy.engine.messages import (
     ReasoningPart,
     ToolCallPart,
     ToolResultPart,
     WireMessage,
-    parts_from_json,
-    parts_to_json,
-    wires_of,
+    convert_parts_to_wires,
+    parse_parts,
+    serialize_parts,
 )
 
 SIGNED = {"google": {"thought_signature": "c2ln"}}
@@ -42,9 +42,9 @@ SIGNED = {"google": {"thought_signature": "c2ln"}}
     ],
 )
 def test_arguments_that_are_no_object_are_never_sent(written: str, sent: str) -> None:
-    assert sendable_arguments(written) == sent
+    assert clean_call_arguments(written) == sent
     call = ToolCallPart("call_1", "", written)
-    body = body_of(ProviderRequest("m", (WireMessage("assistant", "", (call,)),)))
+    body = build_openai_body(ProviderRequest("m", (WireMessage("assistant", "", (call,)),)))
     assert body["messages"][0]["tool_calls"][0]["function"] == {"name": "tool", "arguments": sent}
 
 
@@ -81,10 +81,10 @@ def sent(part: ToolCallPart, thoughts: str, *, origin: str, question: bool = Fal
     """Return the message of a call in the next request."""
     parts = (ReasoningPart(thoughts), part, ToolResultPart(part.call_id, part.name, "Found."))
     # Convert through the stored form, as for every message.
-    kept = parts_from_json(json.loads(json.dumps(parts_to_json(parts))))
-    wires = [WireMessage("user", "Search."), *wires_of("assistant", kept)]
+    kept = parse_parts(json.loads(json.dumps(serialize_parts(parts))))
+    wires = [WireMessage("user", "Search."), *convert_parts_to_wires("assistant", kept)]
     wires += [WireMessage("user", "And?")] if question else []
-    return body_of(ProviderRequest("m", tuple(wires), origin=origin))["messages"][1]
+    return build_openai_body(ProviderRequest("m", tuple(wires), origin=origin))["messages"][1]
 
 
 DEEPSEEK = (

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from chats.providers.base import ErrorCode, ProviderError
-from chats.providers.failures import failure_in_stream, failure_of_response
+from chats.providers.failures import parse_response_failure, parse_stream_failure
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from chats.providers.failures import failure_in_stream, failure_of_response
 def test_status_decides_when_the_body_says_nothing(
     status: int, code: ErrorCode, retryable: bool, body: str
 ) -> None:
-    failure = failure_of_response(status=status, headers={}, body=body)
+    failure = parse_response_failure(status=status, headers={}, body=body)
     assert (failure.code, failure.status, failure.retryable) == (code, status, retryable)
 
 
@@ -49,7 +49,7 @@ def test_status_decides_when_the_body_says_nothing(
 )
 def test_a_model_that_takes_no_tools_is_told_from_other_refusals(status: int, message: str) -> None:
     body = json.dumps({"error": {"message": message, "type": "api_error"}})
-    failure = failure_of_response(status=status, headers={}, body=body)
+    failure = parse_response_failure(status=status, headers={}, body=body)
     assert (failure.code, failure.retryable) == ("tools_unsupported", False)
 
 
@@ -68,7 +68,7 @@ def test_a_model_that_takes_no_tools_is_told_from_other_refusals(status: int, me
     ],
 )
 def test_error_within_a_stream_has_a_code(error: object, code: str) -> None:
-    assert failure_in_stream({"error": error}).code == code
+    assert parse_stream_failure({"error": error}).code == code
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_error_within_a_stream_has_a_code(error: object, code: str) -> None:
     ],
 )
 def test_wait_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
-    failure = failure_of_response(status=429, headers=headers, body="")
+    failure = parse_response_failure(status=429, headers=headers, body="")
     assert failure.retry_after == seconds
 
 
@@ -139,8 +139,8 @@ FILTERED = [
 def test_a_filter_is_told_from_other_refusals(status: int, error: dict[str, object]) -> None:
     answer = {"error": error}
     for failure in (
-        failure_of_response(status=status, headers={}, body=json.dumps(answer)),
-        failure_in_stream(answer),
+        parse_response_failure(status=status, headers={}, body=json.dumps(answer)),
+        parse_stream_failure(answer),
     ):
         assert (failure.code, failure.retryable) == ("content_filtered", False)
         assert "content filter" in failure.sentence

@@ -15,8 +15,8 @@ from chats.providers.kinds import Kind
 from chats.providers.registry import (
     ProviderAccountValue,
     aclose_all,
+    get_provider,
     load_adapters,
-    provider_for,
 )
 from tests.fakes.calls import asked, collect, text_in
 from tests.fakes.fake_server import FakeServer
@@ -32,13 +32,13 @@ def kind_of(server: FakeServer) -> Kind:
 
 def test_equal_accounts_share_a_provider_until_all_are_closed() -> None:
     async def run() -> None:
-        first = provider_for(DEMO, timeouts=Timeouts())
+        first = get_provider(DEMO, timeouts=Timeouts())
         assert isinstance(first, DemoProvider)
         again = ProviderAccountValue("demo", "demo", "", "")
-        assert provider_for(again, timeouts=Timeouts()) is first
-        assert provider_for(DEMO, timeouts=Timeouts(gap=1)) is not first
+        assert get_provider(again, timeouts=Timeouts()) is first
+        assert get_provider(DEMO, timeouts=Timeouts(gap=1)) is not first
         await aclose_all()
-        assert provider_for(DEMO, timeouts=Timeouts()) is not first
+        assert get_provider(DEMO, timeouts=Timeouts()) is not first
 
     asyncio.run(run())
 
@@ -49,7 +49,7 @@ def test_changed_key_gives_a_new_provider(server: FakeServer, settings: Settings
     async def run() -> None:
         for key in ("sk-old-000000001111", "sk-new-000000002222"):
             account = ProviderAccountValue("main", kind_of(server), server.base_url, key)
-            provider = provider_for(account, timeouts=Timeouts())
+            provider = get_provider(account, timeouts=Timeouts())
             assert text_in(await collect(provider, asked("Hello")))
         await aclose_all()
 
@@ -60,7 +60,7 @@ def test_changed_key_gives_a_new_provider(server: FakeServer, settings: Settings
 
 def test_each_loop_has_its_own_provider() -> None:
     async def run() -> DemoProvider:
-        provider = provider_for(DEMO, timeouts=Timeouts())
+        provider = get_provider(DEMO, timeouts=Timeouts())
         assert isinstance(provider, DemoProvider)
         return provider
 
@@ -103,7 +103,7 @@ def test_a_missing_package_is_an_error_of_the_call_and_of_nothing_before_it(
 
     async def run() -> None:
         try:
-            await collect(provider_for(account, timeouts=Timeouts()), asked("Hello"))
+            await collect(get_provider(account, timeouts=Timeouts()), asked("Hello"))
         finally:
             await aclose_all()
 

@@ -11,9 +11,9 @@ from django.test import Client
 
 from chats.models import Branch, Chat, Message, Rendering
 from chats.rendering import store
-from chats.rendering.code import HIGHLIGHT_LIMIT, LANGUAGES, code_figure
+from chats.rendering.code import HIGHLIGHT_LIMIT, LANGUAGES, render_code_figure
 from chats.rendering.markdown import render_markdown
-from chats.turns.start import open_branch
+from chats.turns.start import get_active_branch
 
 pytestmark = pytest.mark.wide
 
@@ -118,7 +118,7 @@ def test_S20_the_worst_text_is_rendered_in_time(name: str) -> None:
 def test_S20_a_page_with_the_worst_text_is_there_in_time_and_renders_it_once(
     name: str, alice: User, chat: Chat, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    branch = open_branch(chat)
+    branch = get_active_branch(chat)
     Message.objects.create(
         branch=branch,
         seq=1,
@@ -151,7 +151,7 @@ def test_S20_the_worst_code_of_each_language_is_coloured_in_time() -> None:
         for pattern in patterns:
             line = pattern if "\n" in pattern else (pattern * 500)[:499] + "\n"
             code = (line * HIGHLIGHT_LIMIT)[:HIGHLIGHT_LIMIT]
-            colour = partial(code_figure, code, language)
+            colour = partial(render_code_figure, code, language)
             if quickest(colour, enough=LIMIT / 2) >= LIMIT / 2:
                 slow.append((language, pattern))
 

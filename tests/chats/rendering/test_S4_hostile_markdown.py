@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chats.rendering.fragments import delta_fragments, snapshot_fragments
+from chats.rendering.fragments import build_delta_fragments, build_snapshot_fragments
 from chats.rendering.markdown import render_markdown
-from chats.rendering.sanitize import CLASSES, TAGS, clean
+from chats.rendering.sanitize import CLASSES, TAGS, sanitize_html
 
 ALLOWED_ATTRIBUTES = {
     *("href", "rel", "target", "start", "class", "dir", "type", "tabindex", "role", "scope"),
@@ -145,14 +145,14 @@ def test_S04_a_hostile_text_within_other_blocks_leaves_no_live_element(text: str
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_S04_the_sanitizer_alone_leaves_no_live_element(text: str) -> None:
-    elements(clean(text.encode("utf-8", "replace").decode()))
+    elements(sanitize_html(text.encode("utf-8", "replace").decode()))
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_S04_a_stream_of_a_hostile_text_has_only_our_own_attributes(text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
-    fragments = snapshot_fragments(text + "\n\n")
-    fragments += delta_fragments(text[: len(text) // 2], text + "\n\nnext")
+    fragments = build_snapshot_fragments(text + "\n\n")
+    fragments += build_delta_fragments(text[: len(text) // 2], text + "\n\nnext")
     for _, html in fragments:
         rest = html
         for own in (

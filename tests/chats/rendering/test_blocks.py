@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chats.rendering.blocks import closed_blocks
+from chats.rendering.blocks import find_closed_offset
 from chats.rendering.markdown import render_markdown
 
 PARAGRAPH = "Some words.\n"
@@ -45,7 +45,7 @@ PARAGRAPH = "Some words.\n"
     ],
 )
 def test_only_what_cannot_change_is_closed(text: str, closed: str) -> None:
-    assert text[: closed_blocks(text)] == closed
+    assert text[: find_closed_offset(text)] == closed
 
 
 LINES = st.sampled_from(
@@ -71,7 +71,7 @@ LINES = st.sampled_from(
 
 @given(st.lists(LINES, max_size=14).map(lambda lines: "".join(f"{line}\n" for line in lines)))
 def test_the_closed_part_and_the_rest_look_as_the_whole(text: str) -> None:
-    closed = closed_blocks(text)
+    closed = find_closed_offset(text)
 
     whole = render_markdown(text)
     parts = render_markdown(text[:closed]) + render_markdown(text[closed:])
@@ -87,7 +87,7 @@ def words_and_blocks(html: str) -> str:
 def test_what_is_closed_stays_closed_letter_by_letter(text: str) -> None:
     before = 0
     for end in range(len(text)):
-        after = closed_blocks(text[:end])
+        after = find_closed_offset(text[:end])
         assert after >= before
-        assert text[:after] == text[: closed_blocks(text)][:after]
+        assert text[:after] == text[: find_closed_offset(text)][:after]
         before = after

@@ -6,7 +6,11 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chats.rendering.fragments import delta_fragments, live_html, snapshot_fragments
+from chats.rendering.fragments import (
+    build_delta_fragments,
+    build_snapshot_fragments,
+    render_live_html,
+)
 
 TEXT = """First **words**.
 
@@ -57,9 +61,9 @@ def rest_of(html: str) -> str:
 
 def test_S20_blocks_come_once_and_in_order() -> None:
     page, text = Page(), ""
-    page.take(snapshot_fragments(""))
+    page.take(build_snapshot_fragments(""))
     for letter in TEXT:
-        page.take(delta_fragments(text, text + letter))
+        page.take(build_delta_fragments(text, text + letter))
         text += letter
 
     assert [
@@ -75,29 +79,29 @@ def test_S20_blocks_come_once_and_in_order() -> None:
 @given(st.lists(st.integers(1, 30), max_size=30), st.integers(0, 60))
 def test_the_open_rest_is_the_end_of_the_text(sizes: list[int], start: int) -> None:
     page, text = Page(), TEXT[:start]
-    page.take(snapshot_fragments(text))
+    page.take(build_snapshot_fragments(text))
     for size in sizes:
         new = TEXT[: len(text) + size]
-        page.take(delta_fragments(text, new))
+        page.take(build_delta_fragments(text, new))
         text = new
 
     assert text.endswith(page.open)
 
 
 def test_another_text_replaces_everything() -> None:
-    [(name, html)] = delta_fragments("attempt one", "attempt two, other words")
+    [(name, html)] = build_delta_fragments("attempt one", "attempt two, other words")
 
     assert name == "snapshot"
     assert "attempt two" in html
 
 
 def test_nothing_new_is_no_event() -> None:
-    assert delta_fragments("same", "same") == []
+    assert build_delta_fragments("same", "same") == []
 
 
 def test_open_text_is_escaped() -> None:
-    assert delta_fragments("a", "a<b>") == [("delta", "&lt;b&gt;")]
+    assert build_delta_fragments("a", "a<b>") == [("delta", "&lt;b&gt;")]
 
 
 def test_a_page_drawn_during_a_reply_has_the_containers_of_a_snapshot() -> None:
-    assert live_html("abc") == snapshot_fragments("abc")[0][1]
+    assert render_live_html("abc") == build_snapshot_fragments("abc")[0][1]

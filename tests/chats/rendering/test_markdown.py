@@ -2,7 +2,7 @@
 
 import pytest
 
-from chats.rendering.code import LANGUAGES, code_figure, find_lexer
+from chats.rendering.code import LANGUAGES, find_lexer, render_code_figure
 from chats.rendering.markdown import MAX_COLUMNS, PLAIN_ABOVE, render_markdown
 
 
@@ -72,7 +72,7 @@ def test_a_fence_is_a_figure_with_its_language_and_colours() -> None:
 
 def test_the_code_in_a_figure_is_the_code_that_was_written() -> None:
     code = "\n  if a < b && c:\n\treturn '<b>'\n\n"
-    text = code_figure(code, "python").split("<code>")[1].split("</code>")[0]
+    text = render_code_figure(code, "python").split("<code>")[1].split("</code>")[0]
     plain = text.replace('<span class="k">', "").replace('<span class="s">', "")
 
     assert "&lt;b&gt;" in plain

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chats.rendering.blocks import closed_blocks
-from chats.rendering.fragments import delta_fragments, snapshot_fragments
+from chats.rendering.blocks import find_closed_offset
+from chats.rendering.fragments import build_delta_fragments, build_snapshot_fragments
 from chats.rendering.markdown import render_markdown
 from chats.rendering.maths import DEEPEST, LONGEST_FORMULA, MOST_MATHML
 
@@ -144,10 +144,10 @@ def test_no_open_formula_is_an_error_while_it_streams() -> None:
     text = "Then:\n\n$$\n\\frac{a}{b}\n$$\n\nand $x^2$ at \\(y\\).\n\nEnd\n"
     before = ""
     for end in range(1, len(text) + 1):
-        for _, html in delta_fragments(before, text[:end]):
+        for _, html in build_delta_fragments(before, text[:end]):
             assert "math__source" not in html
             assert "Error" not in html
-        [(_, html)] = snapshot_fragments(text[:end])
+        [(_, html)] = build_snapshot_fragments(text[:end])
         assert "math__source" not in html
         before = text[:end]
 
@@ -159,7 +159,7 @@ LINES = st.sampled_from(
 
 @given(st.lists(LINES, max_size=14).map(lambda lines: "".join(f"{line}\n" for line in lines)))
 def test_formulas_of_a_closed_part_and_the_rest_are_those_of_the_whole(text: str) -> None:
-    closed = closed_blocks(text)
+    closed = find_closed_offset(text)
     whole = render_markdown(text)
     parts = render_markdown(text[:closed]) + render_markdown(text[closed:])
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from chats.rendering.markdown import render_markdown
-from chats.rendering.notes import linked
+from chats.rendering.notes import link_footnotes
 
 TEXT = "One[^b] and two[^a], one again[^b].\n\n[^a]: **Note** a.\n[^b]: Note b.\n\n    More of b."
 
@@ -27,7 +27,9 @@ def test_what_is_stored_has_neither_ids_nor_links() -> None:
 
 
 def test_links_lead_to_the_note_and_back_within_their_message() -> None:
-    html = linked(render_markdown(TEXT), key="m7") + linked(render_markdown(TEXT), key="m8")
+    html = link_footnotes(render_markdown(TEXT), key="m7") + link_footnotes(
+        render_markdown(TEXT), key="m8"
+    )
     ids = re.findall(r' id="([^"]+)"', html)
 
     assert len(ids) == len(set(ids)) == 8
@@ -40,7 +42,7 @@ def test_a_text_that_looks_like_a_footnote_s_html_is_left_alone() -> None:
     text = '`<sup class="note first">1</sup>` <li class="note" value="1" x'
     html = render_markdown(text)
 
-    assert linked(html, key="m7") == html
+    assert link_footnotes(html, key="m7") == html
 
 
 @pytest.mark.parametrize(

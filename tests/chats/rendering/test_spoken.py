@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chats.models import Message
-from chats.rendering.spoken import SpokenSoFar, shown
+from chats.rendering.spoken import SpokenSoFar, extract_displayed_text
 
 TEXTS = [
     "Hello.",
@@ -22,7 +22,9 @@ TEXTS = [
 def whole(text: str) -> str:
     """Return the text that the page shows for a stored reply."""
     speaker = {"roleId": "max", "roleName": "Max", "type": "ai"}
-    return shown(Message(parts=[{"type": "text", "text": text}], speaker=speaker)).own
+    return extract_displayed_text(
+        Message(parts=[{"type": "text", "text": text}], speaker=speaker)
+    ).own
 
 
 @pytest.mark.requirement("S3.5")

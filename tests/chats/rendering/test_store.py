@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from chats.actions.erasure import erase_chat, erase_message
 from chats.models import Branch, Chat, Rendering, Turn
 from chats.rendering import store
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from tests.chats.compaction.conftest import branch_of
 
 pytestmark = pytest.mark.django_db
@@ -24,27 +24,27 @@ def branch(chat: Chat) -> Branch:
 
 
 def test_a_rendered_text_is_stored_under_its_digest(branch: Branch) -> None:
-    html = store.html_for_many(["**a**"], seen=branch)["**a**"]
+    html = store.render_texts(["**a**"], seen=branch)["**a**"]
 
     assert "<strong>a</strong>" in html
-    assert Rendering.objects.get().digest == store.digest_of("**a**")
+    assert Rendering.objects.get().digest == store.compute_rendering_digest("**a**")
 
 
 def test_S20_a_stored_text_is_not_rendered_again(
     branch: Branch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.html_for_many(["**a**"], seen=branch)
+    store.render_texts(["**a**"], seen=branch)
     monkeypatch.setattr(store, "render_markdown", lambda text: pytest.fail(f"rendered {text}"))
 
-    assert "<strong>a</strong>" in store.html_for_many(["**a**"], seen=branch)["**a**"]
+    assert "<strong>a</strong>" in store.render_texts(["**a**"], seen=branch)["**a**"]
 
 
 def test_many_known_texts_cost_one_query(branch: Branch, django_assert_num_queries: Any) -> None:
     texts = [f"text {number}" for number in range(50)]
-    store.html_for_many(texts, seen=branch)
+    store.render_texts(texts, seen=branch)
 
     with django_assert_num_queries(1):
-        found = store.html_for_many(texts, seen=branch)
+        found = store.render_texts(texts, seen=branch)
 
     assert "text 49" in found["text 49"]
 
@@ -52,15 +52,15 @@ def test_many_known_texts_cost_one_query(branch: Branch, django_assert_num_queri
 def test_S20_another_renderer_version_renders_anew(
     branch: Branch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.html_for_many(["a"], seen=branch)
+    store.render_texts(["a"], seen=branch)
     monkeypatch.setattr(store, "RENDERER_VERSION", "other")
-    store.html_for_many(["a"], seen=branch)
+    store.render_texts(["a"], seen=branch)
 
     assert Rendering.objects.count() == 2
 
 
 def test_no_texts_are_no_work(branch: Branch) -> None:
-    assert store.html_for_many([], seen=branch) == {}
+    assert store.render_texts([], seen=branch) == {}
 
 
 def test_reading_goes_on_when_nothing_can_be_written(
@@ -71,22 +71,22 @@ def test_reading_goes_on_when_nothing_can_be_written(
 
     monkeypatch.setattr(QuerySet, "bulk_create", refuse)
 
-    assert "<p" in store.html_for_many(["a"], seen=branch)["a"]
+    assert "<p" in store.render_texts(["a"], seen=branch)["a"]
     assert not Rendering.objects.exists()
 
 
 def test_what_was_read_before_an_erasure_is_not_stored_after_it(
     alice: User, chat: Chat, branch: Branch, now: datetime
 ) -> None:
-    message = start(user=alice, chat=chat, text="The key is 48213.", now=now).message
+    message = start_turn(user=alice, chat=chat, text="The key is 48213.", now=now).message
     Turn.objects.update(status=Turn.Status.STOPPED)
     text = message.text
     erase_message(user=alice, message=message, now=now)
 
-    assert "48213" in store.html_for_many([text], seen=branch)[text]
+    assert "48213" in store.render_texts([text], seen=branch)[text]
 
     assert not Rendering.objects.exists()
-    store.html_for_many([text], seen=branch_of(chat))
+    store.render_texts([text], seen=branch_of(chat))
     assert Rendering.objects.exists()
 
 
@@ -95,6 +95,6 @@ def test_what_was_read_before_its_chat_was_erased_is_not_stored(
 ) -> None:
     erase_chat(user=alice, chat=chat, now=now)
 
-    assert "<p" in store.html_for_many(["a"], seen=branch)["a"]
+    assert "<p" in store.render_texts(["a"], seen=branch)["a"]
 
     assert not Rendering.objects.exists()

@@ -133,14 +133,14 @@ def test_S11_sessions_are_listed_and_ended_by_their_person_only(
 ) -> None:
     here, elsewhere = signed_in(password), signed_in(password)
     now = timezone.now()
-    entries = sessions.sessions_of(user=alice, now=now)
+    entries = sessions.list_sessions(user=alice, now=now)
     assert len(entries) == 2
-    other = sessions.session_id(elsewhere.cookies["sessionid"].value)
+    other = sessions.derive_session_id(elsewhere.cookies["sessionid"].value)
     assert not sessions.revoke_session(user=bob, session=other, now=now)
     assert sessions.revoke_session(user=alice, session=other, now=now)
     assert elsewhere.get("/who").content == b""
     assert here.get("/who").content == b"alice"
-    assert sessions.sessions_of(user=bob, now=now) == []
+    assert sessions.list_sessions(user=bob, now=now) == []
 
 
 def test_S11_the_settings_page_lists_sessions_and_ends_them(alice: User, password: str) -> None:
@@ -161,7 +161,7 @@ def test_S11_the_settings_page_lists_sessions_and_ends_them(alice: User, passwor
 
 def test_S11_ending_ones_own_session_is_signing_out(alice: User, password: str) -> None:
     browser = signed_in(password)
-    own = sessions.session_id(browser.cookies["sessionid"].value)
+    own = sessions.derive_session_id(browser.cookies["sessionid"].value)
     assert browser.post(f"/settings/sessions/{own}/end").headers["Location"] == "/login/"
     assert browser.get("/who").content == b""
     assert not Session.objects.exists()
@@ -169,7 +169,7 @@ def test_S11_ending_ones_own_session_is_signing_out(alice: User, password: str) 
 
 def test_S11_nobody_ends_a_session_of_somebody_else(alice: User, bob: User, password: str) -> None:
     theirs = signed_in(password)
-    key = sessions.session_id(theirs.cookies["sessionid"].value)
+    key = sessions.derive_session_id(theirs.cookies["sessionid"].value)
     stranger = Client()
     stranger.force_login(bob)
     foreign = stranger.post(f"/settings/sessions/{key}/end")
@@ -181,10 +181,12 @@ def test_S11_nobody_ends_a_session_of_somebody_else(alice: User, bob: User, pass
 
 def test_reauthentication_counts_for_a_quarter_of_an_hour(now: datetime) -> None:
     session = SessionStore()
-    assert not sessions.reauthenticated_recently(session=session, now=now)
+    assert not sessions.has_recent_reauthentication(session=session, now=now)
     sessions.begin_session(session=session, now=now)
-    assert sessions.reauthenticated_recently(session=session, now=now + timedelta(minutes=15))
-    assert not sessions.reauthenticated_recently(session=session, now=now + timedelta(minutes=16))
+    assert sessions.has_recent_reauthentication(session=session, now=now + timedelta(minutes=15))
+    assert not sessions.has_recent_reauthentication(
+        session=session, now=now + timedelta(minutes=16)
+    )
 
 
 @pytest.mark.parametrize(

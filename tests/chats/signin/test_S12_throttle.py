@@ -158,7 +158,7 @@ def test_S12_address_cannot_be_chosen_by_the_guesser(
     remote: str, forwarded: str, trusted: bool, expected: str, settings: Settings
 ) -> None:
     settings.TRUSTED_PROXY = trusted
-    assert signin.client_address(remote_addr=remote, forwarded_for=forwarded) == expected
+    assert signin.resolve_client_address(remote_addr=remote, forwarded_for=forwarded) == expected
 
 
 @pytest.mark.parametrize(
@@ -174,4 +174,6 @@ def test_S12_each_trusted_proxy_added_one_address(
     proxies: int, forwarded: str, expected: str, settings: Settings
 ) -> None:
     settings.TRUSTED_PROXY = proxies
-    assert signin.client_address(remote_addr="192.0.2.7", forwarded_for=forwarded) == expected
+    assert (
+        signin.resolve_client_address(remote_addr="192.0.2.7", forwarded_for=forwarded) == expected
+    )

@@ -128,6 +128,6 @@ def test_a_change_of_the_password_offers_to_revoke_api_keys(
     assert "Revoke my 2 API keys" in by_link.get("/account/password/").content.decode()
     wrong = {"new_password1": NEW, "new_password2": "other", "revoke_keys": "on"}
     by_link.post("/account/password/", wrong)
-    assert len(keys.usable_keys(owner=alice, now=now)) == 2
+    assert len(keys.list_usable_keys(owner=alice, now=now)) == 2
     by_link.post("/account/password/", {**BOTH, **({"revoke_keys": "on"} if revoked else {})})
-    assert len(keys.usable_keys(owner=alice, now=now)) == (0 if revoked else 2)
+    assert len(keys.list_usable_keys(owner=alice, now=now)) == (0 if revoked else 2)

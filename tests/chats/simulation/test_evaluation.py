@@ -20,16 +20,16 @@ from chats.models import Branch, Chat, Message, Receipt, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.record import simulations
 from chats.simulation import evaluating, shadow, upkeep
-from chats.simulation.evaluated import found_by
+from chats.simulation.evaluated import load_evaluation_findings
 from chats.simulation.evaluating import (
     EvaluationOver,
     NothingToEvaluate,
     TooManyEvaluations,
-    begin,
-    end,
-    promote,
+    end_evaluation_early,
+    promote_evaluation,
+    start_evaluation,
 )
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import (
@@ -43,10 +43,10 @@ from contextpolicy.models import (
 )
 from contextpolicy.publish import (
     PolicyChangedMeanwhile,
-    assign,
+    assign_policy,
     create_policy,
-    new_version,
-    restore,
+    create_policy_version,
+    restore_policy_version,
 )
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from contextpolicy.two_persons import SecondPersonNeeded
@@ -80,7 +80,7 @@ def model(demo_model: ModelSpec) -> ModelSpec:
 def policy(now: datetime) -> ContextPolicy:
     """An instance-wide policy whose window is larger than any chat."""
     made = create_policy(slug="house", name="House", values=WIDE, actor="system", now=now)
-    assign(policy=made, level="instance", actor="system", now=now, is_agreed=True)
+    assign_policy(policy=made, level="instance", actor="system", now=now, is_agreed=True)
     return made
 
 
@@ -92,7 +92,7 @@ def chat(alice: User, now: datetime, policy: ContextPolicy) -> Chat:
 
 def drafted(policy: ContextPolicy, values: Any, *, now: datetime) -> PolicyVersion:
     """A draft of the policy."""
-    return new_version(
+    return create_policy_version(
         policy=policy, values=values, locks=[], note="", actor="user:7", now=now, is_draft=True
     )
 
@@ -100,7 +100,7 @@ def drafted(policy: ContextPolicy, values: Any, *, now: datetime) -> PolicyVersi
 def evaluated(policy: ContextPolicy, values: Any, *, now: datetime, **more: Any) -> Evaluation:
     """A started evaluation."""
     draft = drafted(policy, values, now=now)
-    return begin(policy=policy, number=draft.number, actor="user:7", now=now, **more)
+    return start_evaluation(policy=policy, number=draft.number, actor="user:7", now=now, **more)
 
 
 def say(chat: Chat, count: int, *, work: Work, text: str = WORDS, first: int = 0) -> list[Turn]:
@@ -108,7 +108,9 @@ def say(chat: Chat, count: int, *, work: Work, text: str = WORDS, first: int = 0
     turns = []
     for number in range(first, first + count):
         chat = Chat.objects.select_related("owner").get(pk=chat.pk)
-        turn = start(user=chat.owner, chat=chat, text=f"{number}: {text}", now=timezone.now()).turn
+        turn = start_turn(
+            user=chat.owner, chat=chat, text=f"{number}: {text}", now=timezone.now()
+        ).turn
         work(turn, [TextDelta(f"Reply {number}. {text}"), Finished("stop")])
         assert turn.status == "completed"
         turns.append(turn)
@@ -117,7 +119,7 @@ def say(chat: Chat, count: int, *, work: Work, text: str = WORDS, first: int = 0
 
 def judge_all(row: Evaluation, now: datetime) -> Evaluation:
     """Return the evaluation after one task processed it."""
-    upkeep.go_on(evaluation_id=row.pk, clock=lambda: now, is_closing=lambda: False)
+    upkeep.continue_evaluation(evaluation_id=row.pk, clock=lambda: now, is_closing=lambda: False)
     row.refresh_from_db()
     return row
 
@@ -156,10 +158,10 @@ class TestJudgement:
         twin_policy = create_policy(
             slug="twin", name="Twin", values=values, actor="system", now=now
         )
-        assign(policy=twin_policy, level="user", user=bob, actor="system", now=now)
+        assign_policy(policy=twin_policy, level="user", user=bob, actor="system", now=now)
         twins = say(lifecycle.create_chat(owner=bob, now=now), 12, work=work)
         receipts = [Receipt.objects.get(turn=turn, step=1, call=1) for turn in twins]
-        wanted = [shadow.side_of(receipt) for receipt in receipts]
+        wanted = [shadow.build_recorded_side(receipt) for receipt in receipts]
         got = rows_of(turns)
         assert [each.full_then for each in got] == [side.full for side in wanted]
         for each, side in zip(got, wanted, strict=True):
@@ -205,20 +207,20 @@ class TestJudgement:
         twin_policy = create_policy(
             slug="twin", name="Twin", values=SUMMARIES, actor="system", now=now
         )
-        assign(policy=twin_policy, level="user", user=bob, actor="system", now=now)
+        assign_policy(policy=twin_policy, level="user", user=bob, actor="system", now=now)
         twin, receipts = lifecycle.create_chat(owner=bob, now=now), []
         for number in range(20):
             (turn,) = say(twin, 1, work=work, first=number)
             receipts.append(Receipt.objects.get(turn=turn, step=1, call=1))
             # Run maintenance as the background worker does between messages.
-            maintain.maintain(chat_id=twin.pk, counter=ApproximateCounter(), now=now)
+            maintain.maintain_chat_context(chat_id=twin.pk, counter=ApproximateCounter(), now=now)
         folds = [receipt.compaction_id for receipt in receipts]
         wanted = [n for n, (one, other) in enumerate(pairwise(folds), 1) if one != other]
         got = [n for n, each in enumerate(rows_of(turns)) if each.compacts_then]
         assert len(wanted) >= 2
         assert abs(len(got) - len(wanted)) <= 1
         assert abs(got[0] - wanted[0]) <= 1
-        full = [shadow.side_of(receipt).full for receipt in receipts]
+        full = [shadow.build_recorded_side(receipt).full for receipt in receipts]
         near = [
             abs(each.full_then - of) <= 2 for each, of in zip(rows_of(turns), full, strict=True)
         ]
@@ -234,10 +236,10 @@ class TestJudgement:
         parent = VirtualCoverage.objects.get()
         branch = Branch.objects.get(pk=parent.branch_id)
         fork = Branch(pk=uuid.uuid4(), chat=chat, parent=branch, fork_seq=parent.to_seq + 2)
-        made = shadow.coverage_of(row, fork)
+        made = shadow.find_draft_coverage(row, fork)
         assert (made.to_seq, made.tokens, made.follows) == (parent.to_seq, parent.tokens, False)
         fork.fork_seq = parent.to_seq - 2
-        assert shadow.coverage_of(row, fork).follows
+        assert shadow.find_draft_coverage(row, fork).follows
 
     def test_a_refusal_is_counted_apart(
         self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work
@@ -247,7 +249,7 @@ class TestJudgement:
         row = judge_all(row, now)
         assert (row.would_refuse, row.changed) == (2, 2)
         assert rows_of(turns)[0].reason == "model_not_allowed"
-        assert found_by(row).worst[0].outcome == "refused"
+        assert load_evaluation_findings(row).worst[0].outcome == "refused"
 
     def test_nobody_is_asked_and_the_ledger_has_no_row_for_a_turn(
         self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work
@@ -267,7 +269,7 @@ class TestUnknown:
 
     def reason(self, row: Evaluation, turn: Turn) -> str:
         """Return the reason why a turn could not be evaluated."""
-        found = shadow.judge(row, turn=turn)
+        found = shadow.evaluate_turn(row, turn=turn)
         assert found.counts == {"turns": 1, "unknown": 1}
         return found.row.reason
 
@@ -276,9 +278,9 @@ class TestUnknown:
         self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work
     ) -> None:
         row = evaluated(policy, NARROW, now=now)
-        turn = shadow.turn_of(say(chat, 3, work=work)[-1].pk)
+        turn = shadow.find_completed_turn(say(chat, 3, work=work)[-1].pk)
         assert turn is not None
-        assert shadow.judge(row, turn=turn).row.outcome == "changed"
+        assert shadow.evaluate_turn(row, turn=turn).row.outcome == "changed"
         turn.client = {}
         assert self.reason(row, turn) == "program"
         turn.client, turn.continues_id = None, turn.pk
@@ -295,14 +297,14 @@ class TestUnknown:
         self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work, alice: User
     ) -> None:
         row = evaluated(policy, NARROW, now=now)
-        turn = shadow.turn_of(say(chat, 3, work=work)[-1].pk)
+        turn = shadow.find_completed_turn(say(chat, 3, work=work)[-1].pk)
         assert turn is not None
         question = Message.objects.filter(triggered=turn)
         question.update(erased_at=now)
         assert self.reason(row, turn) == "erased"
         question.update(erased_at=None)
         said = Message.objects.filter(branch=turn.branch, role="user").earliest("seq")
-        marks.exclude(message=said, actor=f"user:{alice.pk}", now=timezone.now())
+        marks.exclude_message(message=said, actor=f"user:{alice.pk}", now=timezone.now())
         assert self.reason(row, turn) == "marked_since"
 
     def test_a_state_is_not_guessed(
@@ -312,7 +314,7 @@ class TestUnknown:
         say(chat, 2, work=work)
         row = judge_all(row, now)
         assert (row.turns, row.unknown, row.changed) == (2, 2, 0)
-        found = found_by(row)
+        found = load_evaluation_findings(row)
         assert (found.coverage, list(found.unknown)) == (0, [("state", 2)])
 
     def test_what_fails_is_unknown_and_holds_up_no_other(
@@ -325,14 +327,14 @@ class TestUnknown:
     ) -> None:
         row = evaluated(policy, NARROW, now=now)
         turns = say(chat, 3, work=work)
-        judge = shadow.judge
+        judge = shadow.evaluate_turn
 
         def broken(evaluation: Evaluation, *, turn: Turn) -> Any:
             if turn.pk == turns[0].pk:
                 raise ValueError("words of a person")
             return judge(evaluation, turn=turn)
 
-        monkeypatch.setattr("chats.simulation.upkeep.judge", broken)
+        monkeypatch.setattr("chats.simulation.upkeep.evaluate_turn", broken)
         row = judge_all(row, now)
         assert (row.turns, row.unknown) == (3, 1)
         assert rows_of(turns)[0].reason == "failed"
@@ -343,9 +345,9 @@ class TestUpkeep:
 
     def steps(self, row: Evaluation) -> Iterator[None]:
         """Return the steps of a worker that claimed the evaluation."""
-        lease = upkeep.claim(row.pk)
+        lease = upkeep.claim_evaluation(row.pk)
         assert lease is not None
-        return upkeep.steps(row, lease=lease)
+        return upkeep.run_evaluation_steps(row, lease=lease)
 
     def test_a_killed_worker_leaves_the_rest_to_the_next(
         self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work
@@ -357,7 +359,9 @@ class TestUpkeep:
         working = self.steps(row)
         next(working), next(working)
         assert simulations.enqueue_due(now=now) == 0
-        Evaluation.objects.update(lease_until=leases.just_ended(), lease_token=uuid.uuid4())
+        Evaluation.objects.update(
+            lease_until=leases.compute_expired_end(), lease_token=uuid.uuid4()
+        )
         with pytest.raises(LeaseLost):
             next(working)
         row.refresh_from_db()
@@ -384,7 +388,7 @@ class TestUpkeep:
     ) -> None:
         row = evaluated(policy, NARROW, now=now)
         say(chat, 3, work=work)
-        upkeep.go_on(evaluation_id=row.pk, clock=lambda: now, is_closing=lambda: True)
+        upkeep.continue_evaluation(evaluation_id=row.pk, clock=lambda: now, is_closing=lambda: True)
         row.refresh_from_db()
         assert (row.turns, row.lease_until) == (1, None)
         assert judge_all(row, now).turns == 3
@@ -421,9 +425,9 @@ class TestLife:
         self, chat: Chat, policy: ContextPolicy, now: datetime
     ) -> None:
         with pytest.raises(NothingToEvaluate):
-            begin(policy=policy, number=1, actor="user:7", now=now)
+            start_evaluation(policy=policy, number=1, actor="user:7", now=now)
         row = evaluated(policy, NARROW, now=now)
-        assert begin(policy=policy, number=2, actor="user:7", now=now) == row
+        assert start_evaluation(policy=policy, number=2, actor="user:7", now=now) == row
         other = evaluated(policy, SLIDING, now=now)
         row.refresh_from_db()
         assert (row.state, row.reason, other.state) == ("ended", "other_version", "open")
@@ -433,16 +437,18 @@ class TestLife:
                 evaluated(more, NARROW, now=now)
         with pytest.raises(TooManyEvaluations, match="3 evaluations"):
             evaluated(more, NARROW, now=now)
-        end(evaluation_id=other.pk, actor="user:7", now=now)
+        end_evaluation_early(evaluation_id=other.pk, actor="user:7", now=now)
         with pytest.raises(EvaluationOver):
-            end(evaluation_id=other.pk, actor="user:7", now=now)
-        assert upkeep.claim(other.pk) is None
+            end_evaluation_early(evaluation_id=other.pk, actor="user:7", now=now)
+        assert upkeep.claim_evaluation(other.pk) is None
 
     def test_it_is_over_once_another_version_is_in_force(
         self, chat: Chat, policy: ContextPolicy, now: datetime
     ) -> None:
         row = evaluated(policy, NARROW, now=now)
-        new_version(policy=policy, values=SLIDING, locks=[], note="", actor="user:7", now=now)
+        create_policy_version(
+            policy=policy, values=SLIDING, locks=[], note="", actor="user:7", now=now
+        )
         assert simulations.enqueue_due(now=now) == 1
         assert judge_all(row, now).reason == "other_version"
 
@@ -452,14 +458,16 @@ class TestLife:
         row = evaluated(policy, NARROW, now=now)
         say(chat, 3, work=work)
         judge_all(row, now)
-        row = promote(evaluation_id=row.pk, actor="user:8", now=now)
+        row = promote_evaluation(evaluation_id=row.pk, actor="user:8", now=now)
         policy.refresh_from_db()
         assert policy.current is not None
         assert (row.state, policy.current.number) == ("promoted", 2)
         told = events("evaluation.promoted")[0].data
         assert (told["turns"], told["version"]) == (3, 2)
         assert len(events("policy.version_activated")) == 1
-        assert restore(policy=policy, number=1, actor="user:8", now=now).values == WIDE
+        assert (
+            restore_policy_version(policy=policy, number=1, actor="user:8", now=now).values == WIDE
+        )
 
     def test_its_way_into_force_is_that_of_every_version(
         self, chat: Chat, policy: ContextPolicy, now: datetime, settings: Settings
@@ -467,14 +475,14 @@ class TestLife:
         row = evaluated(policy, NARROW, now=now)
         settings.TWO_PERSONS = True
         with pytest.raises(SecondPersonNeeded):
-            promote(evaluation_id=row.pk, actor="user:7", now=now)
+            promote_evaluation(evaluation_id=row.pk, actor="user:7", now=now)
         settings.BLAST_RADIUS_LIMIT = 0.1
         with pytest.raises(BlastRadiusNeeded):
-            promote(evaluation_id=row.pk, actor="user:8", now=now)
+            promote_evaluation(evaluation_id=row.pk, actor="user:8", now=now)
         settings.BLAST_RADIUS_LIMIT = None
         drafted(policy, SLIDING, now=now)
         with pytest.raises(PolicyChangedMeanwhile):
-            promote(evaluation_id=row.pk, actor="user:8", now=now)
+            promote_evaluation(evaluation_id=row.pk, actor="user:8", now=now)
         row.refresh_from_db()
         assert row.state == "open"
 

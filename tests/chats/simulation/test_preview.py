@@ -18,18 +18,18 @@ from django.urls import reverse
 
 from chats.actions import lifecycle
 from chats.admin import words
-from chats.admin.previews import bar_of, estimate_words
+from chats.admin.previews import build_bar_pieces, format_estimate_rows
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.simulation.estimates import Estimate
-from chats.simulation.forecast import Size, continued, forecast
-from chats.simulation.preview import difference, moved_on, preview
+from chats.simulation.forecast import Size, forecast_following_prompts, forecast_prompts
+from chats.simulation.preview import describe_chat_change, diff_prompts, preview_proposal
 from chats.simulation.proposals import PolicyProposal
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from chats.web.reasons import LEFT_OUT
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.linter.errors import check
+from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import POLICY_ADMIN
 from tests.chats.states import SCHEMA
 from tests.chats.test_outlook import FAILED_READING, QUESTION, REPLY, booked, fill, fold, told
@@ -67,7 +67,7 @@ def some_values(dice: random.Random) -> dict[str, Any]:
             values["system_text"] = "Answer briefly. " * dice.randint(1, 20)
         if values["strategy"] == "entity_state":
             values["state_schema"] = SCHEMA
-        if not check(values):
+        if not find_policy_errors(values):
             return values
 
 
@@ -85,13 +85,15 @@ def test_the_preview_is_what_the_run_decides(
         chat = Chat.objects.select_related("model", "owner").get(pk=chat.pk)
         slug = f"p{number}"
 
-        found = preview(chat, proposal=proposed(values, slug=slug), now=now, question=QUESTION)
+        found = preview_proposal(
+            chat, proposal=proposed(values, slug=slug), now=now, question=QUESTION
+        )
 
         policy = create_policy(slug=slug, name=slug, values=values, actor="system", now=now)
-        assign(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
+        assign_policy(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
         assert found.proposed.outlook is not None, (values, found.proposed.sentence)
         expected = told(found.proposed.outlook)
-        turn = start(user=alice, chat=chat, text=QUESTION, now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=QUESTION, now=now).turn
         is_state = values["strategy"] == "entity_state"
         work(turn, *([FAILED_READING, REPLY] if is_state else [REPLY]))
         receipt = Receipt.objects.get(turn=turn, call=1)
@@ -109,22 +111,26 @@ def test_nothing_is_written_and_the_state_token_tells_what_moved(
     counts = [m.objects.count() for m in (EffectivePolicy, AuditEvent, Turn, Receipt, Message)]
     proposal = proposed({"strategy": "simple", "window_size": 4})
 
-    first = preview(chat, proposal=proposal, now=now)
+    first = preview_proposal(chat, proposal=proposal, now=now)
 
     rows = [m.objects.count() for m in (EffectivePolicy, AuditEvent, Turn, Receipt, Message)]
     assert rows == counts
     assert (first.proposed.full, first.now.full) != (first.now.full, 0)
-    assert preview(chat, proposal=proposal, now=now).token == first.token
-    work(start(user=alice, chat=chat, text=QUESTION, now=now).turn, REPLY)
+    assert preview_proposal(chat, proposal=proposal, now=now).token == first.token
+    work(start_turn(user=alice, chat=chat, text=QUESTION, now=now).turn, REPLY)
     chat = Chat.objects.get(pk=chat.pk)
-    second = preview(chat, proposal=proposal, now=now)
-    assert moved_on(first.token, second.token) == "2 messages since the last preview."
+    second = preview_proposal(chat, proposal=proposal, now=now)
+    assert describe_chat_change(first.token, second.token) == "2 messages since the last preview."
     policy = create_policy(slug="q", name="Q", values={}, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
-    third = preview(chat, proposal=proposal, now=now)
-    assert "policies changed" in moved_on(second.token, third.token)
-    assert moved_on(third.token, third.token) == ""
-    assert moved_on(f"{alice.pk}.x.7", third.token) == moved_on("", third.token) == ""
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
+    third = preview_proposal(chat, proposal=proposal, now=now)
+    assert "policies changed" in describe_chat_change(second.token, third.token)
+    assert describe_chat_change(third.token, third.token) == ""
+    assert (
+        describe_chat_change(f"{alice.pk}.x.7", third.token)
+        == describe_chat_change("", third.token)
+        == ""
+    )
 
 
 def test_ten_thousand_messages_are_previewed_in_a_second(
@@ -133,10 +139,10 @@ def test_ten_thousand_messages_are_previewed_in_a_second(
     fill(chat, 10_000, now=now)
     chat = Chat.objects.get(pk=chat.pk)
     proposal = proposed({"strategy": "dynamic_summary", "token_budget": 12_000})
-    preview(chat, proposal=proposal, now=now)
+    preview_proposal(chat, proposal=proposal, now=now)
     began = time.perf_counter()
     with CaptureQueriesContext(connection) as queries:
-        found = preview(chat, proposal=proposal, now=now)
+        found = preview_proposal(chat, proposal=proposal, now=now)
     # Takes 0.4 s on a busy machine. The documented limit is one second on an idle machine.
     assert time.perf_counter() - began < 3
     assert len(queries) < 45
@@ -147,12 +153,12 @@ def test_ten_thousand_messages_are_previewed_in_a_second(
 def test_both_prompts_are_compared_line_by_line(now: datetime, chat: Chat) -> None:
     fill(chat, 8, now=now)
     chat = Chat.objects.get(pk=chat.pk)
-    found = preview(chat, proposal=proposed({"system_text": "Be brief."}), now=now)
-    lines, is_more = difference(found)
+    found = preview_proposal(chat, proposal=proposed({"system_text": "Be brief."}), now=now)
+    lines, is_more = diff_prompts(found)
     assert "+Be brief." in lines
     assert not is_more
     same = replace(found, proposed=found.now)
-    assert difference(same) == ([], False)
+    assert diff_prompts(same) == ([], False)
 
 
 def test_the_forecast_counts_what_is_shortened() -> None:
@@ -160,7 +166,7 @@ def test_the_forecast_counts_what_is_shortened() -> None:
 
     def shortened(**fields: Any) -> int:
         values = PolicyValues(token_budget=4_000, reserve_tokens=1_000, **fields)
-        points = list(forecast(sizes, values=values, model_window=None))
+        points = list(forecast_prompts(sizes, values=values, model_window=None))
         assert len(points) == 100
         assert all(0 < point.tokens <= 3_000 for point in points)
         return sum(point.compacted for point in points)
@@ -253,7 +259,7 @@ class TestEstimates:
 
     def likely(self, chat: Chat, now: datetime, **values: Any) -> Estimate:
         """Return the forecast under a policy with these values."""
-        found = preview(chat, proposal=proposed({**self.VALUES, **values}), now=now)
+        found = preview_proposal(chat, proposal=proposed({**self.VALUES, **values}), now=now)
         assert found.estimate_proposed is not None
         return found.estimate_proposed
 
@@ -286,19 +292,21 @@ class TestEstimates:
         found = self.likely(chat, now)
         assert found.cost is not None
         assert found.cost.unknown
-        assert any("unknown: no price is set" in said for _, said in estimate_words(found))
+        assert any("unknown: no price is set" in said for _, said in format_estimate_rows(found))
 
     def test_before_the_first_reply_nothing_is_said(self, chat: Chat, now: datetime) -> None:
         found = self.likely(chat, now)
         assert (found.turns, found.cost) == (None, None)
-        assert ("Cost of the next turns", "unknown before the first reply") in estimate_words(found)
+        assert ("Cost of the next turns", "unknown before the first reply") in format_estimate_rows(
+            found
+        )
 
     def test_a_course_goes_on_from_the_prompt_as_it_is(self) -> None:
         values = replace(
             PolicyValues(), strategy="sliding_window", token_budget=2_000, reserve_tokens=200
         )
         points = list(
-            continued(
+            forecast_following_prompts(
                 long_turns(30), history=long_turns(3), prompt=900, values=values, model_window=None
             )
         )
@@ -324,7 +332,7 @@ def test_the_parts_are_the_whole_and_the_reserve_is_no_part(
     branch = fill(chat, 20, now=now)
     fold(branch, 8, now=now)
     values = {**TestEstimates.VALUES, "reserve_tokens": 1_000}
-    found = preview(chat, proposal=proposed(values), now=now)
+    found = preview_proposal(chat, proposal=proposed(values), now=now)
     for side in (found.now, found.proposed):
         assert sum(side.parts.values()) == side.tokens
     assert found.proposed.limit == 3_000
@@ -332,15 +340,15 @@ def test_the_parts_are_the_whole_and_the_reserve_is_no_part(
 
 def test_the_bar_shows_the_parts_as_shares_of_the_limit() -> None:
     parts = {"system": 100, "pins": 0, "summary": 300, "history": 600}
-    bar = bar_of(parts, limit=4_000)
+    bar = build_bar_pieces(parts, limit=4_000)
     assert [(piece.name, piece.x, piece.width) for piece in bar] == [
         ("system", 0, 25),
         ("summary", 25, 75),
         ("history", 100, 150),
     ]
     # A prompt above its limit fills the bar completely.
-    assert sum(piece.width for piece in bar_of(parts, limit=500)) == 1_000
-    assert bar_of({}, limit=0) == []
+    assert sum(piece.width for piece in build_bar_pieces(parts, limit=500)) == 1_000
+    assert build_bar_pieces({}, limit=0) == []
 
 
 def test_every_reason_has_its_words() -> None:

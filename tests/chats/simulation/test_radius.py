@@ -24,11 +24,11 @@ from contextpolicy.imports import import_strategy
 from contextpolicy.models import AuditEvent, BlastRadius, ContextPolicy, ModelSpec
 from contextpolicy.publish import (
     PolicyProblems,
-    activate,
-    assign,
+    activate_version,
+    assign_policy,
     create_policy,
-    new_version,
-    restore,
+    create_policy_version,
+    restore_policy_version,
 )
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.chats.test_outlook import fill
@@ -63,7 +63,7 @@ def chats(alice: User, bob: User, demo_model: ModelSpec, now: datetime) -> list[
 def policy(now: datetime) -> ContextPolicy:
     """An instance-wide policy whose window is larger than any chat."""
     made = create_policy(slug="house", name="House", values=WIDE, actor="system", now=now)
-    assign(policy=made, level="instance", actor="system", now=now, is_agreed=True)
+    assign_policy(policy=made, level="instance", actor="system", now=now, is_agreed=True)
     ModelSpec.objects.create(slug="another", provider="x", name="m")
     return made
 
@@ -76,7 +76,7 @@ def pages_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def begun(policy: ContextPolicy, values: Any, *, now: datetime) -> BlastRadius:
     """A started count."""
-    return radius.begin(
+    return radius.start_radius_count(
         policy=policy, values=values, locks=[], place="assigned", actor="user:7", now=now
     )
 
@@ -85,16 +85,16 @@ def work(
     row: BlastRadius, now: datetime, is_closing: Callable[[], bool] = lambda: False
 ) -> BlastRadius:
     """Return the row after one task processed it."""
-    radius.go_on(radius_id=row.pk, clock=lambda: now, is_closing=is_closing)
+    radius.continue_radius_count(radius_id=row.pk, clock=lambda: now, is_closing=is_closing)
     row.refresh_from_db()
     return row
 
 
 def steps(row: BlastRadius, now: datetime) -> Iterator[None]:
     """Return the steps of a worker that claimed the count."""
-    lease = radius.claim(row.pk)
+    lease = radius.claim_radius_count(row.pk)
     assert lease is not None
-    return radius.steps(lease, clock=lambda: now, is_closing=lambda: False)
+    return radius.run_count_steps(lease, clock=lambda: now, is_closing=lambda: False)
 
 
 def events(kind: str) -> list[AuditEvent]:
@@ -127,12 +127,12 @@ class TestCount:
             next(work_of_one)
             next(work_of_one, None)
             # The worker is killed here. Its lease expires, and the sweep finds the count.
-            BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.just_ended())
+            BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.compute_expired_end())
             assert simulations.enqueue_due(now=now) == 1
             BlastRadius.objects.filter(pk=row.pk).update(lease_token=uuid.uuid4())
             with pytest.raises(LeaseLost):
                 list(work_of_one)
-        BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.just_ended())
+        BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.compute_expired_end())
         row = work(row, now)
         assert (row.state, row.judged, row.changed) == ("finished", 7, 3)
         assert simulations.enqueue_due(now=now) == 0
@@ -143,17 +143,19 @@ class TestCount:
         row = begun(policy, NARROW, now=now)
         working = steps(row, now)
         next(working), next(working)
-        stopped = radius.stop(radius_id=row.pk, actor="user:7", now=now)
+        stopped = radius.stop_radius_count(radius_id=row.pk, actor="user:7", now=now)
         assert (stopped.state, stopped.judged) == ("stopped", 2)
         with pytest.raises(LeaseLost):
             next(working)
-        assert radius.claim(row.pk) is None
-        assert radius.stop(radius_id=row.pk, actor="user:7", now=now).state == "stopped"
+        assert radius.claim_radius_count(row.pk) is None
+        assert (
+            radius.stop_radius_count(radius_id=row.pk, actor="user:7", now=now).state == "stopped"
+        )
         assert len(events("radius.stopped")) == 1
         assert begun(policy, NARROW, now=now).pk == row.pk
         assert len(events("radius.resumed")) == 1
         assert work(row, now).judged == 7
-        for act in (radius.stop, radius.resume):
+        for act in (radius.stop_radius_count, radius.resume_radius_count):
             with pytest.raises(RadiusOver, match="finished"):
                 act(radius_id=row.pk, actor="user:7", now=now)
 
@@ -173,8 +175,10 @@ class TestCount:
     ) -> None:
         row = begun(policy, NARROW, now=now)
         next(steps(row, now))
-        new_version(policy=policy, values=REFUSING, locks=[], note="", actor="system", now=now)
-        BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.just_ended())
+        create_policy_version(
+            policy=policy, values=REFUSING, locks=[], note="", actor="system", now=now
+        )
+        BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.compute_expired_end())
         row = work(row, now)
         assert row.state == "void"
         assert events("radius.stopped")[0].data["void"] is True
@@ -198,14 +202,14 @@ class TestCount:
         now: datetime,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        judge = sampling.judge_chat
+        judge = sampling.compare_chat
 
         def broken(pk: Any, **options: Any) -> Any:
             if pk == chats[0].pk:
                 raise ValueError("words of a person")
             return judge(pk, **options)
 
-        monkeypatch.setattr("chats.simulation.radius.judge_chat", broken)
+        monkeypatch.setattr("chats.simulation.radius.compare_chat", broken)
         row = work(begun(policy, NARROW, now=now), now)
         assert (row.judged, row.changed, row.failed) == (6, 2, 1)
 
@@ -228,7 +232,7 @@ class TestPublish:
 
     def made(self, policy: ContextPolicy, values: Any, now: datetime, **more: Any) -> Any:
         """Create the next version."""
-        return new_version(
+        return create_policy_version(
             policy=policy, values=values, locks=[], note="", actor="user:7", now=now, **more
         )
 
@@ -240,9 +244,9 @@ class TestPublish:
         assert refusal.value.code == "blast_radius_needed"
         draft = self.made(policy, NARROW, now, is_draft=True)
         with pytest.raises(BlastRadiusNeeded):
-            activate(policy=policy, number=draft.number, actor="user:8", now=now)
+            activate_version(policy=policy, number=draft.number, actor="user:8", now=now)
         row = work(begun(policy, NARROW, now=now), now)
-        activate(policy=policy, number=draft.number, actor="user:8", now=now)
+        activate_version(policy=policy, number=draft.number, actor="user:8", now=now)
         assert policy.current == draft
         told = events("policy.version_activated")[0].data["counted"]
         assert (told["radius"], told["changed"]) == (str(row.pk), 3)
@@ -259,7 +263,7 @@ class TestPublish:
         assert second.activated_at
         # Restoring a recently active version needs no count. The earlier count covers another
         # version.
-        assert restore(policy=policy, number=1, actor="user:7", now=now).activated_at
+        assert restore_policy_version(policy=policy, number=1, actor="user:7", now=now).activated_at
         with pytest.raises(BlastRadiusNeeded):
             self.made(policy, NARROW, now)
 
@@ -271,7 +275,7 @@ class TestPublish:
         next(steps(row, now))
         assert self.made(policy, harmless, now).activated_at
         assert work(row, now).state == "counting"
-        BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.just_ended())
+        BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.compute_expired_end())
         assert work(row, now).state == "void"
         row = begun(policy, REFUSING, now=now)
         next(steps(row, now))
@@ -292,23 +296,25 @@ class TestPublish:
         self, chats: list[Chat], policy: ContextPolicy, now: datetime
     ) -> None:
         draft = self.made(policy, NARROW, now, is_draft=True)
-        activate(policy=policy, number=draft.number, actor="user:7", now=now, emergency="It burns")
+        activate_version(
+            policy=policy, number=draft.number, actor="user:7", now=now, emergency="It burns"
+        )
         assert events("policy.version_activated")[0].data["emergency"] == "It burns"
 
     def test_what_governs_nobody_needs_none(
         self, chats: list[Chat], now: datetime, alice: User
     ) -> None:
         free = create_policy(slug="f", name="F", values=WIDE, actor="user:7", now=now)
-        assign(policy=free, level="chat", chat_id=chats[0].pk, actor="user:7", now=now)
+        assign_policy(policy=free, level="chat", chat_id=chats[0].pk, actor="user:7", now=now)
         assert self.made(free, NARROW, now).activated_at
         with pytest.raises(BlastRadiusNeeded):
-            assign(policy=free, level="instance", actor="user:7", now=now)
-        row = radius.begin(
+            assign_policy(policy=free, level="instance", actor="user:7", now=now)
+        row = radius.start_radius_count(
             policy=free, values=NARROW, locks=[], place="instance", actor="user:7", now=now
         )
         # The first of the three long chats already has this policy.
         assert work(row, now).changed == 2
-        assign(policy=free, level="instance", actor="user:7", now=now)
+        assign_policy(policy=free, level="instance", actor="user:7", now=now)
 
     def test_a_group_asks_for_the_count_of_its_members(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime, alice: User
@@ -325,18 +331,26 @@ class TestPublish:
             "now": now,
         }
         for place, group in (("instance", None), ("instance", other), ("assigned", None)):
-            assert work(radius.begin(**given, place=place, group=group), now).state == "finished"
+            assert (
+                work(radius.start_radius_count(**given, place=place, group=group), now).state
+                == "finished"
+            )
             with pytest.raises(BlastRadiusNeeded, match="for exactly this target"):
-                assign(policy=free, level="group", group=team, actor="user:7", now=now)
-        row = work(radius.begin(**given, place="instance", group=team), now)
+                assign_policy(policy=free, level="group", group=team, actor="user:7", now=now)
+        row = work(radius.start_radius_count(**given, place="instance", group=team), now)
         assert (row.in_use, row.judged, row.changed) == (4, 4, 2)
-        made = assign(policy=free, level="group", group=team, actor="user:7", now=now)
+        made = assign_policy(policy=free, level="group", group=team, actor="user:7", now=now)
         told = events("policy.assigned")[-1].data["counted"]
         assert (told["group"], told["changed"]) == (team.pk, 2)
         # Assigning the same policy again needs no count. A count for a group does not allow a
         # publication.
-        assert assign(policy=free, level="group", group=team, actor="user:7", now=now) == made
-        work(radius.begin(**{**given, "values": WIDE}, place="instance", group=team), now)
+        assert (
+            assign_policy(policy=free, level="group", group=team, actor="user:7", now=now) == made
+        )
+        work(
+            radius.start_radius_count(**{**given, "values": WIDE}, place="instance", group=team),
+            now,
+        )
         with pytest.raises(BlastRadiusNeeded):
             self.made(free, WIDE, now)
 
@@ -348,10 +362,12 @@ class TestPublish:
         # If several groups have a policy, the first one by slug wins.
         for slug, group, values in (("a", other, NARROW), ("b", team, WIDE)):
             made = create_policy(slug=slug, name=slug, values=values, actor="system", now=now)
-            assign(policy=made, level="group", group=group, actor="system", now=now, is_agreed=True)
+            assign_policy(
+                policy=made, level="group", group=group, actor="system", now=now, is_agreed=True
+            )
         new = create_policy(slug="c", name="C", values=WIDE, actor="system", now=now)
         for group, changed in ((team, 0), (other, 2)):
-            row = radius.begin(
+            row = radius.start_radius_count(
                 policy=new,
                 values=WIDE,
                 locks=[],
@@ -499,7 +515,7 @@ def test_the_task_is_sent_after_the_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent: list[Any] = []
-    monkeypatch.setattr(queue, "publish", lambda *a, **k: sent.append(a))
+    monkeypatch.setattr(queue, "publish_task", lambda *a, **k: sent.append(a))
     with django_capture_on_commit_callbacks(execute=True):
         row = begun(policy, NARROW, now=now)
     assert (queue.COUNT_RADIUS, {"radius_id": str(row.pk)}) in sent

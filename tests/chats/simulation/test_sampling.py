@@ -13,9 +13,9 @@ from chats.actions import lifecycle
 from chats.models import Chat
 from chats.simulation import sampling
 from chats.simulation.proposals import ASSIGNED, PolicyProposal
-from chats.simulation.sampling import interval, sample
+from chats.simulation.sampling import calculate_confidence_interval, sample_chats
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import POLICY_ADMIN
 from tests.chats.test_outlook import fill
 from tests.contextpolicy.pages import Page, opened
@@ -48,7 +48,7 @@ def test_outcomes_are_counted_and_not_chats_under_the_policy(
     """The policy applies to all chats. Only three are longer than its window."""
     rows = [model.objects.count() for model in (EffectivePolicy, AuditEvent, ContextPolicy)]
 
-    found = sample(proposal=proposed(window_size=6), now=now)
+    found = sample_chats(proposal=proposed(window_size=6), now=now)
 
     assert (found.in_use, found.judged, found.changed, found.would_refuse) == (6, 6, 3, 0)
     # All chats were examined, so the interval has no width.
@@ -60,7 +60,7 @@ def test_outcomes_are_counted_and_not_chats_under_the_policy(
 
 def test_a_refusal_is_counted_apart_and_stands_first(chats: list[Chat], now: datetime) -> None:
     nothing = proposed(token_budget=900, reserve_tokens=880)
-    found = sample(proposal=nothing, now=now)
+    found = sample_chats(proposal=nothing, now=now)
     assert found.would_refuse == found.changed == 6
     assert found.worst[0].proposed.code
 
@@ -70,8 +70,8 @@ def test_a_policy_counts_where_it_is_assigned(
 ) -> None:
     values = {"strategy": "simple", "window_size": 30}
     policy = create_policy(slug="trial", name="Trial", values=values, actor="system", now=now)
-    assign(policy=policy, level="user", user=alice, actor="system", now=now)
-    found = sample(proposal=proposed(ASSIGNED, window_size=6), now=now)
+    assign_policy(policy=policy, level="user", user=alice, actor="system", now=now)
+    found = sample_chats(proposal=proposed(ASSIGNED, window_size=6), now=now)
     # Alice owns two of the three long chats.
     assert (found.judged, found.changed) == (6, 2)
 
@@ -79,13 +79,13 @@ def test_a_policy_counts_where_it_is_assigned(
 def test_a_smaller_sample_is_less_certain_and_time_ends_it(
     chats: list[Chat], now: datetime
 ) -> None:
-    found = sample(proposal=proposed(window_size=1), now=now, size=3)
+    found = sample_chats(proposal=proposed(window_size=1), now=now, size=3)
     assert (found.in_use, found.judged, found.changed) == (6, 3, 3)
     assert found.low < 1 == found.high
     times = iter([0.0, 1.0, sampling.PATIENCE + 1])
-    late = sample(proposal=proposed(window_size=1), now=now, clock=lambda: next(times))
+    late = sample_chats(proposal=proposed(window_size=1), now=now, clock=lambda: next(times))
     assert (late.in_use, late.judged) == (6, 1)
-    none = sample(proposal=proposed(window_size=1), now=now + timedelta(days=200))
+    none = sample_chats(proposal=proposed(window_size=1), now=now + timedelta(days=200))
     assert (none.in_use, none.judged, none.low, none.high) == (0, 0, 0.0, 0.0)
 
 
@@ -93,7 +93,7 @@ def test_a_smaller_sample_is_less_certain_and_time_ends_it(
 def test_an_interval_holds_the_share_that_was_seen(changed: int, of: int, among: int) -> None:
     of = min(of, among)
     changed = min(changed, of)
-    low, high = interval(changed, of=of, among=among)
+    low, high = calculate_confidence_interval(changed, of=of, among=among)
     assert 0 <= low <= changed / of + 1e-9
     assert changed / of - 1e-9 <= high <= 1
     assert (low == high) == (of == among)
@@ -101,7 +101,7 @@ def test_an_interval_holds_the_share_that_was_seen(changed: int, of: int, among:
 
 def test_the_interval_is_wilsons() -> None:
     """Value from published tables: 10 of 100 gives an interval of 5.5 to 17.4 percent."""
-    low, high = interval(10, of=100, among=10**9)
+    low, high = calculate_confidence_interval(10, of=100, among=10**9)
     assert (round(low, 3), round(high, 3)) == (0.055, 0.174)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from chats.memory import archive
 from chats.models import Agent, Branch, Receipt, TurnReference
-from chats.prompt.rebuilt import rebuilt
-from contextpolicy.publish import assign, create_policy
+from chats.prompt.rebuilt import rebuild_request
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.teams.test_team_rounds import Play, play
 
 __all__ = ["play"]
@@ -28,13 +28,13 @@ def excerpts(db: None, settings: Any, now: datetime) -> None:
     values: dict[str, Any] = {"references": True, "reference_share": 0.4, "reference_floor": 1}
     values |= {"reference_scope": "chat", "token_budget": 6_000, "reserve_tokens": 500}
     policy = create_policy(slug="recall", name="Recall", values=values, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
 
 
 def index(game: Play) -> None:
     game.chat.refresh_from_db()
     assert game.chat.active_branch
-    archive.index(Branch.objects.get(pk=game.chat.active_branch.pk))
+    archive.index_branch(Branch.objects.get(pk=game.chat.active_branch.pk))
 
 
 def long_game(play: Plays, *, form: str = "messages") -> Play:
@@ -64,7 +64,7 @@ def test_the_question_brings_back_the_reply_with_its_day_and_speaker(
     assert "The ferry is late." not in sent
     receipt = Receipt.objects.latest("created_at")
     assert [s[1] for s in receipt.segments if s[0] == "tail"].count("references") == 1
-    assert rebuilt(receipt).fault == ""
+    assert rebuild_request(receipt).fault == ""
 
 
 def test_a_mates_question_is_looked_up_too(play: Plays) -> None:

@@ -9,13 +9,13 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.utils import timezone
 
-from chats.actions.branching import regenerate
+from chats.actions.branching import regenerate_reply
 from chats.models import Chat, Message, Receipt, Round, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from chats.record import history
 from chats.turns import lanes, recover, round_again, run
-from chats.turns.start import retry
-from chats.turns.stop import stop, stop_all
+from chats.turns.start import retry_turn
+from chats.turns.stop import stop_all, stop_turn
 from tests.chats.conftest import InlineWorker, ScriptedProvider
 from tests.chats.teams.conftest import said
 from tests.chats.teams.test_team_rounds import Play, play, reply
@@ -189,7 +189,7 @@ def test_the_last_that_failed_is_asked_again_and_sees_what_it_saw(play: Plays) -
     game.ask("Guess.")
     turns = lanes_of(game)
     at_once(*turns, A=reply("1"), B=[ProviderError("provider_rejected", sentence="No.")])
-    again = retry(user=game.user, turn=turns[1], now=game.now)
+    again = retry_turn(user=game.user, turn=turns[1], now=game.now)
     assert (again.lane, again.seen_to) == (0, 1)
     told = at_once(again, B=reply("2"))
     assert "[FROM:A]" not in told.prompts["B"][0]
@@ -202,7 +202,7 @@ def test_one_that_replies_again_on_a_branch_sees_what_it_saw(play: Plays) -> Non
     game.ask("Guess.")
     at_once(*lanes_of(game), A=reply("1"), B=reply("2"), C=reply("3"))
     second = Message.objects.get(branch__chat=game.chat, seq=3)
-    again = regenerate(user=game.user, message=second, now=game.now)
+    again = regenerate_reply(user=game.user, message=second, now=game.now)
     told = at_once(again, B=reply("two"))
     assert "[FROM:A]" not in told.prompts["B"][0]
 
@@ -214,11 +214,13 @@ def test_another_reply_of_who_took_the_message_up_stands_behind_it(play: Plays, 
     turns = lanes_of(game)
     at_once(turns[first], turns[1 - first], A=reply("1"), B=reply("2"))
     replies = Message.objects.filter(branch__chat=game.chat, role="assistant").order_by("seq")
-    again = regenerate(user=game.user, message=replies[0], now=game.now, play_on=True)
+    again = regenerate_reply(user=game.user, message=replies[0], now=game.now, play_on=True)
     assert again.seen_to == 1
     branch = Chat.objects.get(pk=game.chat.pk).active_branch
     assert branch is not None
-    assert [row.text for row in history.on_path(branch, after=0, before=9)] == ["Guess."]
+    assert [row.text for row in history.select_path_messages(branch, after=0, before=9)] == [
+        "Guess."
+    ]
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -231,7 +233,7 @@ def test_one_button_stops_all_and_the_round_goes_on_with_who_said_nothing(
 
     async def stops(worker: Any) -> None:
         asked = {"user": game.user, "turn": turns[which], "now": game.now}
-        await worker.db(stop, **asked, with_others=True)
+        await worker.db(stop_turn, **asked, with_others=True)
         for current in worker.runs.values():
             current.interrupt(run.STOP)
         await asyncio.sleep(5)
@@ -246,7 +248,7 @@ def test_one_button_stops_all_and_the_round_goes_on_with_who_said_nothing(
     assert branch is not None
     branch.refresh_from_db()
     game.chat.refresh_from_db()
-    round_again.resume(chat=game.chat, branch=branch, actor="user:1", now=game.now)
+    round_again.resume_round(chat=game.chat, branch=branch, actor="user:1", now=game.now)
     assert {turn.agent.name for turn in lanes_of(game) if turn.agent} == {"B", "C"}
     at_once(*lanes_of(game), B=reply("2"), C=reply("3"))
     assert {name for name, _ in said(game.chat)[2:]} == {"B", "C"}
@@ -259,7 +261,7 @@ def test_one_answer_alone_is_stopped_and_the_others_go_on(play: Plays) -> None:
     turns = lanes_of(game)
 
     async def stops(worker: Any) -> None:
-        await worker.db(stop, user=game.user, turn=turns[2], now=game.now)
+        await worker.db(stop_turn, user=game.user, turn=turns[2], now=game.now)
         worker.runs[turns[2].pk].interrupt(run.STOP)
 
     at_once(
@@ -446,5 +448,5 @@ def test_no_other_turn_runs_beside_lanes(play: Plays) -> None:
     )
     assert said(game.chat)[1:3] == [("A", "1"), ("B", "2")]
     made = game.round()
-    assert lanes.unfinished(made).count() == 0
+    assert lanes.select_unfinished_lanes(made).count() == 0
     assert made.status == Round.Status.RUNNING

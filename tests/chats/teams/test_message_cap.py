@@ -17,7 +17,7 @@ from django.utils import timezone
 from chats.compaction import cap, maintain, plan, window
 from chats.ground import queue
 from chats.memory import archive
-from chats.memory.search import search
+from chats.memory.search import search_archive
 from chats.models import Branch, Chat, Compaction, Message, Team, TeamVersion, Turn
 from chats.prompt.composition import Move
 from chats.teams import conversation, rosters, snapshots
@@ -86,7 +86,7 @@ def add(chat: Chat, user: User, now: datetime, text: str = "One more") -> None:
 
 def work_off(chat: Chat, now: datetime) -> None:
     """Run the chat's task as the worker does."""
-    maintain.maintain(chat_id=chat.pk, counter=ApproximateCounter(), now=now)
+    maintain.maintain_chat_context(chat_id=chat.pk, counter=ApproximateCounter(), now=now)
 
 
 @pytest.mark.requirement("S3.12")
@@ -98,7 +98,7 @@ def test_the_oldest_leave_in_one_batch_and_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent: list[str] = []
-    monkeypatch.setattr(queue, "publish", lambda task, given, **_more: sent.append(task))
+    monkeypatch.setattr(queue, "publish_task", lambda task, given, **_more: sent.append(task))
     chat = capped(messages=19, now=now)
     with django_capture_on_commit_callbacks(execute=True):
         add(chat, alice, now)
@@ -119,8 +119,8 @@ def test_the_oldest_leave_in_one_batch_and_are_found(
     assert Message.objects.filter(branch__chat=chat).count() == 21
     event = AuditEvent.objects.get(type="window.moved")
     assert event.data["reason"] == "cap"
-    archive.index(branch_of(chat))
-    found = search(branch_of(chat), question="fact 3 herons", most=5).rows
+    archive.index_branch(branch_of(chat))
+    found = search_archive(branch_of(chat), question="fact 3 herons", most=5).rows
     assert found[0].seq == 3
     assert {found.seq for found in found} <= set(range(1, 7))
 
@@ -154,7 +154,7 @@ def test_a_team_without_a_cap_and_a_chat_without_a_team_keep_all(
     work_off(chat, now)
     assert branch_of(chat).active_compaction is None
     Chat.objects.filter(pk=chat.pk).update(active_branch=None)
-    assert cap.keep(chat_id=chat.pk, now=now) is None
+    assert cap.apply_message_cap(chat_id=chat.pk, now=now) is None
 
 
 def test_nothing_moves_below_a_reply_and_the_end_of_the_round_asks_again(
@@ -196,12 +196,12 @@ def test_no_turn_is_split(capped: Callable[..., Chat], now: datetime) -> None:
         branch=branch, accepted=99, trigger=turns[0], status="completed", queued_at=now
     )
     turns.filter(seq__gte=14, seq__lte=18).update(turn=turn)
-    assert cap.last_to_leave(branch, cap=20) == 18
+    assert cap.find_cutoff_seq(branch, cap=20) == 18
     turns.filter(seq__gte=14).update(turn=turn)
-    assert cap.last_to_leave(branch, cap=20) == 13
+    assert cap.find_cutoff_seq(branch, cap=20) == 13
     turns.update(turn=turn)
-    assert cap.last_to_leave(branch, cap=20) is None
-    assert cap.keep(chat_id=chat.pk, now=now) is None
+    assert cap.find_cutoff_seq(branch, cap=20) is None
+    assert cap.apply_message_cap(chat_id=chat.pk, now=now) is None
 
 
 def test_a_pause_after_an_undo_holds_for_the_cap_too(
@@ -225,10 +225,10 @@ def test_a_chat_that_changed_meanwhile_is_left_alone(
     needed = WindowNeeded(5, tokens_before=0, tokens_after=0, reason="cap")
     move = Move(needed, effective)
     Chat.objects.filter(pk=chat.pk).update(deleted_at=now)
-    assert cap.leave(branch, move=move, now=now) is None
-    assert cap.keep(chat_id=chat.pk, now=now) is None
+    assert cap.move_window_if_idle(branch, move=move, now=now) is None
+    assert cap.apply_message_cap(chat_id=chat.pk, now=now) is None
     Chat.objects.filter(pk=chat.pk).update(deleted_at=None, active_branch=None)
-    assert cap.leave(branch, move=move, now=now) is None
+    assert cap.move_window_if_idle(branch, move=move, now=now) is None
     assert not Compaction.objects.exists()
 
 
@@ -238,7 +238,7 @@ def test_the_window_of_a_cap_says_nothing_about_summaries(
     chat = capped(messages=30, now=now)
     work_off(chat, now)
     branch = branch_of(chat)
-    assert not plan.came_late(branch)
+    assert not plan.has_late_summaries(branch)
     assert not window.is_makeshift(branch.active_compaction)
     assert window.is_makeshift(Compaction(kind="window", reason="tokens"))
     Compaction.objects.create(
@@ -255,7 +255,7 @@ def test_the_window_of_a_cap_says_nothing_about_summaries(
         published_at=now,
     )
     Branch.objects.filter(pk=branch.pk).update(active_compaction=None)
-    assert not plan.came_late(branch_of(chat))
+    assert not plan.has_late_summaries(branch_of(chat))
 
 
 def test_a_summary_that_reaches_less_far_keeps_the_window_of_a_cap(
@@ -276,12 +276,12 @@ def test_a_summary_that_reaches_less_far_keeps_the_window_of_a_cap(
         effective_policy=active.effective_policy,
         created_at=now,
     )
-    above = window.still_hidden(summary, active=active, now=now)
+    above = window.keep_window_over_summary(summary, active=active, now=now)
     assert above is not None
     assert (above.base, above.from_seq, above.to_seq, above.reason) == (summary, 5, 15, "cap")
     Compaction.objects.filter(pk=active.pk).update(reason="tokens")
     active.refresh_from_db()
-    assert window.still_hidden(summary, active=active, now=now) is None
+    assert window.keep_window_over_summary(summary, active=active, now=now) is None
 
 
 def test_an_import_over_the_cap_is_worked_off(
@@ -292,11 +292,11 @@ def test_an_import_over_the_cap_is_worked_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent: list[str] = []
-    monkeypatch.setattr(queue, "publish", lambda task, given, **_more: sent.append(task))
+    monkeypatch.setattr(queue, "publish_task", lambda task, given, **_more: sent.append(task))
     chat = capped(messages=25, now=now)
-    taken = snapshots.export(chat=chat_of(chat), now=now)
+    taken = snapshots.export_team_snapshot(chat=chat_of(chat), now=now)
     with django_capture_on_commit_callbacks(execute=True):
-        snapshots.read(
+        snapshots.import_team_snapshot(
             chat=chat_of(chat),
             snapshot=taken,
             counter=ApproximateCounter(),
@@ -334,7 +334,7 @@ def test_an_agent_of_a_program_is_shown_no_more_than_the_cap(
 ) -> None:
     chat = capped(messages=60, now=now)
     agent = conversation.RequestedAgent(agent_id="planner", window_size=100)
-    shown = conversation.context_for(chat=chat_of(chat), agent=agent)
+    shown = conversation.assemble_agent_context(chat=chat_of(chat), agent=agent)
     assert len(shown.context_messages) == 20
     assert [reason for _, reason in shown.left_out] == ["window"]
 
@@ -367,18 +367,18 @@ def test_versions_and_copies_keep_the_cap(
     made: Callable[..., Team], alice: User, now: datetime
 ) -> None:
     team = made("Planner", message_cap=50)
-    asked: TeamDraft = rosters.draft_of(team.current)  # type: ignore[arg-type]  # it has one
+    asked: TeamDraft = rosters.build_version_draft(team.current)  # type: ignore[arg-type]  # it has one
     assert asked.message_cap == 50
-    copied = rosters.copy(user=alice, team_id=team.pk, now=now).team
+    copied = rosters.copy_team(user=alice, team_id=team.pk, now=now).team
     assert copied.current is not None
     assert copied.current.message_cap == 50
-    before = rosters.digest_of(team.current)  # type: ignore[arg-type]  # it has one
+    before = rosters.compute_version_digest(team.current)  # type: ignore[arg-type]  # it has one
     changed = replace(asked, message_cap=0)
-    rosters.change(user=alice, team_id=team.pk, draft=changed, now=now)
+    rosters.update_team(user=alice, team_id=team.pk, draft=changed, now=now)
     team.refresh_from_db()
     assert team.current is not None
     assert team.current.message_cap == 0
-    assert rosters.digest_of(team.current) != before
+    assert rosters.compute_version_digest(team.current) != before
 
 
 def test_the_digest_of_a_version_from_before_there_was_a_cap_stays(
@@ -386,13 +386,13 @@ def test_the_digest_of_a_version_from_before_there_was_a_cap_stays(
 ) -> None:
     team = made("Planner")
     assert team.current is not None
-    values = asdict(rosters.draft_of(team.current))
+    values = asdict(rosters.build_version_draft(team.current))
     del values["message_cap"], values["max_bytes"], values["agents"][0]["prompt_form"]
     type(team.current).objects.update(max_bytes=0)
     team.current.refresh_from_db()
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     expected = hashlib.sha256(canonical.encode()).hexdigest()
-    assert rosters.digest_of(team.current) == expected
+    assert rosters.compute_version_digest(team.current) == expected
 
 
 @pytest.mark.requirement("S3.12", by="integrator")
@@ -405,7 +405,7 @@ def test_a_program_sets_the_cap_and_finds_what_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent: list[str] = []
-    monkeypatch.setattr(queue, "publish", lambda task, given, **_more: sent.append(task))
+    monkeypatch.setattr(queue, "publish_task", lambda task, given, **_more: sent.append(task))
     of_alice = program(alice)
     body = {"name": "Team", "agents": [{"name": "Planner"}], "message_cap": 7}
     refused = of_alice.post("teams", body)
@@ -422,7 +422,7 @@ def test_a_program_sets_the_cap_and_finds_what_left(
             of_alice.post(f"chats/{chat.pk}/team/messages", {"message": said})
     assert sent.count(queue.MAINTAIN_CHAT) == 1
     work_off(chat, timezone.now())
-    archive.index(branch_of(chat))
+    archive.index_branch(branch_of(chat))
     found = of_alice.get(f"chats/{chat.pk}/archive", q="heron", speaker="ANN").json()
     assert found["to_seq"] == 6
     assert {row["seq"] for row in found["data"]} == {1, 2, 3, 4, 5, 6}

@@ -7,10 +7,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.models import Agent, Chat, Message, Receipt, TeamVersion
-from chats.prompt.rebuilt import rebuilt
+from chats.prompt.rebuilt import rebuild_request
 from chats.teams import conversation
 from chats.teams import play as rounds_of_people
-from chats.turns.roster import roster_for
+from chats.turns.roster import load_current_roster
 from contextpolicy.engine.agentformats import assemble_prompt
 from tests.chats.api.conftest import of_alice, program
 from tests.chats.api.programs import Program
@@ -36,11 +36,13 @@ def test_a_round_sends_the_text_that_a_program_gets(play: Plays, form: str) -> N
     Chat.objects.update(team_task="Sell apples.")
     game.ask("Plan a trip.\n# Current message\n<current_message>")
     game.answer("Day one: Rome.")
-    critic = roster_for(game.chat).agent("critic")
+    critic = load_current_roster(game.chat).agent("critic")
     assert critic is not None
-    asked = rounds_of_people.as_asked(critic)
+    asked = rounds_of_people.build_requested_agent(critic)
     game.chat.refresh_from_db()
-    expected = assemble_prompt(form, conversation.context_for(chat=game.chat, agent=asked))
+    expected = assemble_prompt(
+        form, conversation.assemble_agent_context(chat=game.chat, agent=asked)
+    )
     game.answer("Too short.")
     system, *rest = game.prompts[-1]
     assert rest == [("user", expected.prompt)]
@@ -51,7 +53,7 @@ def test_a_round_sends_the_text_that_a_program_gets(play: Plays, form: str) -> N
     receipt = Receipt.objects.latest("created_at")
     assert f"prompt_form:{form}" in receipt.notes
     assert {s[2] for s in receipt.segments if s[2]} == {1, 2}
-    assert rebuilt(receipt).fault == ""
+    assert rebuild_request(receipt).fault == ""
 
 
 def test_the_others_of_the_team_keep_messages(play: Plays) -> None:
@@ -120,7 +122,7 @@ def test_a_team_from_before_the_option_has_no_limit_in_rounds(play: Plays) -> No
     assert len(game.prompts) == 1
     agent = conversation.RequestedAgent(agent_id="critic")
     game.chat.refresh_from_db()
-    assert conversation.context_for(chat=game.chat, agent=agent).max_bytes == 786_432
+    assert conversation.assemble_agent_context(chat=game.chat, agent=agent).max_bytes == 786_432
 
 
 @pytest.mark.requirement("S3.4", by="integrator")

@@ -19,7 +19,7 @@ from chats.teams import play, rosters
 from chats.teams.presets import PRESETS
 from chats.teams.rosters import AgentDraft, InvalidTeam, NotYours, TeamBusy, TeamDraft
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.teams.test_team_rounds import Play
 
 Work = Callable[..., Any]
@@ -51,7 +51,9 @@ def made(alice: User, demo_model: ModelSpec, now: datetime) -> Callable[..., Tea
     """Create a team of Alice with the function that the pages use."""
 
     def make(*agents: str | AgentDraft, **values: Any) -> Team:
-        found = rosters.create(user=alice, draft=draft(*agents, **values), shared=False, now=now)
+        found = rosters.create_team(
+            user=alice, draft=draft(*agents, **values), shared=False, now=now
+        )
         return found.team
 
     return make
@@ -116,7 +118,7 @@ def test_what_no_team_can_be_is_refused_with_its_place(
     asked: TeamDraft, param: str, words: str, alice: User, demo_model: ModelSpec, now: datetime
 ) -> None:
     with pytest.raises(InvalidTeam) as refused:
-        rosters.create(user=alice, draft=asked, shared=False, now=now)
+        rosters.create_team(user=alice, draft=asked, shared=False, now=now)
     assert refused.value.param == param
     assert words in refused.value.sentence
     assert not Team.objects.exists()
@@ -153,9 +155,11 @@ def test_names_that_only_case_spaces_and_hyphens_tell_apart_are_one(
 
 
 def test_a_task_over_its_bytes_is_cut_and_the_person_is_told(alice: User, now: datetime) -> None:
-    whole = rosters.create(user=alice, draft=draft("A", task="x" * 5_120), shared=False, now=now)
+    whole = rosters.create_team(
+        user=alice, draft=draft("A", task="x" * 5_120), shared=False, now=now
+    )
     assert whole.warnings == ()
-    cut = rosters.create(user=alice, draft=draft("A", task="é" * 2_561), shared=False, now=now)
+    cut = rosters.create_team(user=alice, draft=draft("A", task="é" * 2_561), shared=False, now=now)
     assert cut.warnings == (
         "The task was longer than 5,120 bytes; its first 5,120 of 5,122 bytes are kept.",
     )
@@ -168,13 +172,13 @@ def test_a_window_below_the_limit_of_replies_is_stored_with_a_warning(
 ) -> None:
     small, wide = AgentDraft(name="Small", window_size=7), AgentDraft(name="Wide", window_size=8)
     ann = AgentDraft(name="Ann", type="human", window_size=0)
-    saved = rosters.create(user=alice, draft=draft(small, wide, ann), shared=False, now=now)
+    saved = rosters.create_team(user=alice, draft=draft(small, wide, ann), shared=False, now=now)
     (warning,) = saved.warnings
     assert "The window of Small is smaller than the 8 replies of a round" in warning
     assert saved.team.current is not None
-    assert rosters.draft_of(saved.team.current).agents[0].window_size == 7
+    assert rosters.build_version_draft(saved.team.current).agents[0].window_size == 7
     changed = draft(replace(small, window_size=8), wide)
-    again = rosters.change(user=alice, team_id=saved.team.pk, draft=changed, now=now)
+    again = rosters.update_team(user=alice, team_id=saved.team.pk, draft=changed, now=now)
     assert again.warnings == ()
 
 
@@ -185,7 +189,7 @@ def test_a_change_is_a_version_and_a_role_keeps_its_id_over_a_new_name(
     team = made("Planner", "Critic")
     assert roles(team) == {"Planner": "planner", "Critic": "critic"}
     renamed = AgentDraft(name="Critic", role_id="planner", instruction="Plan.")
-    rosters.change(
+    rosters.update_team(
         user=alice, team_id=team.pk, draft=draft(renamed, "Planner", routing="person"), now=now
     )
     team.refresh_from_db()
@@ -206,7 +210,7 @@ def test_an_id_of_a_role_that_was_taken_out_never_becomes_anothers(
 ) -> None:
     team = made("Planner", "Critic")
     for asked in (draft("Critic"), draft("Planner", AgentDraft(name="Old", role_id="planner"))):
-        rosters.change(user=alice, team_id=team.pk, draft=asked, now=now)
+        rosters.update_team(user=alice, team_id=team.pk, draft=asked, now=now)
     team.refresh_from_db()
     assert roles(team) == {"Planner": "planner-2", "Old": "old"}
 
@@ -228,12 +232,12 @@ def test_a_round_that_runs_keeps_the_version_it_began_with(
     made: Callable[..., Team], chat: Chat, alice: User, work: Work
 ) -> None:
     team = made("Planner", "Critic")
-    rosters.choose(user=alice, chat=chat, team_id=team.pk, now=timezone.now())
+    rosters.set_chat_team(user=alice, chat=chat, team_id=team.pk, now=timezone.now())
     game = Play(chat, alice, work)
     game.ask()
     game.answer("One.")
     changed = draft("Writer", AgentDraft(name="Judge", role_id="critic"))
-    rosters.change(user=alice, team_id=team.pk, draft=changed, now=timezone.now())
+    rosters.update_team(user=alice, team_id=team.pk, draft=changed, now=timezone.now())
     assert game.answer("Two.") == ["Critic"]
     assert game.round().version.number == 1
     game.ask("Again.")
@@ -253,34 +257,37 @@ def test_a_copy_is_a_team_of_its_own_with_agents_of_its_own(
         routing="round_robin",
         task="Sell apples",
     )
-    twin = rosters.copy(user=alice, team_id=team.pk, now=now).team
+    twin = rosters.copy_team(user=alice, team_id=team.pk, now=now).team
     assert team.current is not None
     assert twin.current is not None
-    before, after = rosters.draft_of(team.current), rosters.draft_of(twin.current)
+    before, after = (
+        rosters.build_version_draft(team.current),
+        rosters.build_version_draft(twin.current),
+    )
     assert after == replace(before, name="x" * 93 + " (copy)")
     assert not set(team.current.agents.values_list("pk")) & set(
         twin.current.agents.values_list("pk")
     )
-    rosters.change(user=alice, team_id=twin.pk, draft=draft("Writer"), now=now)
+    rosters.update_team(user=alice, team_id=twin.pk, draft=draft("Writer"), now=now)
     team.refresh_from_db()
     assert list(roles(team)) == ["Planner", "Ann"]
     with pytest.raises(NotFound):
-        rosters.copy(user=bob, team_id=team.pk, now=now)
+        rosters.copy_team(user=bob, team_id=team.pk, now=now)
 
 
 def test_a_deleted_team_is_offered_no_more_and_its_chats_keep_it(
     made: Callable[..., Team], chat: Chat, alice: User, work: Work, now: datetime
 ) -> None:
     team = made("Planner")
-    rosters.choose(user=alice, chat=chat, team_id=team.pk, now=now)
-    rosters.delete(user=alice, team_id=team.pk, now=now)
-    assert not access.teams_visible_to(user=alice).exists()
-    for action in (rosters.delete, rosters.copy):
+    rosters.set_chat_team(user=alice, chat=chat, team_id=team.pk, now=now)
+    rosters.delete_team(user=alice, team_id=team.pk, now=now)
+    assert not access.get_visible_teams(user=alice).exists()
+    for action in (rosters.delete_team, rosters.copy_team):
         with pytest.raises(NotFound):
             action(user=alice, team_id=team.pk, now=now)
     other = lifecycle.create_chat(owner=alice, now=now)
     with pytest.raises(NotFound):
-        rosters.choose(user=alice, chat=other, team_id=team.pk, now=now)
+        rosters.set_chat_team(user=alice, chat=other, team_id=team.pk, now=now)
     game = Play(chat, alice, work)
     game.ask()
     assert game.answer("Still here.") == ["Planner"]
@@ -290,17 +297,17 @@ def test_a_shared_team_is_everybodys_and_changed_by_few(
     alice: User, bob: User, charlie: User, demo_model: ModelSpec, now: datetime
 ) -> None:
     with pytest.raises(NotYours):
-        rosters.create(user=alice, draft=draft("Planner"), shared=True, now=now)
+        rosters.create_team(user=alice, draft=draft("Planner"), shared=True, now=now)
     admin, other = as_admin(alice), as_admin(bob)
-    team = rosters.create(user=admin, draft=draft("Planner"), shared=True, now=now).team
-    assert access.team_for(user=charlie, team_id=team.pk) == team
+    team = rosters.create_team(user=admin, draft=draft("Planner"), shared=True, now=now).team
+    assert access.get_team(user=charlie, team_id=team.pk) == team
     with pytest.raises(NotYours):
-        rosters.change(user=charlie, team_id=team.pk, draft=draft("Mine"), now=now)
+        rosters.update_team(user=charlie, team_id=team.pk, draft=draft("Mine"), now=now)
     with pytest.raises(NotYours):
-        rosters.delete(user=charlie, team_id=team.pk, now=now)
-    assert rosters.copy(user=charlie, team_id=team.pk, now=now).team.owner == charlie
-    rosters.change(user=other, team_id=team.pk, draft=draft("Critic"), now=now)
-    rosters.delete(user=other, team_id=team.pk, now=now)
+        rosters.delete_team(user=charlie, team_id=team.pk, now=now)
+    assert rosters.copy_team(user=charlie, team_id=team.pk, now=now).team.owner == charlie
+    rosters.update_team(user=other, team_id=team.pk, draft=draft("Critic"), now=now)
+    rosters.delete_team(user=other, team_id=team.pk, now=now)
     assert team.versions.count() == 2
 
 
@@ -310,15 +317,15 @@ def test_teams_of_others_are_not_found(made: Callable[..., Team], bob: User, now
     admin = as_admin(bob)
     for team_id in (team.pk, uuid.uuid4()):
         with pytest.raises(NotFound):
-            rosters.change(user=admin, team_id=team_id, draft=draft("Mine"), now=now)
+            rosters.update_team(user=admin, team_id=team_id, draft=draft("Mine"), now=now)
         with pytest.raises(NotFound):
-            rosters.delete(user=admin, team_id=team_id, now=now)
+            rosters.delete_team(user=admin, team_id=team_id, now=now)
         with pytest.raises(NotFound):
-            rosters.copy(user=admin, team_id=team_id, now=now)
+            rosters.copy_team(user=admin, team_id=team_id, now=now)
         with pytest.raises(NotFound):
-            rosters.choose(user=admin, chat=own, team_id=team_id, now=now)
+            rosters.set_chat_team(user=admin, chat=own, team_id=team_id, now=now)
     assert Team.objects.get() == team
-    assert not access.teams_visible_to(user=bob).exists()
+    assert not access.get_visible_teams(user=bob).exists()
 
 
 def test_only_who_edits_policies_gives_one_to_an_agent(
@@ -326,28 +333,28 @@ def test_only_who_edits_policies_gives_one_to_an_agent(
 ) -> None:
     asked = one(policy="brief")
     with pytest.raises(InvalidTeam, match="only an administrator") as refused:
-        rosters.create(user=alice, draft=asked, shared=False, now=now)
+        rosters.create_team(user=alice, draft=asked, shared=False, now=now)
     assert refused.value.param == "agents.0.policy"
     admin = as_admin(alice)
-    team = rosters.create(user=admin, draft=asked, shared=False, now=now).team
+    team = rosters.create_team(user=admin, draft=asked, shared=False, now=now).team
     assert team.current is not None
     assert team.current.agents.get().policy == policy
     # An existing assignment stays after the permission is removed.
     admin.user_permissions.clear()
     plain = User.objects.get(pk=alice.pk)
-    rosters.change(user=plain, team_id=team.pk, draft=replace(asked, name="New"), now=now)
+    rosters.update_team(user=plain, team_id=team.pk, draft=replace(asked, name="New"), now=now)
     policy.retired = True
     policy.save()
     with pytest.raises(InvalidTeam, match="cannot be assigned"):
-        rosters.change(user=plain, team_id=team.pk, draft=asked, now=now)
+        rosters.update_team(user=plain, team_id=team.pk, draft=asked, now=now)
 
 
 def test_a_copy_of_a_shared_team_keeps_the_policies_it_was_given(
     policy: ContextPolicy, alice: User, bob: User, demo_model: ModelSpec, now: datetime
 ) -> None:
     asked = draft(AgentDraft(name="Planner", policy="brief"), "Critic")
-    team = rosters.create(user=as_admin(alice), draft=asked, shared=True, now=now).team
-    twin = rosters.copy(user=bob, team_id=team.pk, now=now).team
+    team = rosters.create_team(user=as_admin(alice), draft=asked, shared=True, now=now).team
+    twin = rosters.copy_team(user=bob, team_id=team.pk, now=now).team
     assert twin.current is not None
     assert list(twin.current.agents.values_list("policy__slug", flat=True)) == ["brief", None]
 
@@ -372,8 +379,8 @@ def test_a_person_has_so_many_teams_and_no_more(
     with pytest.raises(rosters.TooManyTeams, match="limit of 1 teams"):
         made("Critic")
     with pytest.raises(rosters.TooManyTeams):
-        rosters.copy(user=alice, team_id=team.pk, now=now)
-    rosters.delete(user=alice, team_id=team.pk, now=now)
+        rosters.copy_team(user=alice, team_id=team.pk, now=now)
+    rosters.delete_team(user=alice, team_id=team.pk, now=now)
     made("Critic")
 
 
@@ -381,18 +388,18 @@ def test_a_team_is_chosen_between_replies_and_brings_its_task(
     made: Callable[..., Team], chat: Chat, alice: User, work: Work, now: datetime
 ) -> None:
     first, second = made("Planner", task="Sell apples"), made("Critic", task="Sell pears")
-    chosen = rosters.choose(user=alice, chat=chat, team_id=first.pk, now=now)
+    chosen = rosters.set_chat_team(user=alice, chat=chat, team_id=first.pk, now=now)
     assert (chosen.team, chosen.team_task) == (first, "Sell apples")
     game = Play(chat, alice, work)
     game.ask()
     for team_id in (second.pk, None):
         with pytest.raises(TeamBusy):
-            rosters.choose(user=alice, chat=chat, team_id=team_id, now=now)
+            rosters.set_chat_team(user=alice, chat=chat, team_id=team_id, now=now)
     game.answer("One.")
-    chosen = rosters.choose(user=alice, chat=chat, team_id=second.pk, now=now)
+    chosen = rosters.set_chat_team(user=alice, chat=chat, team_id=second.pk, now=now)
     # From then on, the chat has a separate copy of the task.
     assert (chosen.team, chosen.team_task) == (second, "Sell apples")
-    chosen = rosters.choose(user=alice, chat=chat, team_id=None, now=now)
+    chosen = rosters.set_chat_team(user=alice, chat=chat, team_id=None, now=now)
     assert (chosen.team, chosen.team_task) == (None, "Sell apples")
     chat.refresh_from_db()
     assert chat.team is None
@@ -402,12 +409,12 @@ def test_an_agent_of_a_chat_is_found_by_its_role(
     made: Callable[..., Team], chat: Chat, alice: User, now: datetime
 ) -> None:
     with pytest.raises(NotFound):
-        play.agent_in(chat, role_id="planner")
-    chosen = rosters.choose(user=alice, chat=chat, team_id=made("Planner").pk, now=now)
-    assert play.agent_in(chosen, role_id="planner").name == "Planner"
+        play.find_team_agent(chat, role_id="planner")
+    chosen = rosters.set_chat_team(user=alice, chat=chat, team_id=made("Planner").pk, now=now)
+    assert play.find_team_agent(chosen, role_id="planner").name == "Planner"
     with pytest.raises(NotFound):
-        play.agent_in(chosen, role_id="critic")
-    assert play.newest_round(chosen) is None
+        play.find_team_agent(chosen, role_id="critic")
+    assert play.find_newest_chat_round(chosen) is None
 
 
 def test_the_ledger_knows_the_teams_and_none_of_their_words(
@@ -420,11 +427,11 @@ def test_the_ledger_knows_the_teams_and_none_of_their_words(
         agent_type=CANARY,
     )
     asked = draft(planner, name=CANARY, task=CANARY)
-    team = rosters.create(user=alice, draft=asked, shared=False, now=now).team
-    rosters.change(user=alice, team_id=team.pk, draft=replace(asked, hop_limit=3), now=now)
-    rosters.choose(user=alice, chat=chat, team_id=team.pk, now=now)
-    rosters.choose(user=alice, chat=chat, team_id=None, now=now)
-    rosters.delete(user=alice, team_id=team.pk, now=now)
+    team = rosters.create_team(user=alice, draft=asked, shared=False, now=now).team
+    rosters.update_team(user=alice, team_id=team.pk, draft=replace(asked, hop_limit=3), now=now)
+    rosters.set_chat_team(user=alice, chat=chat, team_id=team.pk, now=now)
+    rosters.set_chat_team(user=alice, chat=chat, team_id=None, now=now)
+    rosters.delete_team(user=alice, team_id=team.pk, now=now)
     told = list(AuditEvent.objects.filter(type__startswith="team.").order_by("pk"))
     assert [(event.type, event.chat_id) for event in told] == [
         ("team.created", None),
@@ -447,10 +454,10 @@ def test_the_ledger_knows_the_teams_and_none_of_their_words(
 def test_a_preset_is_a_team_without_a_warning(
     name: str, alice: User, demo_model: ModelSpec, now: datetime
 ) -> None:
-    saved = rosters.create(user=alice, draft=PRESETS[name], shared=False, now=now)
+    saved = rosters.create_team(user=alice, draft=PRESETS[name], shared=False, now=now)
     assert saved.warnings == ()
     version = TeamVersion.objects.get()
-    made = rosters.draft_of(version)
+    made = rosters.build_version_draft(version)
     assert replace(made, agents=()) == replace(PRESETS[name], agents=())
     assert [replace(a, role_id="") for a in made.agents] == list(PRESETS[name].agents)
 
@@ -480,13 +487,13 @@ def test_an_agent_that_may_not_use_its_model_fails_alone(
     ModelSpec.objects.create(slug="other", provider="demo", name="other", context_window=128_000)
     critic = AgentDraft(name="Critic", model="other")
     team = made("Planner", critic, "Writer", goes_on_after_failure=goes_on)
-    rosters.choose(user=alice, chat=chat, team_id=team.pk, now=now)
+    rosters.set_chat_team(user=alice, chat=chat, team_id=team.pk, now=now)
     game = Play(chat, alice, work)
     first = game.ask()
     strict = create_policy(
         slug="strict", name="S", values={"allowed_models": ["demo"]}, actor="system", now=now
     )
-    assign(policy=strict, level="chat", chat_id=chat.pk, actor="system", now=now)
+    assign_policy(policy=strict, level="chat", chat_id=chat.pk, actor="system", now=now)
     game.answer("One.")
     first.refresh_from_db()
     assert first.status == Turn.Status.COMPLETED

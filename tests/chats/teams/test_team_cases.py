@@ -23,7 +23,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from chats.actions import erasure, lifecycle
-from chats.actions.branching import choose_branch, regenerate
+from chats.actions.branching import choose_branch, regenerate_reply
 from chats.models import (
     Agent,
     Branch,
@@ -48,8 +48,8 @@ from chats.streams.follow import Beginning, Delta, Snapshot
 from chats.streams.web import ReplyView
 from chats.teams import conversation, rosters
 from chats.turns import recover, run
-from chats.turns.start import retry, start
-from chats.turns.stop import stop
+from chats.turns.start import retry_turn, start_turn
+from chats.turns.stop import stop_turn
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests.chats.teams.conftest import said
@@ -103,7 +103,7 @@ def stored(chat: Chat, seq: int) -> Message:
 def path_of(branch_id: Any) -> list[tuple[str, str]]:
     """Return (speaker, text) of a branch's path, in order."""
     branch = Branch.objects.get(pk=branch_id)
-    rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
+    rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by("seq")
     return [(row.said_by, row.text) for row in rows]
 
 
@@ -147,7 +147,7 @@ def test_a_stop_while_the_second_of_five_writes_ends_its_call_and_nobody_follows
     async def presses_stop(worker: Any) -> None:
         # Load the page during the reply, as another tab does.
         pages.append(await worker.db(page_of, page=page, chat=game.chat))
-        await worker.db(stop, user=alice, turn=second, now=game.now)
+        await worker.db(stop_turn, user=alice, turn=second, now=game.now)
         worker.runs[second.pk].interrupt(run.STOP)
         await asyncio.sleep(5)
 
@@ -157,7 +157,7 @@ def test_a_stop_while_the_second_of_five_writes_ends_its_call_and_nobody_follows
     assert (worker.scripted.cancelled, len(worker.scripted.requests)) == (1, 1)
     # Neither a repeated delivery of the task nor the sweep starts a call.
     late = game.work(second, reply("Too late."))
-    recover.sweep(now=timezone.now() + timedelta(hours=1))
+    recover.run_sweep(now=timezone.now() + timedelta(hours=1))
     assert late.scripted.requests == []
     assert said(game.chat)[1:] == [("A", "One."), ("B", "Be")]
     turns = Turn.objects.filter(branch__chat=game.chat).order_by("accepted")
@@ -382,7 +382,7 @@ def test_trying_the_second_of_four_again_keeps_every_reply_of_its_mates(
     game.answer("1", "2", "3", "4")
     first = game.chat.active_branch_id
     before = path_of(first)
-    again = regenerate(user=alice, message=stored(game.chat, 3), now=game.now)
+    again = regenerate_reply(user=alice, message=stored(game.chat, 3), now=game.now)
     assert (again.agent and again.agent.name, again.hop) == ("B", 2)
     assert game.answer("two") == ["B"]
     game.chat.refresh_from_db()
@@ -403,13 +403,13 @@ def test_an_agent_that_left_its_team_replies_again_as_it_was(
     planner = rosters.AgentDraft(name="Planner", instruction="Plan.")
     critic = rosters.AgentDraft(name="Critic", instruction="Find faults.")
     now = timezone.now()
-    team = rosters.create(user=alice, draft=draft(planner, critic), shared=False, now=now).team
-    rosters.choose(user=alice, chat=chat, team_id=team.pk, now=now)
+    team = rosters.create_team(user=alice, draft=draft(planner, critic), shared=False, now=now).team
+    rosters.set_chat_team(user=alice, chat=chat, team_id=team.pk, now=now)
     game = Play(chat, alice, work)
     game.ask("Go.")
     game.answer("One.", "Two.")
-    rosters.change(user=alice, team_id=team.pk, draft=draft("Writer"), now=timezone.now())
-    regenerate(user=alice, message=stored(chat, 3), now=game.now)
+    rosters.update_team(user=alice, team_id=team.pk, draft=draft("Writer"), now=timezone.now())
+    regenerate_reply(user=alice, message=stored(chat, 3), now=game.now)
     assert game.answer("Two again.") == ["Critic"]
     assert "Find faults." in game.prompts[-1][0][1]
     assert game.round().version.number == 1
@@ -458,7 +458,7 @@ def test_a_message_sent_twice_and_a_turn_delivered_twice_are_one_reply_an_agent(
     game = play("Planner", "Critic")
     now = game.now
     sent = [
-        start(user=alice, chat=game.chat, text="Go.", now=now, idempotency_key="tab")
+        start_turn(user=alice, chat=game.chat, text="Go.", now=now, idempotency_key="tab")
         for _ in range(2)
     ]
     assert sent[0].turn == sent[1].turn
@@ -571,7 +571,7 @@ def test_what_was_written_during_a_round_is_taken_back_by_stopping_and_erasing(
     game.work(turn, [TextDelta("One."), interrupts, Finished("stop")])
     waits = game.queued()
     assert waits is not None
-    stop(user=alice, turn=waits, now=game.now)
+    stop_turn(user=alice, turn=waits, now=game.now)
     message = Message.objects.get(branch__chat=game.chat, seq=None)
     erasure.erase_message(user=alice, message=message, now=game.now)
     game.ask("@all Go on.")
@@ -609,8 +609,8 @@ def test_a_copied_team_calls_its_own_agents(
 ) -> None:
     now = timezone.now()
     original = draft("Planner", "Critic", routing="person")
-    team = rosters.create(user=alice, draft=original, shared=False, now=now).team
-    twin = rosters.copy(user=alice, team_id=team.pk, now=now).team
+    team = rosters.create_team(user=alice, draft=original, shared=False, now=now).team
+    twin = rosters.copy_team(user=alice, team_id=team.pk, now=now).team
     told = replace(
         original,
         agents=[
@@ -618,8 +618,8 @@ def test_a_copied_team_calls_its_own_agents(
             rosters.AgentDraft(name="Critic", role_id="critic", instruction="You are the copy."),
         ],
     )
-    rosters.change(user=alice, team_id=twin.pk, draft=told, now=timezone.now())
-    rosters.choose(user=alice, chat=chat, team_id=twin.pk, now=timezone.now())
+    rosters.update_team(user=alice, team_id=twin.pk, draft=told, now=timezone.now())
+    rosters.set_chat_team(user=alice, chat=chat, team_id=twin.pk, now=timezone.now())
     game = Play(chat, alice, work)
     game.ask("@Planner go.")
     assert game.answer("[NEXT:Critic] now.", "Fine.") == ["Planner", "Critic"]
@@ -666,8 +666,8 @@ def test_a_stopped_reply_of_several_that_is_tried_again_comes_once(
     game = play("A", "B", "C", independent=True)
     game.ask("Guess.")
     turns = list(Turn.objects.filter(round=game.round()).order_by("lane"))
-    stop(user=alice, turn=turns[0], now=game.now, with_others=True)
-    retry(user=alice, turn=turns[2], now=game.now)
+    stop_turn(user=alice, turn=turns[0], now=game.now, with_others=True)
+    retry_turn(user=alice, turn=turns[2], now=game.now)
     names: list[str] = []
     while game.queued() is not None:
         names += game.answer("A reply.")

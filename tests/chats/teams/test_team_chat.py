@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats.actions.branching import branch_from
+from chats.actions.branching import branch_from_message
 from chats.models import Chat
 from chats.teams import conversation, signals, snapshots
 from chats.teams.conversation import TeamMessageRefused
@@ -52,7 +52,7 @@ class TeamChat:
 
     def newest(self) -> str | None:
         """Return the text of the newest message."""
-        found = conversation.newest(self.fresh())
+        found = conversation.find_newest_message(self.fresh())
         return found.text if found else None
 
     def set_task(self, task: str) -> str | None:
@@ -62,24 +62,26 @@ class TeamChat:
     def context(self, agent_type: str = "claude-code", **options: Any) -> AgentContext:
         """Return the context of an agent."""
         agent = conversation.RequestedAgent(agent_id="critic", agent_type=agent_type, **options)
-        return conversation.context_for(chat=self.fresh(), agent=agent)
+        return conversation.assemble_agent_context(chat=self.fresh(), agent=agent)
 
     def prompt(self, agent_type: str) -> AgentPrompt:
         """Return an agent's prompt."""
         agent = conversation.RequestedAgent(agent_id="critic", agent_type=agent_type)
-        return conversation.prompt_for(chat=self.fresh(), agent=agent)
+        return conversation.build_agent_prompt(chat=self.fresh(), agent=agent)
 
     def export(self) -> dict[str, object]:
         """Return the state as a snapshot."""
-        return snapshots.export(chat=self.fresh(), now=self.now)
+        return snapshots.export_team_snapshot(chat=self.fresh(), now=self.now)
 
     def read(self, snapshot: object) -> None:
         """Replace the state."""
-        snapshots.read(chat=self.fresh(), snapshot=snapshot, counter=COUNTER, **self.marks)
+        snapshots.import_team_snapshot(
+            chat=self.fresh(), snapshot=snapshot, counter=COUNTER, **self.marks
+        )
 
     def clear(self) -> None:
         """Clear the chat."""
-        snapshots.clear(chat=self.fresh(), **self.marks)
+        snapshots.clear_team_chat(chat=self.fresh(), **self.marks)
 
 
 @pytest.fixture
@@ -362,8 +364,8 @@ def test_a_branch_keeps_the_ids_of_its_path(team: TeamChat) -> None:
     rows = [{"id": "msg-7", **message}, {"id": "msg-9", **message}]
     team.read({"messages": rows, "teamTask": None, "version": 1})
     team.add("Third")
-    third = conversation.newest(team.fresh())
+    third = conversation.find_newest_message(team.fresh())
     assert third is not None
-    branch_from(user=team.user, message=third, now=team.now)
+    branch_from_message(user=team.user, message=third, now=team.now)
     assert team.add("Fourth").id == "msg-11"
     assert [row["id"] for row in team.messages()] == ["msg-7", "msg-9", "msg-10", "msg-11"]

@@ -8,15 +8,15 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats.actions.branching import regenerate
+from chats.actions.branching import regenerate_reply
 from chats.models import Chat, Message, Receipt, Round, Team, Turn
 from chats.prompt import agents
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.record import history
 from chats.turns import round_again, round_messages, rounds
-from chats.turns.roster import roster_for
-from chats.turns.start import retry, start
-from chats.turns.stop import stop, stop_all
+from chats.turns.roster import load_current_roster
+from chats.turns.start import retry_turn, start_turn
+from chats.turns.stop import stop_all, stop_turn
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
 from tests.chats.teams.conftest import said
@@ -47,7 +47,7 @@ class Play:
     def ask(self, text: str = "Plan a trip.", *, as_role: str = "") -> Turn:
         self.chat.refresh_from_db()
         now = self.now
-        return start(user=self.user, chat=self.chat, text=text, now=now, as_role=as_role).turn
+        return start_turn(user=self.user, chat=self.chat, text=text, now=now, as_role=as_role).turn
 
     def queued(self) -> Turn | None:
         turns = Turn.objects.filter(branch__chat=self.chat, status=Turn.Status.QUEUED)
@@ -69,7 +69,7 @@ class Play:
     def round(self) -> Round:
         branch = Chat.objects.get(pk=self.chat.pk).active_branch
         assert branch is not None
-        found = rounds.newest(branch)
+        found = rounds.find_newest_branch_round(branch)
         assert found is not None
         return found
 
@@ -169,7 +169,7 @@ def test_the_hop_limit_ends_a_round_and_says_who_was_called(play: Callable[..., 
     game.chat.refresh_from_db()
     branch = game.chat.active_branch
     assert branch is not None
-    round_again.resume(chat=game.chat, branch=branch, actor="user:1", now=game.now)
+    round_again.resume_round(chat=game.chat, branch=branch, actor="user:1", now=game.now)
     assert game.answer("Three.") == ["Planner"]
     assert game.round().status == Round.Status.SETTLED
 
@@ -324,7 +324,7 @@ def test_stop_ends_the_round_and_nobody_follows(play: Callable[..., Play], alice
     game.answer("One.")
     waits = game.queued()
     assert waits is not None
-    stop(user=alice, turn=waits, now=game.now)
+    stop_turn(user=alice, turn=waits, now=game.now)
     assert (game.queued(), game.round().status) == (None, Round.Status.STOPPED)
     assert len(said(game.chat)) == 2
 
@@ -354,7 +354,7 @@ def test_a_failed_reply_is_tried_again_and_the_round_goes_on(
     turn = game.ask()
     game.work(turn, [ProviderError("provider_rejected", status=400)])
     turn.refresh_from_db()
-    again = retry(user=alice, turn=turn, now=game.now)
+    again = retry_turn(user=alice, turn=turn, now=game.now)
     assert again.agent == turn.agent
     assert game.answer("Now.", "Fine.") == ["Planner", "Critic"]
     assert (game.round().status, game.round().hops) == (Round.Status.SETTLED, 2)
@@ -369,7 +369,7 @@ def test_a_reply_in_the_middle_is_asked_for_again_in_its_place(
     game.ask("Go.")
     game.answer("One.", "Two.", "Three.")
     middle = Message.objects.get(branch__chat=game.chat, seq=3)
-    regenerate(user=alice, message=middle, now=game.now, play_on=play_on)
+    regenerate_reply(user=alice, message=middle, now=game.now, play_on=play_on)
     assert game.answer("Two again.", *("Three again.",) * len(follows)) == ["Critic", *follows]
     assert game.prompts[3][-1] == ("user", "[FROM:alice]\nGo.\n\n[FROM:Planner]\nOne.")
     assert game.queued() is None
@@ -385,7 +385,7 @@ def test_another_first_reply_stands_behind_the_message_that_it_replies_to(
     game.ask("Go.")
     game.answer("One.", "Two.")
     first = Message.objects.get(branch__chat=game.chat, seq=2)
-    regenerate(user=alice, message=first, now=game.now, play_on=play_on)
+    regenerate_reply(user=alice, message=first, now=game.now, play_on=play_on)
     game.answer("One again.", *(["Two again."] if play_on else []))
     assert game.prompts[2] == game.prompts[0]
     assert on_branch(game) == ["Go.", "One again.", *(["Two again."] if play_on else [])]
@@ -402,7 +402,7 @@ def test_another_reply_stands_behind_what_a_person_wrote_during_the_round(
     game.answer("Two.", "Three.")
     assert on_branch(game) == ["Go.", "One.", "By train, please.", "Two.", "Three."]
     second = Message.objects.get(branch__chat=game.chat, seq=4)
-    regenerate(user=alice, message=second, now=game.now)
+    regenerate_reply(user=alice, message=second, now=game.now)
     assert game.answer("Two again.") == ["Critic"]
     assert game.prompts[3] == game.prompts[1]
     assert on_branch(game) == ["Go.", "One.", "By train, please.", "Two again."]
@@ -416,10 +416,10 @@ def test_another_reply_that_fails_and_is_tried_again_calls_nobody(
     game.ask("Go.")
     game.answer("One.", "Two.", "Three.")
     second = Message.objects.get(branch__chat=game.chat, seq=3)
-    turn = regenerate(user=alice, message=second, now=game.now)
+    turn = regenerate_reply(user=alice, message=second, now=game.now)
     game.work(turn, [ProviderError("provider_rejected", status=400)])
     turn.refresh_from_db()
-    retry(user=alice, turn=turn, now=game.now)
+    retry_turn(user=alice, turn=turn, now=game.now)
     assert game.answer("Two again. [NEXT:Writer]") == ["Critic"]
     assert game.queued() is None
     assert game.round().status == Round.Status.SETTLED
@@ -429,7 +429,7 @@ def on_branch(game: Play) -> list[str]:
     """Return the texts of the active branch, in order."""
     game.chat.refresh_from_db()
     assert game.chat.active_branch
-    path = history.on_path(game.chat.active_branch, after=0, before=99).order_by("seq")
+    path = history.select_path_messages(game.chat.active_branch, after=0, before=99).order_by("seq")
     return [row.text for row in path]
 
 
@@ -442,12 +442,12 @@ def test_a_reply_on_a_branch_is_asked_for_again_behind_those_of_its_branch(
     game.ask("Go.")
     game.answer("One.", "Two.", "Three.")
     middle = Message.objects.get(branch__chat=game.chat, seq=3)
-    regenerate(user=alice, message=middle, now=game.now, play_on=True)
+    regenerate_reply(user=alice, message=middle, now=game.now, play_on=True)
     game.answer("Two again.", "Three again.")
     game.chat.refresh_from_db()
     assert game.chat.active_branch
     last = Message.objects.get(branch=game.chat.active_branch, seq=4)
-    regenerate(user=alice, message=last, now=game.now)
+    regenerate_reply(user=alice, message=last, now=game.now)
     assert game.answer("Three for the third time.") == ["Writer"]
     assert "Two again." in game.prompts[-1][-1][1]
     assert on_branch(game) == ["Go.", "One.", "Two again.", "Three for the third time."]
@@ -608,11 +608,11 @@ def test_what_an_agent_repeats_is_sent_once_and_what_a_person_repeats_twice(
     assert branch is not None
     branch.last_seq = 4
     branch.save()
-    view = agents.view_of(
-        roster_for(game.chat).agents[1],
+    view = agents.build_agent_view(
+        load_current_roster(game.chat).agents[1],
         chat=game.chat,
-        team=roster_for(game.chat).agents,
+        team=load_current_roster(game.chat).agents,
     )
     counter = ApproximateCounter()
-    *_, duplicate = agents.newest_seen(view, branch=branch, border=4, counter=counter)
+    *_, duplicate = agents.load_newest_seen(view, branch=branch, border=4, counter=counter)
     assert duplicate == 2

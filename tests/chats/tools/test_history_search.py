@@ -15,11 +15,11 @@ from chats.models import Branch, Chat, Compaction, Message, Receipt, SearchText,
 from chats.prompt.tools import history_search
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from chats.turns import references as looking
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, EffectivePolicy, ModelSpec
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 
 Work = Callable[..., Any]
 NAME = "chat_history_search"
@@ -37,7 +37,7 @@ def archived(alice: User, chat: Chat, now: datetime, work: Work, demo_model: Mod
     ModelSpec.objects.update(supports_tools=True)
     for text in ("The heron stood at the lake", "We met at four", "And then we left"):
         work(
-            start(user=alice, chat=chat, text=text, now=now).turn,
+            start_turn(user=alice, chat=chat, text=text, now=now).turn,
             [TextDelta("I see"), Finished("stop")],
         )
     policy = EffectivePolicy.objects.create(digest="e" * 64, values={}, sources={})
@@ -53,7 +53,7 @@ def archived(alice: User, chat: Chat, now: datetime, work: Work, demo_model: Mod
         created_at=now,
     )
     Branch.objects.filter(chat=chat).update(active_compaction=row)
-    archive.index(Branch.objects.select_related("active_compaction").get(chat=chat))
+    archive.index_branch(Branch.objects.select_related("active_compaction").get(chat=chat))
     return chat
 
 
@@ -62,7 +62,7 @@ def ask(alice: User, archived: Chat, now: datetime, work: Work) -> Callable[...,
     """Run a turn in which the model plays the given scripts."""
 
     def asking(*scripts: list[Any]) -> tuple[Turn, Any]:
-        turn = start(user=alice, chat=archived, text="Where was it?", now=now).turn
+        turn = start_turn(user=alice, chat=archived, text="Where was it?", now=now).turn
         return turn, work(turn, *scripts)
 
     return asking
@@ -78,7 +78,7 @@ def test_it_is_offered_from_the_first_compaction_on(
     alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpec
 ) -> None:
     ModelSpec.objects.update(supports_tools=True)
-    worker = work(start(user=alice, chat=chat, text="Hello", now=now).turn)
+    worker = work(start_turn(user=alice, chat=chat, text="Hello", now=now).turn)
     assert worker.scripted.requests[0].tools == ()
 
 
@@ -89,7 +89,7 @@ def test_a_policy_that_keeps_the_archive_closed_offers_no_search(
     closed = create_policy(
         slug="closed", name="Closed", values={"archive": False}, actor="system", now=now
     )
-    assign(policy=closed, level="instance", actor="system", now=now)
+    assign_policy(policy=closed, level="instance", actor="system", now=now)
     turn, worker = ask(call({"query": "heron"}))
     assert worker.scripted.requests[0].tools == ()
     assert "not available" in result_of(turn)
@@ -117,7 +117,7 @@ def test_S08_each_read_is_in_the_ledger_without_its_words(ask: Callable[..., Any
     assert event.data.keys() == {"tool", "messages", "attempt", "step"}
     assert "heron" not in json.dumps(event.data)
     # The summary was inserted directly, so only the hash chains are verified.
-    assert list(ledger.chains()) == []
+    assert list(ledger.find_chain_breaks()) == []
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_S08_the_answer_has_an_end(archived: Chat, now: datetime) -> None:
     branch = Branch.objects.select_related("active_compaction").get(chat=archived)
     Message.objects.filter(seq__lte=4).update(parts=[{"type": "text", "text": "heron " * 2_000}])
     counter = ApproximateCounter()
-    content, read = history_search.answer(
+    content, read = history_search.run_history_search(
         '{"query": "heron"}', branch=branch, counter=counter, sent={5, 6}
     )
     assert counter.count(content) < 2 * history_search.MOST_TOKENS
@@ -183,7 +183,7 @@ def test_S08_the_answer_has_an_end(archived: Chat, now: datetime) -> None:
 
 def test_nothing_found_is_said(archived: Chat) -> None:
     branch = Branch.objects.select_related("active_compaction").get(chat=archived)
-    content, read = history_search.answer(
+    content, read = history_search.run_history_search(
         '{"query": "zebra"}', branch=branch, counter=ApproximateCounter(), sent={5, 6}
     )
     assert content == history_search.NOTHING
@@ -251,15 +251,15 @@ def test_in_a_teams_chat_it_finds_what_one_member_said(
     asked = {"query": "see heron", "speaker": "planner"}
 
     def answer(given: dict[str, str]) -> str:
-        told, _ = history_search.answer(
+        told, _ = history_search.run_history_search(
             json.dumps(given), branch=branch, counter=ApproximateCounter(), sent={5, 6}
         )
         return told
 
-    assert history_search.spec_for(archived) == history_search.SPEC
+    assert history_search.build_search_spec(archived) == history_search.SPEC
     assert "not valid" in answer(asked)
     branch.chat.team = Team.objects.create(owner=alice, created_at=now)
-    assert history_search.spec_for(branch.chat) == history_search.SPEC_OF_TEAM
+    assert history_search.build_search_spec(branch.chat) == history_search.SPEC_OF_TEAM
     found = json.loads(answer(asked))
     assert [(row["seq"], row.get("speaker")) for row in found] == [
         (1, None),
@@ -273,7 +273,7 @@ def window_of(size: int, *, now: datetime, **values: Any) -> None:
     """Assign a policy without compaction that sends only the newest messages."""
     wanted = {"strategy": "simple", "window_size": size, **values}
     policy = create_policy(slug="window", name="Window", values=wanted, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
 
 
 @pytest.fixture
@@ -282,10 +282,10 @@ def talk(alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSp
     ModelSpec.objects.update(supports_tools=True)
 
     def saying(text: str, *scripts: list[Any]) -> Any:
-        turn = start(user=alice, chat=chat, text=text, now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=now).turn
         worker = work(turn, *scripts)
         assert turn.status == "completed", turn.error_sentence
-        archive.index(Branch.objects.get(chat=chat))
+        archive.index_branch(Branch.objects.get(chat=chat))
         return worker.scripted.requests
 
     return saying
@@ -315,7 +315,7 @@ def test_it_stays_offered_when_a_later_prompt_leaves_nothing_out(talk: Work, now
     wide = create_policy(
         slug="wide", name="Wide", values={"strategy": "simple"}, actor="system", now=now
     )
-    assign(policy=wide, level="instance", actor="system", now=now)
+    assign_policy(policy=wide, level="instance", actor="system", now=now)
 
     (request,) = talk("All of it")
 
@@ -407,7 +407,7 @@ def test_an_embedding_model_finds_what_shares_no_word(
         scaled = of
 
     monkeypatch.setattr(looking, "embed_text", embedded)
-    monkeypatch.setattr(meaning, "look", lambda *_args, **_given: Alike())
+    monkeypatch.setattr(meaning, "compare_question_vector", lambda *_args, **_given: Alike())
     window_of(2, now=now)
     for text in ("A grey bird fished in the reeds", "Bread", "More bread"):
         talk(text)

@@ -14,8 +14,8 @@ from django.test import Client
 
 from chats.models import Chat, Message, ProviderAccount, Receipt, Turn
 from chats.people import keys
-from chats.prompt.as_sent import as_sent, file_of
-from chats.turns.start import start
+from chats.prompt.as_sent import build_request_file, load_sent_request
+from chats.turns.start import start_turn
 from contextpolicy.models import ModelSpec
 from tests.chats.api.programs import Program
 from tests.chats.compaction.conftest import Fold, SetPolicy, fold, long_chat, set_policy
@@ -53,7 +53,7 @@ def ask(alice: User, now: datetime) -> Ask:
     """Send a message, process its reply and return the turn."""
 
     def asking(chat: Chat, text: str) -> Turn:
-        turn = start(user=alice, chat=chat, text=text, now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=now).turn
         async_to_sync(OnTheWire(ScriptedProvider([])).whole_turn)(turn)
         turn.refresh_from_db()
         return turn
@@ -237,7 +237,7 @@ def test_the_command_of_a_past_request_has_its_address_and_version(
 ) -> None:
     ask(chat, "Hello")
     row = Receipt.objects.select_related("effective_policy", "turn__branch__chat__owner").get()
-    command = file_of(as_sent(row, sees_hidden=True), form="curl").text
+    command = build_request_file(load_sent_request(row, sees_hidden=True), form="curl").text
     assert '"$BASE_URL/v1/messages"' in command
     assert "anthropic-version: " in command
     assert [server.host] == configured.ALLOWED_PRIVATE_PROVIDERS

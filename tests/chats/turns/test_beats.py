@@ -16,8 +16,8 @@ from chats.actions import lifecycle
 from chats.models import Turn
 from chats.turns import lease as leases
 from chats.turns.lease import Heartbeat, Lease, Partial
-from chats.turns.start import start
-from chats.turns.stop import stop
+from chats.turns.start import start_turn
+from chats.turns.stop import stop_turn
 from chats.turns.worker.heartbeats import LeaseKeeper
 from contextpolicy.models import ModelSpec
 
@@ -26,8 +26,8 @@ from contextpolicy.models import ModelSpec
 def claimed(alice: User, demo_model: ModelSpec, now: datetime) -> Callable[[], Lease]:
     def claim() -> Lease:
         chat = lifecycle.create_chat(owner=alice, now=now)
-        turn = start(user=alice, chat=chat, text="Hello", now=now).turn
-        lease = leases.claim(turn_id=turn.pk, worker="w", now=now)
+        turn = start_turn(user=alice, chat=chat, text="Hello", now=now).turn
+        lease = leases.claim_turn(turn_id=turn.pk, worker="w", now=now)
         assert lease is not None
         Turn.objects.filter(pk=turn.pk).update(step=1)
         return lease
@@ -37,7 +37,7 @@ def claimed(alice: User, demo_model: ModelSpec, now: datetime) -> Callable[[], L
 
 def ask_to_stop(lease: Lease, alice: User, now: datetime) -> None:
     turn = Turn.objects.select_related("branch__chat").get(pk=lease.turn_id)
-    stop(turn=turn, user=alice, now=now)
+    stop_turn(turn=turn, user=alice, now=now)
 
 
 def lose(lease: Lease) -> None:
@@ -59,7 +59,7 @@ def test_one_write_saves_what_is_ours_and_tells_of_the_rest(
     ask_to_stop(stopped, alice, now)
     lose(lost)
     texts = [partial(lease, "text") for lease in (ours, stopped, lost)]
-    beats = leases.save(texts=[*texts, partial(late, "of the step before", step=0)])
+    beats = leases.save_partial_texts(texts=[*texts, partial(late, "of the step before", step=0)])
     assert beats == [
         Heartbeat.OURS,
         Heartbeat.STOP,
@@ -73,10 +73,12 @@ def test_a_text_that_was_taken_back_is_not_saved_in_the_place_of_the_next(
     claimed: Callable[[], Lease],
 ) -> None:
     lease = claimed()
-    leases.write(lease, begun_anew=1, partial_text="")
-    assert leases.save(texts=[partial(lease, "of the call before")]) == [Heartbeat.OURS]
+    leases.update_held_turn(lease, begun_anew=1, partial_text="")
+    assert leases.save_partial_texts(texts=[partial(lease, "of the call before")]) == [
+        Heartbeat.OURS
+    ]
     assert text_of(lease) == ""
-    leases.save(texts=[partial(lease, "New", begun_anew=1)])
+    leases.save_partial_texts(texts=[partial(lease, "New", begun_anew=1)])
     assert text_of(lease) == "New"
 
 
@@ -88,7 +90,7 @@ def test_one_write_renews_every_lease_that_holds(
     lose(lost)
     soon = timezone.now() + timedelta(seconds=1)
     Turn.objects.update(lease_until=soon)
-    assert leases.renew(leases=[ours, stopped, lost]) == [
+    assert leases.renew_leases(leases=[ours, stopped, lost]) == [
         Heartbeat.OURS,
         Heartbeat.STOP,
         Heartbeat.LOST,

@@ -13,14 +13,14 @@ from chats.ground import queue
 from chats.models import Chat, Message, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.turns.completed import tell_strategy
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy import plugins
 from contextpolicy.engine.messages import Message as Value
-from contextpolicy.engine.messages import text_of
+from contextpolicy.engine.messages import extract_message_text
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.engine.window import HistoryView, WindowChoice
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 
 pytestmark = pytest.mark.requirement("S2.1")
 COUNTER = ApproximateCounter()
@@ -42,7 +42,7 @@ class Listening:
 
     def on_turn_complete(self, new_history: Sequence[Value]) -> None:
         """Store the notification."""
-        self.heard.append([text_of(message) for message in new_history])
+        self.heard.append([extract_message_text(message) for message in new_history])
         if self.error:
             raise self.error
 
@@ -56,9 +56,9 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
     LISTENER.__init__()  # type: ignore[misc]  # one object for the entry point
     point = EntryPoint("listening", f"{__name__}:LISTENER", plugins.GROUP)
     monkeypatch.setattr(plugins, "entry_points", lambda group: [point])
-    plugins.installed.cache_clear()
+    plugins.load_strategy_plugins.cache_clear()
     yield LISTENER
-    plugins.installed.cache_clear()
+    plugins.load_strategy_plugins.cache_clear()
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def under_it(listener: Listening, now: datetime, demo_model: object) -> Listenin
     policy = create_policy(
         slug="p", name="P", values={"strategy": "listening"}, actor="system", now=now
     )
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     return listener
 
 
@@ -76,7 +76,7 @@ def say(alice: User, chat: Chat, now: datetime, work: Work) -> Callable[..., Tur
     """Run a turn with this answer."""
 
     def saying(text: str, *answer: Any) -> Turn:
-        turn = start(user=alice, chat=chat, text=text, now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=now).turn
         work(turn, list(answer) or [TextDelta(f"To {text}"), Finished("stop")])
         return turn
 
@@ -144,7 +144,7 @@ def test_a_strategy_that_is_gone_by_then_is_not_missed(
 ) -> None:
     turn = say("One")
     monkeypatch.setattr(plugins, "entry_points", lambda group: [])
-    plugins.installed.cache_clear()
+    plugins.load_strategy_plugins.cache_clear()
     tell_strategy(turn_id=turn.pk, counter=COUNTER)
     Turn.objects.filter(pk=turn.pk).delete()
     tell_strategy(turn_id=turn.pk, counter=COUNTER)

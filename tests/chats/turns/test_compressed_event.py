@@ -9,10 +9,10 @@ from django.contrib.auth.models import User
 
 from chats.models import Chat, Receipt, Turn
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 
 pytestmark = pytest.mark.requirement("S0.5")
 Work = Callable[..., Any]
@@ -25,7 +25,7 @@ def simple(demo_model: object, now: datetime) -> None:
     """A policy that sends four messages of at most 50 characters."""
     values = {"strategy": "simple", "window_size": 4, "max_chars_per_message": 50}
     policy = create_policy(slug="p", name="P", values=values, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def say(alice: User, chat: Chat, now: datetime, work: Work) -> Say:
     """Run a turn. By default the model answers in one step."""
 
     def saying(text: str, *scripts: list[Any]) -> Turn:
-        turn = start(user=alice, chat=chat, text=text, now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=now).turn
         work(turn, *(scripts or (ANSWER,)))
         assert turn.status == Turn.Status.COMPLETED
         return turn
@@ -81,7 +81,7 @@ def test_it_stands_between_the_start_of_its_turn_and_the_call(
     assert (event.turn_id, event.chat_id, event.actor) == (turn.pk, chat.pk, "worker")
     assert event.scope == f"chat:{chat.pk}"
     assert receipt.created_at == event.at
-    assert list(ledger.verify(scope=event.scope)) == []
+    assert list(ledger.find_ledger_breaks(scope=event.scope)) == []
 
 
 @pytest.mark.usefixtures("simple")

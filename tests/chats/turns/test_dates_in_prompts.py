@@ -10,12 +10,12 @@ from django.test import Client
 
 from chats.actions import branching
 from chats.models import AccountSettings, Branch, Chat, Message, Receipt, Turn
-from chats.prompt.model_choice import choose
-from chats.prompt.outlook import outlook_on
+from chats.prompt.model_choice import choose_chat_model
+from chats.prompt.outlook import compose_next_prompt
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, ProviderRequest, TextDelta
-from chats.turns.start import start
-from contextpolicy.publish import assign, create_policy
+from chats.turns.start import start_turn
+from contextpolicy.publish import assign_policy, create_policy
 
 pytestmark = pytest.mark.usefixtures("built_again")
 # Late evening in London, after midnight in Berlin.
@@ -30,7 +30,7 @@ def govern(now: datetime) -> Callable[..., None]:
     def governing(**values: Any) -> None:
         wanted = {"strategy": "sliding_window", "dates": True, **values}
         policy = create_policy(slug="dated", name="Dated", values=wanted, actor="system", now=now)
-        assign(policy=policy, level="instance", actor="system", now=now)
+        assign_policy(policy=policy, level="instance", actor="system", now=now)
 
     return governing
 
@@ -41,7 +41,7 @@ def say(alice: User, chat: Chat, work: Callable[..., Any]) -> Say:
 
     def saying(text: str, *, at: datetime) -> Any:
         chat.refresh_from_db()
-        turn = start(user=alice, chat=chat, text=text, now=at).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=at).turn
         worker = work(turn, [TextDelta("Noted."), Finished("stop")])
         assert turn.status == Turn.Status.COMPLETED, turn.error_sentence
         return worker.scripted.requests[0]
@@ -90,7 +90,9 @@ def test_a_branch_keeps_the_zone_of_its_first_prompt_with_dates(
     branch = Branch.objects.get(chat=chat)
     assert branch.time_zone == "Europe/Berlin"
     question = Message.objects.filter(branch=branch, role="user").latest("seq")
-    forked = branching.branch_from(user=alice, message=question, now=LATE + timedelta(minutes=9))
+    forked = branching.branch_from_message(
+        user=alice, message=question, now=LATE + timedelta(minutes=9)
+    )
     assert forked.time_zone == "Europe/Berlin"
 
 
@@ -115,9 +117,9 @@ def test_the_receipt_names_each_day_and_the_outlook_has_it(
     assert days == ["2026-03-03", "2026-03-04"]
     branch = Branch.objects.select_related("active_compaction__base", "parent").get(chat=chat)
     branch.chat = Chat.objects.get(pk=chat.pk)
-    ahead = outlook_on(
+    ahead = compose_next_prompt(
         branch,
-        choice=choose(chat=branch.chat),
+        choice=choose_chat_model(chat=branch.chat),
         counter=O200kCounter(),
         now=LATE + timedelta(days=2),
         question="And today?",

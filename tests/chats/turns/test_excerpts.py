@@ -10,11 +10,11 @@ from django.test import Client
 
 from chats.memory import archive, excerpts, references
 from chats.models import Branch, Chat, Message, Receipt, Turn, TurnReference
-from chats.prompt.next_context import next_context
+from chats.prompt.next_context import compose_next_context
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns import references as looking
-from chats.turns.start import start
-from contextpolicy.publish import assign, create_policy
+from chats.turns.start import start_turn
+from contextpolicy.publish import assign_policy, create_policy
 
 pytestmark = [pytest.mark.requirement("S1.2"), pytest.mark.usefixtures("built_again")]
 TITLE = "Relevant reference (semantic):"
@@ -40,7 +40,7 @@ def govern(now: datetime) -> Callable[..., None]:
         policy = create_policy(
             slug="excerpts", name="Excerpts", values={**wanted, **values}, actor="system", now=now
         )
-        assign(policy=policy, level="instance", actor="system", now=now)
+        assign_policy(policy=policy, level="instance", actor="system", now=now)
 
     return governing
 
@@ -52,11 +52,11 @@ def say(alice: User, chat: Chat, work: Callable[..., Any]) -> Say:
     def saying(text: str, answer: str = "Noted.", *, at: datetime | None = None) -> Any:
         newest = Message.objects.filter(branch__chat=chat).order_by("-created_at").first()
         moment = at or (newest or chat).created_at + timedelta(minutes=1)
-        turn = start(user=alice, chat=chat, text=text, now=moment).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=moment).turn
         worker = work(turn, [TextDelta(answer), Finished("stop")])
         assert turn.status == Turn.Status.COMPLETED, turn.error_sentence
         assert chat.active_branch
-        archive.index(Branch.objects.get(pk=chat.active_branch.pk))
+        archive.index_branch(Branch.objects.get(pk=chat.active_branch.pk))
         chat.refresh_from_db()
         return worker.scripted.requests[0]
 
@@ -121,7 +121,7 @@ def test_nothing_is_searched_while_every_message_is_sent(
         raise AssertionError("searched although nothing is left out")
 
     govern(window_size=100)
-    monkeypatch.setattr(looking, "search", never)
+    monkeypatch.setattr(looking, "search_for_question", never)
     say(HERON)
     chatter(say, 2)
 
@@ -209,7 +209,7 @@ def test_another_branch_gives_nothing(
         branch=beside, seq=3, accepted=90, role="user", created_at=now,
         parts=[{"type": "text", "text": HERON}],
     )  # fmt: skip
-    archive.index(beside)
+    archive.index_branch(beside)
     chatter(say)
 
     assert "B-417" not in block_of(say(ASKED))
@@ -272,13 +272,13 @@ def test_the_context_of_a_question_shows_the_excerpts_it_would_bring(
     )
 
     assert answer.status_code == 200, answer.content
-    ahead = next_context(chat=Chat.objects.get(pk=chat.pk), question=ASKED, now=now)
+    ahead = compose_next_context(chat=Chat.objects.get(pk=chat.pk), question=ASKED, now=now)
     request = say(ASKED, at=chat.updated_at + timedelta(minutes=1))
     assert HERON in block_of(request)
     assert [m.content for m in ahead.messages()] == [m.content for m in request.messages]
     assert HERON in answer.content.decode()
     # A greeting retrieves nothing.
-    greeted = next_context(chat=Chat.objects.get(pk=chat.pk), question="Thanks!", now=now)
+    greeted = compose_next_context(chat=Chat.objects.get(pk=chat.pk), question="Thanks!", now=now)
     assert TITLE not in "\n".join(m.content for m in greeted.messages())
 
 

@@ -13,10 +13,10 @@ import pytest
 from django.core.checks import run_checks
 
 from chats.models import Message, Receipt
-from chats.prompt.rebuilt import rebuilt
+from chats.prompt.rebuilt import rebuild_request
 from contextpolicy import history_providers
 from contextpolicy.history_providers import HistoryQuery
-from contextpolicy.linter.errors import check
+from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.roles import POLICY_ADMIN
 from tests.chats.turns.test_policies_in_turns import Ask, ask, govern, sent
 from tests.contextpolicy.people import person, signed_in
@@ -67,9 +67,9 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     points = [EntryPoint(name, value, history_providers.GROUP) for name, value in group.items()]
     monkeypatch.setattr(sys, "path", [str(EXAMPLE), *sys.path])
     monkeypatch.setattr(history_providers, "entry_points", lambda group: points)
-    history_providers.installed.cache_clear()
+    history_providers.load_history_providers.cache_clear()
     yield points
-    history_providers.installed.cache_clear()
+    history_providers.load_history_providers.cache_clear()
 
 
 def write_on(day: datetime, *, first: int, last: int = 100) -> None:
@@ -99,7 +99,7 @@ def test_the_example_sends_messages_of_one_day_only(
     receipt = Receipt.objects.order_by("-last_seq")[0]
     assert receipt.left_out == [[1, 2, "history_provider"]]
     assert receipt.notes == []
-    assert rebuilt(receipt).fault == ""
+    assert rebuild_request(receipt).fault == ""
 
 
 def test_a_pinned_message_is_sent_although_the_provider_leaves_it_out(
@@ -156,7 +156,7 @@ def test_a_package_that_cannot_be_used_is_named_at_start_and_when_a_policy_is_sa
 ) -> None:
     offered += [own("nothing", Nothing), own("renamed", Failing), own("nowhere", Nothing)]
     offered[-1] = EntryPoint("nowhere", "no_such_module:Nothing", history_providers.GROUP)
-    history_providers.installed.cache_clear()
+    history_providers.load_history_providers.cache_clear()
     warnings = [message.msg for message in run_checks() if message.id == "palimpsest.W009"]
     assert warnings == [
         "The history provider 'nothing' cannot be used: it has no get_history.",
@@ -164,12 +164,12 @@ def test_a_package_that_cannot_be_used_is_named_at_start_and_when_a_policy_is_sa
         "The history provider 'renamed' cannot be used: its name differs from that of its"
         " entry point.",
     ]
-    (problem,) = check({"history_provider": "nothing"})
+    (problem,) = find_policy_errors({"history_provider": "nothing"})
     assert problem.code == "unknown_history_provider"
     assert "it has no get_history" in problem.sentence
     assert "choose an installed one: same_day" in problem.sentence
-    assert check({"history_provider": "same_day"}) == []
-    assert check({"history_provider": ""}) == []
+    assert find_policy_errors({"history_provider": "same_day"}) == []
+    assert find_policy_errors({"history_provider": ""}) == []
 
 
 def test_the_policy_form_offers_it(offered: list[EntryPoint], db: None) -> None:

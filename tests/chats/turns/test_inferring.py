@@ -31,7 +31,7 @@ from chats.providers import registry
 from chats.providers.base import ErrorCode, Finished, ProviderError, TextDelta, UsageReport
 from chats.record import usage, witness
 from chats.turns import inferring, recover
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from chats.turns.steps import Ending
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
@@ -70,7 +70,7 @@ def say(alice: User, chat: Chat, work: Any, now: datetime) -> Say:
     """Run one turn: `say(text)`. Accepts another chat of Alice."""
 
     def saying(text: str, where: Chat | None = None, reply: str = "Noted.") -> Turn:
-        turn = start(user=alice, chat=where or chat, text=text, now=now).turn
+        turn = start_turn(user=alice, chat=where or chat, text=text, now=now).turn
         work(turn, [TextDelta(reply), Finished("stop")])
         return turn
 
@@ -84,7 +84,7 @@ def reads(monkeypatch: pytest.MonkeyPatch, chat: Chat, now: datetime) -> Reads:
     def reading(*answer: Any, where: Chat | None = None, rested: bool = True) -> ScriptedProvider:
         script = [TextDelta(item) if isinstance(item, str) else item for item in answer]
         provider = ScriptedProvider([[*script, UsageReport(90, 9, 0, 0), Finished("stop")]])
-        monkeypatch.setattr(registry, "provider_for", lambda *a, **k: provider)
+        monkeypatch.setattr(registry, "get_provider", lambda *a, **k: provider)
         if rested:
             PreferenceReading.objects.filter(due_at__isnull=False).update(due_at=timezone.now())
         inferring.read_chat(
@@ -128,9 +128,11 @@ def test_a_chat_that_rests_brings_proposals_in_the_persons_own_words(
     assert request.model == "light-model"
     assert f"[1] {GARDENER}" in request.messages[1].content
     # The preference is unused until the user accepts it.
-    assert person.holding(inferring.shown_branch(chat)) == []
-    preferences.accept(owner_id=alice.pk, preference_id=row.pk, now=timezone.now())
-    assert person.holding(inferring.shown_branch(chat)) == [Preference.objects.get()]
+    assert person.select_chat_preferences(inferring.load_inference_branch(chat)) == []
+    preferences.accept_preference(owner_id=alice.pk, preference_id=row.pk, now=timezone.now())
+    assert person.select_chat_preferences(inferring.load_inference_branch(chat)) == [
+        Preference.objects.get()
+    ]
 
 
 def test_it_waits_until_the_chat_has_rested(
@@ -154,8 +156,8 @@ def test_the_sweep_sends_the_task_once_in_a_while(
     say(GARDENER)
     PreferenceReading.objects.update(due_at=timezone.now() - timedelta(seconds=1))
     with django_capture_on_commit_callbacks(execute=True):
-        recover.sweep(now=timezone.now())
-        recover.sweep(now=timezone.now())
+        recover.run_sweep(now=timezone.now())
+        recover.run_sweep(now=timezone.now())
 
     assert [given for task, given in sent if task == queue.READ_PREFERENCES] == [
         {"chat_id": str(chat.pk)}
@@ -171,7 +173,7 @@ def test_a_compaction_has_the_chat_read_at_once(
     say(GARDENER)
     PreferenceReading.objects.update(due_at=timezone.now() + readings.REST)
     with django_capture_on_commit_callbacks(execute=True):
-        readings.hasten(chat.pk, now=timezone.now())
+        readings.schedule_immediate_reading(chat.pk, now=timezone.now())
 
     assert queue.READ_PREFERENCES in [task for task, _ in sent]
     assert PreferenceReading.objects.filter(due_at__lte=timezone.now()).exists()
@@ -377,7 +379,7 @@ def test_the_opposite_is_another_one(alice: User, say: Say, reads: Reads, now: d
 def test_nothing_inferred_replaces_what_was_told_or_written(
     alice: User, say: Say, reads: Reads, now: datetime, kind: str
 ) -> None:
-    preferences.write(owner_id=alice.pk, slot="job", text="I am a baker", now=now)
+    preferences.write_preference(owner_id=alice.pk, slot="job", text="I am a baker", now=now)
     Preference.objects.update(kind=kind)
     say(GARDENER)
     other = another(alice, now)
@@ -396,7 +398,7 @@ def test_an_older_message_proposes_nothing_against_a_newer_one(
 ) -> None:
     say(GARDENER)
     later = timezone.now() + timedelta(days=1)
-    preferences.write(owner_id=alice.pk, slot="job", text="I am a baker", now=later)
+    preferences.write_preference(owner_id=alice.pk, slot="job", text="I am a baker", now=later)
     reads(proposes((1, "job", "I work as a gardener")))
     assert kept() == [("job", "I am a baker", "current")]
 
@@ -407,7 +409,7 @@ def test_a_rejected_one_is_not_proposed_again(
 ) -> None:
     say(GARDENER)
     reads(proposes((1, "job", "I work as a gardener")))
-    memory.delete(owner=alice, preference_id=Preference.objects.get().pk, now=now)
+    memory.delete_saved_preference(owner=alice, preference_id=Preference.objects.get().pk, now=now)
     say(GARDENER)
     reads(proposes((1, "job", "I work as a gardener")))
     assert kept() == []
@@ -438,7 +440,7 @@ def test_what_was_withdrawn_during_the_call_is_no_evidence(
         if way == "erased":
             erasure.erase_message(user=alice, message=message, now=now)
         elif way == "excluded":
-            marks.exclude(message=message, actor="user:1", now=now)
+            marks.exclude_message(message=message, actor="user:1", now=now)
         else:
             preferences.set_inferring(owner_id=alice.pk, agrees=False, now=now)
 
@@ -524,9 +526,11 @@ def test_the_call_has_its_own_line_in_ledger_and_usage(
     assert event.data["calls"] == [[str(receipt.pk), receipt.commitment]]
     assert AuditEvent.objects.get(type="chat.preferences_read").data["proposed"] == 1
     assert "gardener" not in str(list(AuditEvent.objects.values_list("data", flat=True)))
-    assert list(witness.of_chats([chat.pk], told=Counter())) == []
+    assert list(witness.verify_chat_page([chat.pk], told=Counter())) == []
     wide = {"since": now - timedelta(days=400), "until": timezone.now() + timedelta(days=400)}
-    found = {one.group: one.input for one in usage.used(owner=alice, by="purpose", **wide)}
+    found = {
+        one.group: one.input for one in usage.sum_person_usage(owner=alice, by="purpose", **wide)
+    }
     assert found["preferences"] == 90
 
 
@@ -554,12 +558,14 @@ def test_a_dead_worker_is_followed_once_and_nothing_is_doubled(
     dead = []
     for _ in range(readings.MOST_TRIES):
         PreferenceReading.objects.update(due_at=timezone.now())
-        call = inferring.prepare(chat.pk, counter=ApproximateCounter(), now=now)
+        call = inferring.prepare_inference_call(chat.pk, counter=ApproximateCounter(), now=now)
         assert call is not None
-        assert inferring.prepare(chat.pk, counter=ApproximateCounter(), now=now) is None
+        assert (
+            inferring.prepare_inference_call(chat.pk, counter=ApproximateCounter(), now=now) is None
+        )
         dead.append(call)
         PreferenceReading.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    recover.sweep(now=timezone.now())
+    recover.run_sweep(now=timezone.now())
 
     lost = Receipt.objects.filter(call__gte=Receipt.INFERRING)
     assert {row.outcome for row in lost} == {"lost"}
@@ -567,7 +573,7 @@ def test_a_dead_worker_is_followed_once_and_nothing_is_doubled(
     # A worker that was only slow writes nothing after the takeover.
     answer = proposes((1, "job", "I work as a gardener"))
     for call in dead:
-        inferring.finish(call, text=answer, ending=Ending(), now=now)
+        inferring.finish_inference_call(call, text=answer, ending=Ending(), now=now)
     assert kept() == []
     say("I like tea")
     (request,) = reads(proposes((1, "note", "I like tea"))).requests

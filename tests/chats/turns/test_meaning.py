@@ -29,7 +29,7 @@ from chats.models import (
 )
 from chats.providers import embedders
 from chats.providers.base import ProviderError, Timeouts
-from chats.providers.embedders import ServerEmbedder, checked
+from chats.providers.embedders import ServerEmbedder, check_vectors
 from chats.providers.registry import ProviderAccountValue
 from chats.turns import recover
 from contextpolicy.models import AuditEvent, ModelSpec
@@ -82,14 +82,14 @@ def models(demo_model: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> Embedders:
         ModelSpec.objects.create(
             slug=f"near-{name}", provider="near", name=name, embeds=True, enabled=False
         )
-    monkeypatch.setattr(embedders, "embedder_for", lambda _account, model: fakes[model])
+    monkeypatch.setattr(embedders, "build_embedder", lambda _account, model: fakes[model])
     return fakes
 
 
 @pytest.fixture
 def chosen(models: Embedders, now: datetime) -> FakeEmbedder:
     """The first embedding model, selected."""
-    embedding.choose("near-one", anew=False, actor="user:1", now=now)
+    embedding.choose_embedding_model("near-one", anew=False, actor="user:1", now=now)
     return models["one"]
 
 
@@ -97,7 +97,7 @@ def build(now: datetime) -> None:
     """Run the pending tasks until none is left."""
     for _ in range(20):
         VectorSpace.objects.filter(due_at__isnull=False).update(due_at=Now())
-        embedding.go_on(now=now)
+        embedding.continue_embedding_pass(now=now)
 
 
 def filled(elsewhere: Elsewhere) -> Chat:
@@ -175,23 +175,25 @@ def test_a_new_model_of_the_same_length_is_a_space_of_its_own(
 ) -> None:
     filled(elsewhere)
     build(now)
-    embedding.choose("near-two", anew=False, actor="user:1", now=now)
+    embedding.choose_embedding_model("near-two", anew=False, actor="user:1", now=now)
     build(now)
 
     (space,) = VectorSpace.objects.all()
     assert (space.state, space.model and space.model.name) == ("serving", "two")
     assert set(TextVector.objects.values_list("space", flat=True)) == {space.pk}
-    assert space.key != vectors.key_of(ModelSpec.objects.get(slug="near-one"), base_url="x")
+    assert space.key != vectors.build_space_key(
+        ModelSpec.objects.get(slug="near-one"), base_url="x"
+    )
 
 
 def test_the_key_names_all_that_a_vector_depends_on(models: Embedders) -> None:
     model = ModelSpec.objects.get(slug="near-one")
-    keys = {vectors.key_of(model, base_url=address) for address in ("a", "b")}
+    keys = {vectors.build_space_key(model, base_url=address) for address in ("a", "b")}
     for name in ("other", "multilingual-e5-small"):
         model.name = name
-        keys.add(vectors.key_of(model, base_url="a"))
+        keys.add(vectors.build_space_key(model, base_url="a"))
     assert len(keys) == 4
-    assert vectors.prefixes("multilingual-e5-small") == ("query: ", "passage: ")
+    assert vectors.get_embedding_prefixes("multilingual-e5-small") == ("query: ", "passage: ")
 
 
 @pytest.mark.memory_case(44)
@@ -208,14 +210,14 @@ def test_the_old_space_answers_until_the_new_one_is_complete(
     build(now)
     govern()
     models["two"].fault = ProviderError("provider_unavailable")
-    embedding.choose("near-two", anew=False, actor="user:1", now=now)
+    embedding.choose_embedding_model("near-two", anew=False, actor="user:1", now=now)
     build(now)
 
     states = dict(VectorSpace.objects.values_list("model__name", "state"))
     assert states == {"one": "serving", "two": "building"}
     assert CAT in tail_of(say(chat, ABOUT))
     new = VectorSpace.objects.get(state="building")
-    assert (new.fault, vectors.progress(new).done) == ("provider_unavailable", 0)
+    assert (new.fault, vectors.measure_space_progress(new).done) == ("provider_unavailable", 0)
 
     models["two"].fault = None
     build(now)
@@ -230,19 +232,19 @@ def test_a_pass_that_was_killed_goes_on_and_doubles_nothing(
     filled(elsewhere)
     monkeypatch.setattr(embedding, "PAGE", 2)
     space = VectorSpace.objects.get()
-    assert embedding.claimed(space)
-    assert embedding.walk(space, now=now, give_up=time.monotonic())
+    assert embedding.claim_space(space)
+    assert embedding.process_embedding_pages(space, now=now, give_up=time.monotonic())
     dead = VectorSpace.objects.get()
-    assert embedding.claimed(dead)
+    assert embedding.claim_space(dead)
     texts = SearchText.objects.order_by("pk")[:2]
     keys = [text.pk for text in texts]
     embedding.embed_texts(
-        dead, SearchText.objects.filter(pk__in=keys), embedder=embedding.embedder_of(dead)
+        dead, SearchText.objects.filter(pk__in=keys), embedder=embedding.get_space_embedder(dead)
     )
     # The worker died. Another one continues after its lease expires, without repeated calls.
     asked = list(chosen.asked)
-    assert not embedding.claimed(VectorSpace.objects.get())
-    VectorSpace.objects.update(lease_until=leases.just_ended())
+    assert not embedding.claim_space(VectorSpace.objects.get())
+    VectorSpace.objects.update(lease_until=leases.compute_expired_end())
     build(now)
 
     assert VectorSpace.objects.get().state == "serving"
@@ -274,7 +276,7 @@ def test_texts_without_a_vector_are_counted_and_shown(
     chosen.refuses = 10
     build(now)
 
-    progress = vectors.progress(VectorSpace.objects.get())
+    progress = vectors.measure_space_progress(VectorSpace.objects.get())
     assert (progress.texts, progress.done, progress.refused) == (2, 1, 1)
     page = operators_page.get("/setup/search-model").content.decode()
     assert "1 of 2" in page
@@ -289,7 +291,7 @@ def test_a_text_whose_vector_cannot_be_used_holds_up_no_other(
     chosen.refuses, chosen.refusal = 32, ProviderError("provider_protocol")
     build(now)
     space = VectorSpace.objects.get()
-    progress = vectors.progress(space)
+    progress = vectors.measure_space_progress(space)
     assert (space.state, space.fault, progress.refused) == ("serving", "", 1)
     assert progress.done == progress.texts - 1
 
@@ -297,7 +299,7 @@ def test_a_text_whose_vector_cannot_be_used_holds_up_no_other(
 @pytest.mark.parametrize("vector", [[1e39], [1e-30], [10**400]])
 def test_a_vector_outside_of_single_precision_is_none(vector: list[Any]) -> None:
     with pytest.raises(ProviderError, match="provider_protocol"):
-        embedders.checked([embedders.numbers_of({"embedding": vector})])
+        embedders.check_vectors([embedders.decode_embedding({"embedding": vector})])
 
 
 def test_a_model_that_refuses_everything_has_refused_no_text(
@@ -311,7 +313,7 @@ def test_a_model_that_refuses_everything_has_refused_no_text(
     assert not TextVector.objects.exists()
     chosen.fault = None
     build(now)
-    assert vectors.progress(VectorSpace.objects.get()).missing == 0
+    assert vectors.measure_space_progress(VectorSpace.objects.get()).missing == 0
 
 
 def test_a_long_text_is_found_by_any_of_its_passages(
@@ -395,7 +397,7 @@ def test_a_model_that_answers_otherwise_than_before_is_not_compared(
     elsewhere("One more text.")
     build(now)
     assert VectorSpace.objects.get().fault == "other_dimensions"
-    embedding.choose("near-one", anew=True, actor="user:1", now=now)
+    embedding.choose_embedding_model("near-one", anew=True, actor="user:1", now=now)
     build(now)
     (space,) = VectorSpace.objects.all()
     assert (space.dimensions, space.revision, space.fault) == (32, 2, "")
@@ -406,7 +408,7 @@ def test_a_model_that_answers_otherwise_than_before_is_not_compared(
 )
 def test_what_is_no_vector_is_an_error(vector: list[list[float]]) -> None:
     with pytest.raises(ProviderError) as raised:
-        checked(vector)
+        check_vectors(vector)
     assert raised.value.code == "provider_protocol"
 
 
@@ -431,7 +433,7 @@ def test_what_is_said_is_embedded_with_its_words(
     build(now)
     other = elsewhere(CAT)
     with django_capture_on_commit_callbacks(execute=True):
-        indexing.index_chat(chat_id=other.pk)
+        indexing.update_chat_index(chat_id=other.pk)
     assert (queue.EMBED_CHAT, {"chat_id": str(other.pk)}) in sent
     embedding.embed_chat(other.pk, now=now)
     embedding.embed_chat(other.pk, now=now)
@@ -451,7 +453,7 @@ def test_what_a_server_missed_is_made_up_for_by_itself(
     chosen.fault = None
     build(now)
     space.refresh_from_db()
-    assert (space.fault, vectors.progress(space).missing) == ("", 0)
+    assert (space.fault, vectors.measure_space_progress(space).missing) == ("", 0)
 
 
 @pytest.mark.parametrize("way", ["message", "chat", "excluded"])
@@ -473,7 +475,7 @@ def test_an_erasure_reaches_the_vectors_in_its_transaction(
         elif way == "message":
             erasure.erase_message(user=alice, message=message, now=now)
         else:
-            marks.exclude(message=message, actor="user:1", now=now)
+            marks.exclude_message(message=message, actor="user:1", now=now)
 
     def take_back() -> None:
         with transaction.atomic():
@@ -495,9 +497,9 @@ def test_what_was_erased_during_a_call_gets_no_vector(
     other = elsewhere(CAT)
     text = SearchText.objects.get(message__seq=1)
     message = Message.objects.select_related("branch__chat").get(branch__chat=other, seq=1)
-    made = {text.pk: [nearest.packed(chosen.of(CAT))]}
+    made = {text.pk: [nearest.pack_vector(chosen.of(CAT))]}
     erasure.erase_message(user=alice, message=message, now=now)
-    assert vectors.store(VectorSpace.objects.get(), made) == 0
+    assert vectors.store_vectors(VectorSpace.objects.get(), made) == 0
     assert not TextVector.objects.exists()
 
 
@@ -508,7 +510,7 @@ def test_what_is_only_indexed_anew_keeps_its_vectors(
     build(now)
     kept = set(TextVector.objects.values_list("pk", flat=True))
     monkeypatch.setattr(archive, "VERSION", words.VERSION + 1)
-    archive.index(Branch.objects.select_related("chat").get(chat=other))
+    archive.index_branch(Branch.objects.select_related("chat").get(chat=other))
     assert set(TextVector.objects.values_list("pk", flat=True)) == kept
 
 
@@ -593,7 +595,7 @@ def test_without_numpy_there_are_no_vectors_and_setup_says_so(
     build(now)
     govern()
     asked = len(chosen.asked)
-    monkeypatch.setattr(nearest, "is_installed", lambda: False)
+    monkeypatch.setattr(nearest, "is_numpy_installed", lambda: False)
     assert CAT in tail_of(say(chat, "What about the kitten called Zanzibar?"))
     assert "vectors:not_installed" in newest_receipt().notes
     assert len(chosen.asked) == asked
@@ -659,7 +661,9 @@ def test_what_cannot_be_read_in_time_is_read_on_with_the_next_question(
     }
     number = TextVector.objects.count()
     late = 0
-    while (found := nearest.compare(chosen.of(ABOUT), give_up=time.monotonic(), **given)) is None:
+    while (
+        found := nearest.compare_question_texts(chosen.of(ABOUT), give_up=time.monotonic(), **given)
+    ) is None:
         late += 1
     assert late == number // 2
     text = SearchText.objects.get(message__parts__0__text=CAT)
@@ -668,14 +672,17 @@ def test_what_cannot_be_read_in_time_is_read_on_with_the_next_question(
     TextVector.objects.filter(text=text.pk).delete()
     elsewhere("One kitten more.")
     build(now)
-    found = nearest.compare(chosen.of(ABOUT), give_up=time.monotonic() + 9, **given)
+    found = nearest.compare_question_texts(chosen.of(ABOUT), give_up=time.monotonic() + 9, **given)
     assert found is not None
     assert text.pk in found.nearest, "the pass has made it again"
     TextVector.objects.filter(text=text.pk).delete()
-    found = nearest.compare(chosen.of(ABOUT), give_up=time.monotonic() + 9, **given)
+    found = nearest.compare_question_texts(chosen.of(ABOUT), give_up=time.monotonic() + 9, **given)
     assert found is not None
     assert text.pk not in found.nearest
-    assert nearest.compare(chosen.of(ABOUT), give_up=0, **{**given, "owner_id": 0}) is not None
+    assert (
+        nearest.compare_question_texts(chosen.of(ABOUT), give_up=0, **{**given, "owner_id": 0})
+        is not None
+    )
 
 
 def test_only_so_many_vectors_are_kept(
@@ -692,7 +699,7 @@ def test_only_so_many_vectors_are_kept(
         "places": None,
         "without": (),
     }
-    found = nearest.compare(chosen.of(ABOUT), give_up=time.monotonic() + 9, **given)
+    found = nearest.compare_question_texts(chosen.of(ABOUT), give_up=time.monotonic() + 9, **given)
     assert found is not None
     newest = SearchText.objects.order_by("-pk").values_list("pk", flat=True)[:4]
     assert set(found.nearest) == set(newest)
@@ -705,7 +712,7 @@ def test_the_sweep_goes_on_with_what_is_due(
 ) -> None:
     VectorSpace.objects.update(due_at=Now())
     with django_capture_on_commit_callbacks(execute=True):
-        recover.sweep(now=VectorSpace.objects.get().created_at)
+        recover.run_sweep(now=VectorSpace.objects.get().created_at)
     assert queue.EMBED in [task for task, _ in sent]
 
 
@@ -739,7 +746,7 @@ def test_references_by_meaning_are_rows_as_the_others(
     ],
 )
 def test_texts_are_divided_and_nothing_is_lost(text: str, number: int) -> None:
-    found = vectors.passages(text)
+    found = vectors.split_into_chunks(text)
     assert len(found) == number
     assert "".join("".join(found).split()) == "".join(text.split())
     assert all(len(part) <= vectors.PASSAGE_CHARACTERS for part in found)

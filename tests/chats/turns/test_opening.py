@@ -12,7 +12,7 @@ from chats.models import Chat, Receipt, Turn
 from chats.prompt import composition
 from chats.providers.base import Finished, TextDelta
 from chats.turns import opening, steps
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 
@@ -22,7 +22,7 @@ REPLY = [TextDelta("Good day"), Finished("stop")]
 
 @pytest.fixture
 def turn(alice: User, chat: Chat, now: datetime) -> Turn:
-    return start(user=alice, chat=chat, text="Hello", now=now).turn
+    return start_turn(user=alice, chat=chat, text="Hello", now=now).turn
 
 
 def opened(turn: Turn, now: datetime) -> opening.Opening | None:
@@ -47,7 +47,7 @@ def test_a_database_that_fails_behind_the_claim_does_not_cost_the_turn(
     def gone(**_given: Any) -> None:
         raise OperationalError("the connection broke")
 
-    monkeypatch.setattr(steps, "book_call", once(gone, steps.book_call))
+    monkeypatch.setattr(steps, "create_receipt", once(gone, steps.create_receipt))
     work(turn, REPLY)
     assert turn.status == Turn.Status.COMPLETED
     assert Receipt.objects.filter(turn=turn).count() == 1
@@ -65,7 +65,7 @@ def test_what_nobody_foresaw_is_told_at_once(
     def broken(**_given: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(composition, "compose", broken)
+    monkeypatch.setattr(composition, "compose_prompt", broken)
     work(turn, REPLY)
     assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "internal_error")
 
@@ -77,8 +77,8 @@ def test_a_turn_taken_away_while_it_begins_is_left_alone(
         Turn.objects.filter(pk=turn.pk).update(lease_token="another")
         return compose(**given)
 
-    compose = composition.compose
-    monkeypatch.setattr(composition, "compose", stolen)
+    compose = composition.compose_prompt
+    monkeypatch.setattr(composition, "compose_prompt", stolen)
     worker = work(turn, REPLY)
     assert (worker.scripted.requests, worker.frames) == ([], [])
     assert not Receipt.objects.filter(turn=turn)

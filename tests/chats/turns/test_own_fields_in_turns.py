@@ -17,8 +17,8 @@ from chats.providers.base import (
     TextDelta,
     ToolCallDelta,
 )
-from chats.providers.wire import body_of
-from chats.turns.start import start
+from chats.providers.wire import build_openai_body
+from chats.turns.start import start_turn
 from contextpolicy.models import ModelSpec
 
 Work = Callable[..., Any]
@@ -28,12 +28,12 @@ SIGNED = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
 
 def ask(alice: User, chat: Chat, now: datetime, text: str = "Hello") -> Turn:
     """Send a message of Alice."""
-    return start(user=alice, chat=chat, text=text, now=now).turn
+    return start_turn(user=alice, chat=chat, text=text, now=now).turn
 
 
 def messages_of(worker: Any, number: int = -1) -> list[dict[str, Any]]:
     """Return the messages of a request in wire format."""
-    sent: list[dict[str, Any]] = body_of(worker.scripted.requests[number])["messages"]
+    sent: list[dict[str, Any]] = build_openai_body(worker.scripted.requests[number])["messages"]
     return sent
 
 
@@ -73,11 +73,11 @@ def test_fields_of_a_server_go_back_to_its_model_while_its_tools_run(
     assert asked["tool_calls"][0]["extra_content"] == SIGNED["extra_content"]
     # The page shows the fields that were sent, and the rebuilt body is identical.
     receipt = Receipt.objects.get(step=2)
-    request = as_sent.as_sent(receipt, sees_hidden=True)
+    request = as_sent.load_sent_request(receipt, sees_hidden=True)
     shown = [line.text for line in request.lines if line.role == "assistant"]
     assert "I should search." in shown[-1]
     assert "c2ln" in shown[-1]
-    assert json.loads(as_sent.body_json(request.found))["messages"] == messages_of(worker)
+    assert json.loads(as_sent.build_body_json(request.found))["messages"] == messages_of(worker)
     # The next question ends the tool loop.
     later = work(ask(alice, chat, now, "And?"), [TextDelta("So."), Finished("stop")])
     assert "c2ln" not in json.dumps(messages_of(later))

@@ -11,10 +11,10 @@ from chats.actions import erasure, lifecycle, organising
 from chats.actions import memory as memory_acts
 from chats.memory import preferences
 from chats.models import Chat, Folder, Message, PromptText, Turn
-from chats.turns.start import start
-from contextpolicy.engine.systemtext import runtime_note
+from chats.turns.start import start_turn
+from contextpolicy.engine.systemtext import format_runtime_note
 from contextpolicy.models import Skill
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.skills import save_skill
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("built_again")]
@@ -29,7 +29,7 @@ def ask(alice: User, chat: Chat, work: Work, now: datetime) -> Ask:
 
     def asking(text: str, where: Chat | None = None) -> Turn:
         at = now + timedelta(minutes=next(times))
-        turn = start(user=alice, chat=where or chat, text=text, now=at).turn
+        turn = start_turn(user=alice, chat=where or chat, text=text, now=at).turn
         work(turn)
         return turn
 
@@ -39,7 +39,7 @@ def ask(alice: User, chat: Chat, work: Work, now: datetime) -> Ask:
 def govern(now: datetime, **values: Any) -> None:
     """Assign a policy to the whole instance."""
     policy = create_policy(slug="p", name="P", values=values, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
 
 
 def parts(turn: Turn, origin: str) -> dict[str, str]:
@@ -72,7 +72,7 @@ def test_a_policy_switches_each_part_of_the_system_text_on(ask: Ask, now: dateti
     named = [part[1] for part in receipt.segments if part[0] == "system"]
     assert named == ["runtime", "policy", "skills", "skills", "budget"]
     found = parts(turn, "system")
-    assert found["runtime"] == runtime_note("demo")
+    assert found["runtime"] == format_runtime_note("demo")
     assert found["skills"] == "Skill: Mail\nAbout mail."
     assert "1,000 tokens" in found["budget"]
     # Without a clock, the text is the same tomorrow.
@@ -92,7 +92,9 @@ def test_recent_messages_of_other_chats_go_along_where_the_policy_says_so(
     turn = ask("Secret that is excluded", excluded)
     Message.objects.filter(triggered=turn).update(excluded=True)
     foreign = lifecycle.create_chat(owner=charlie, now=now)
-    start(user=charlie, chat=foreign, text="Secret of Charlie's", now=now + timedelta(minutes=40))
+    start_turn(
+        user=charlie, chat=foreign, text="Secret of Charlie's", now=now + timedelta(minutes=40)
+    )
     assert parts(ask("Who is Momo?"), "tail") == {}
     govern(now, recent_by_user=20)
 
@@ -112,7 +114,7 @@ def test_a_folders_chat_sees_the_chats_of_its_folder_alone(
     folder = Folder.objects.create(owner=alice, name="Work")
     inside, outside = (lifecycle.create_chat(owner=alice, now=now) for _ in range(2))
     for one in (chat, inside):
-        organising.organise(chat=one, user=alice, folder=folder.pk)
+        organising.organise_chat(chat=one, user=alice, folder=folder.pk)
     ask("Said inside", inside)
     ask("Said outside", outside)
     govern(now, recent_by_user=20)
@@ -155,7 +157,7 @@ def test_every_layout_sends_what_is_known_of_the_person(
     ask: Ask, alice: User, now: datetime, layout: str
 ) -> None:
     preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
-    preferences.write(owner_id=alice.pk, slot="note", text="I like tea", now=now)
+    preferences.write_preference(owner_id=alice.pk, slot="note", text="I like tea", now=now)
     preferences.write_instructions(owner_id=alice.pk, text="Be brief.", now=now)
     govern(now, layout=layout)
 

@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.prompt.tools import registry as tools
 from chats.providers.base import Finished, ProviderRequest, TextDelta, ToolCallDelta
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy import plugins
 from contextpolicy.engine import messages as engine
-from contextpolicy.engine.entries import sendable_tokens
+from contextpolicy.engine.entries import estimate_sendable_tokens
 from contextpolicy.engine.messages import ToolSpec
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.window import HistoryView, WindowChoice
@@ -61,7 +61,7 @@ def ask(alice: User, chat: Chat, now: datetime, work: Work) -> Ask:
     """
 
     def asking(text: str, answer: str = "An answer.", *before: str) -> ProviderRequest:
-        turn = start(user=alice, chat=chat, text=text, now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=now).turn
         worker = work(turn, *[[TextDelta(said), Finished("stop")] for said in (*before, answer)])
         assert turn.status == Turn.Status.COMPLETED, turn.error_sentence
         request: ProviderRequest = worker.scripted.requests[len(before)]
@@ -278,8 +278,10 @@ def test_a_summary_governs_again_under_a_policy_that_knows_it(
 def tool(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tool with long results."""
 
-    monkeypatch.setattr(tools, "offered", lambda **_: (TOOL,))
-    monkeypatch.setattr(tools, "answer", lambda _call, **_: tools.ToolAnswer("result " * 200))
+    monkeypatch.setattr(tools, "list_offered_tools", lambda **_: (TOOL,))
+    monkeypatch.setattr(
+        tools, "run_tool_call", lambda _call, **_: tools.ToolAnswer("result " * 200)
+    )
 
 
 @pytest.fixture
@@ -287,7 +289,7 @@ def use_tool(alice: User, chat: Chat, now: datetime, work: Work) -> Callable[[st
     """Ask a question for which the model uses the tool."""
 
     def using(text: str) -> Any:
-        turn = start(user=alice, chat=chat, text=text, now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=now).turn
         call = ToolCallDelta(index=0, call_id=f"c-{text}", name="look_up", arguments="{}")
         return work(turn, [call, Finished("tool_calls")], [TextDelta("Done."), Finished("stop")])
 
@@ -332,9 +334,9 @@ def test_what_is_read_of_a_tool_message_follows_its_rule() -> None:
     )
     ruled = PolicyValues(tool_output_rules={"look_up": {"limit": 100}})
 
-    assert sendable_tokens(message, values=PolicyValues()) == 2_000
-    assert sendable_tokens(message, values=ruled) == 316
-    assert sendable_tokens(message, values=PolicyValues(layout="A")) == 16
+    assert estimate_sendable_tokens(message, values=PolicyValues()) == 2_000
+    assert estimate_sendable_tokens(message, values=ruled) == 316
+    assert estimate_sendable_tokens(message, values=PolicyValues(layout="A")) == 16
 
 
 def test_a_factor_below_one_fills_the_prompt_all_the_same(
@@ -370,9 +372,9 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The package is installed."""
     point = EntryPoint("own_words", f"{__name__}:OwnWords", plugins.GROUP)
     monkeypatch.setattr(plugins, "entry_points", lambda group: [point])
-    plugins.installed.cache_clear()
+    plugins.load_strategy_plugins.cache_clear()
     yield
-    plugins.installed.cache_clear()
+    plugins.load_strategy_plugins.cache_clear()
 
 
 @pytest.mark.requirement("S2.6")

@@ -27,10 +27,10 @@ from chats.models import (
 )
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns import references as looking
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import POLICY_ADMIN
 from tests.chats.api.conftest import program
 from tests.chats.api.programs import MakeProgram
@@ -70,7 +70,7 @@ def govern(now: datetime) -> Callable[..., None]:
             actor="system",
             now=now,
         )
-        assign(policy=policy, level="instance", actor="system", now=now)
+        assign_policy(policy=policy, level="instance", actor="system", now=now)
 
     return governing
 
@@ -80,7 +80,7 @@ def say(alice: User, now: datetime, work: Callable[..., Any]) -> Say:
     """Send a message in a chat, process the reply and return the model request."""
 
     def saying(chat: Chat, text: str, answer: str = "Noted.", at: datetime = now) -> Any:
-        turn = start(user=alice, chat=chat, text=text, now=at).turn
+        turn = start_turn(user=alice, chat=chat, text=text, now=at).turn
         worker = work(turn, [TextDelta(answer), Finished("stop")])
         assert turn.status == Turn.Status.COMPLETED, turn.error_sentence
         chat.refresh_from_db()
@@ -100,7 +100,7 @@ def elsewhere(alice: User, say: Say, new_chat: Callable[..., Chat]) -> Elsewhere
         for text in texts:
             say(chat, text)
         branch = Branch.objects.get(chat=chat)
-        archive.index(branch)
+        archive.index_branch(branch)
         return chat
 
     return speaking
@@ -163,7 +163,7 @@ def test_an_administrator_turns_them_on_in_the_form(
     elsewhere(HERON)
     admin = person("ada", POLICY_ADMIN)
     policy = create_policy(slug="plain", name="Plain", values={}, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     assert tail_of(say(chat, ASKED)) == ""
     page = reverse("admin:contextpolicy_contextpolicy_change", args=[policy.pk])
     answer = submitted(signed_in(admin), page, references="yes", reference_scope="person")
@@ -178,7 +178,7 @@ def test_where_room_is_short_history_gives_way_then_the_summary_and_references_l
 ) -> None:
     elsewhere(HERON)
     policy = create_policy(slug="short", name="Short", values={}, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     answer = submitted(
         signed_in(person("ada", POLICY_ADMIN)),
         reverse("admin:contextpolicy_contextpolicy_change", args=[policy.pk]),
@@ -196,11 +196,13 @@ def test_where_room_is_short_history_gives_way_then_the_summary_and_references_l
     assert answer.status_code == 302, answer.context["adminform"].form.errors
     for number in range(1, 8):
         say(chat, f"The order {number}00 of 3 May 2026 goes to Oslo. " * 6)
-        maintain.maintain(chat_id=chat.pk, counter=ApproximateCounter(), now=now)
+        maintain.maintain_chat_context(chat_id=chat.pk, counter=ApproximateCounter(), now=now)
 
     def parts(length: int) -> set[str]:
         """Return the parts sent with a question of this length. Empty if it is refused."""
-        turn = start(user=chat.owner, chat=chat, text=f"{ASKED} {'so ' * length}", now=now).turn
+        turn = start_turn(
+            user=chat.owner, chat=chat, text=f"{ASKED} {'so ' * length}", now=now
+        ).turn
         work(turn, [TextDelta("Noted."), Finished("stop")])
         Message.objects.filter(turn=turn).update(excluded=True)
         if turn.status == Turn.Status.FAILED:
@@ -351,7 +353,7 @@ def test_a_chat_whose_archive_is_closed_gives_nothing(
     closed = create_policy(
         slug="closed", name="Closed", values={"archive": False}, actor="system", now=now
     )
-    assign(policy=closed, level="chat", chat_id=other.pk, actor="system", now=now)
+    assign_policy(policy=closed, level="chat", chat_id=other.pk, actor="system", now=now)
     assert tail_of(say(chat, ASKED)) == ""
 
 
@@ -410,16 +412,16 @@ def test_a_slow_search_holds_no_reply_up_and_the_next_is_searched_again(
 ) -> None:
     govern()
     elsewhere(HERON)
-    search = looking.search
+    search = looking.search_for_question
     settings.REFERENCES_SECONDS = 0.02
-    monkeypatch.setattr(looking, "search", lambda *_, **__: time.sleep(0.2))
+    monkeypatch.setattr(looking, "search_for_question", lambda *_, **__: time.sleep(0.2))
     for _ in range(breakers.MISSES + 1):
         say(chat, ASKED)
         assert newest_receipt().notes[-1] == "references:late"
     # Only an unresponsive embedding server opens the breaker.
     assert not no_breaker.is_open()
     settings.REFERENCES_SECONDS = 10
-    monkeypatch.setattr(looking, "search", search)
+    monkeypatch.setattr(looking, "search_for_question", search)
     assert "B-417" in tail_of(say(chat, ASKED))
 
 
@@ -431,7 +433,7 @@ def test_a_search_that_fails_fails_no_reply(
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("no index")
 
-    monkeypatch.setattr(looking, "search", broken)
+    monkeypatch.setattr(looking, "search_for_question", broken)
     say(chat, ASKED)
     assert newest_receipt().notes[-1] == "references:failed"
 
@@ -504,9 +506,9 @@ def test_what_was_withdrawn_meanwhile_is_in_no_further_prompt(
     say(chat, ASKED)
     turn = TurnReference.objects.get().turn
     owner = chat.owner_id
-    assert len(references.entries(turn.pk, owner_id=owner)) == 1
+    assert len(references.build_reference_entries(turn.pk, owner_id=owner)) == 1
     Message.objects.filter(branch__chat=other).update(excluded=True)
-    assert references.entries(turn.pk, owner_id=owner) == ()
+    assert references.build_reference_entries(turn.pk, owner_id=owner) == ()
 
 
 @pytest.mark.requirement("S1.2", by="integrator")

@@ -17,7 +17,7 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent
 
 Work = Callable[..., Any]
@@ -27,7 +27,7 @@ FILTERED = ProviderError("content_filtered")
 @pytest.fixture
 def turn(alice: User, chat: Chat, now: datetime) -> Turn:
     """Alice's question."""
-    return start(user=alice, chat=chat, text="Hello", now=now).turn
+    return start_turn(user=alice, chat=chat, text="Hello", now=now).turn
 
 
 def reply_of(turn: Turn) -> Message:
@@ -66,7 +66,7 @@ def test_it_is_sent_on_only_if_a_person_keeps_it(
 ) -> None:
     work(turn, [TextDelta("Half of"), FILTERED])
     Message.objects.filter(pk=reply_of(turn).pk).update(kept=kept)
-    worker = work(start(user=alice, chat=chat, text="Again", now=now).turn)
+    worker = work(start_turn(user=alice, chat=chat, text="Again", now=now).turn)
     sent = [m.content for m in worker.scripted.requests[0].messages]
     assert sent == ["Hello", *["Half of"] * kept, "Again"]
 

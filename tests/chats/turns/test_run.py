@@ -21,10 +21,10 @@ from chats.providers.base import (
 )
 from chats.turns import lease, recover
 from chats.turns.run import SHUTDOWN, STOP
-from chats.turns.start import continue_reply, retry, start
-from chats.turns.stop import stop
+from chats.turns.start import continue_reply, retry_turn, start_turn
+from chats.turns.stop import stop_turn
 from contextpolicy.engine.assembly import ComposeInput
-from contextpolicy.engine.assembly import compose as assemble
+from contextpolicy.engine.assembly import compose_context as assemble
 from contextpolicy.engine.budget import TurnTooLarge
 from contextpolicy.models import AuditEvent
 
@@ -32,7 +32,7 @@ Work = Callable[..., Any]
 
 
 def ask(alice: User, chat: Chat, now: datetime, text: str = "Hello") -> Turn:
-    return start(user=alice, chat=chat, text=text, now=now).turn
+    return start_turn(user=alice, chat=chat, text=text, now=now).turn
 
 
 def texts(chat: Chat) -> list[tuple[int | None, str, str]]:
@@ -228,7 +228,7 @@ def test_a_retry_answers_the_same_message(
     turn = ask(alice, chat, now)
     work(turn, [ProviderError("provider_rejected", status=404)])
     assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "provider_rejected")
-    again = retry(user=alice, turn=turn, now=now)
+    again = retry_turn(user=alice, turn=turn, now=now)
     work(again, [TextDelta("Now"), Finished("stop")])
     assert again.status == Turn.Status.COMPLETED
     assert texts(chat) == [(1, "user", "Hello"), (2, "assistant", "Now")]
@@ -256,7 +256,7 @@ def test_stop_keeps_the_text_so_far_and_cancels_the_call(
     turn = ask(alice, chat, now)
 
     async def press_stop(worker: Any) -> None:
-        await worker.db(stop, user=alice, turn=turn, now=now)
+        await worker.db(stop_turn, user=alice, turn=turn, now=now)
         worker.runs[turn.pk].interrupt(STOP)
         await asyncio.sleep(30)
 
@@ -269,7 +269,7 @@ def test_stop_keeps_the_text_so_far_and_cancels_the_call(
 
 
 def test_stop_ends_a_queued_turn_at_once(alice: User, chat: Chat, now: datetime) -> None:
-    turn = stop(user=alice, turn=ask(alice, chat, now), now=now)
+    turn = stop_turn(user=alice, turn=ask(alice, chat, now), now=now)
     assert turn.status == Turn.Status.STOPPED
 
 
@@ -288,19 +288,19 @@ def test_an_overflow_leads_to_exactly_one_smaller_try(
 
 def test_a_second_claim_finds_nothing(alice: User, chat: Chat, now: datetime) -> None:
     turn = ask(alice, chat, now)
-    assert lease.claim(turn_id=turn.pk, worker="a", now=now) is not None
-    assert lease.claim(turn_id=turn.pk, worker="b", now=now) is None
+    assert lease.claim_turn(turn_id=turn.pk, worker="a", now=now) is not None
+    assert lease.claim_turn(turn_id=turn.pk, worker="b", now=now) is None
 
 
 def test_a_task_that_comes_twice_does_not_take_a_turn_whose_lease_ran_out(
     alice: User, chat: Chat, now: datetime
 ) -> None:
     turn = ask(alice, chat, now)
-    assert lease.claim(turn_id=turn.pk, worker="a", now=now) is not None
+    assert lease.claim_turn(turn_id=turn.pk, worker="a", now=now) is not None
     Turn.objects.filter(pk=turn.pk).update(lease_until=timezone.now() - timedelta(minutes=1))
-    assert lease.claim(turn_id=turn.pk, worker="b", now=now) is None
-    recover.sweep(now=now)
-    assert lease.claim(turn_id=turn.pk, worker="b", now=now) is not None
+    assert lease.claim_turn(turn_id=turn.pk, worker="b", now=now) is None
+    recover.run_sweep(now=now)
+    assert lease.claim_turn(turn_id=turn.pk, worker="b", now=now) is not None
     turn.refresh_from_db()
     assert (turn.attempt, turn.losses) == (2, 1)
 
@@ -309,19 +309,19 @@ def test_a_worker_that_lost_its_lease_writes_nothing(
     alice: User, chat: Chat, now: datetime
 ) -> None:
     turn = ask(alice, chat, now)
-    mine = lease.claim(turn_id=turn.pk, worker="a", now=now)
+    mine = lease.claim_turn(turn_id=turn.pk, worker="a", now=now)
     assert mine is not None
     Turn.objects.filter(pk=turn.pk).update(lease_token="another")
     with pytest.raises(LeaseLost):
-        lease.write(mine, partial_text="too late")
+        lease.update_held_turn(mine, partial_text="too late")
     turn.refresh_from_db()
     assert turn.partial_text == ""
 
 
 def test_a_branch_has_one_running_turn(alice: User, chat: Chat, now: datetime) -> None:
     first, second = ask(alice, chat, now), ask(alice, chat, now, "Two")
-    assert lease.claim(turn_id=first.pk, worker="a", now=now) is not None
-    assert lease.claim(turn_id=second.pk, worker="b", now=now) is None
+    assert lease.claim_turn(turn_id=first.pk, worker="a", now=now) is not None
+    assert lease.claim_turn(turn_id=second.pk, worker="b", now=now) is None
 
 
 def test_a_step_that_cannot_be_composed_does_not_store_the_one_before_it_again(

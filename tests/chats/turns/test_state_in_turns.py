@@ -32,14 +32,14 @@ from chats.providers.base import (
 from chats.providers.demo import DemoProvider
 from chats.record import history, states
 from chats.turns.run import SHUTDOWN, STOP
-from chats.turns.start import continue_reply, retry, start
+from chats.turns.start import continue_reply, retry_turn, start_turn
 from contextpolicy import ledger
 from contextpolicy.engine.messages import WireMessage
-from contextpolicy.engine.segments import prompt_json, text_ref
-from contextpolicy.engine.strategies.entity_state import state_request
+from contextpolicy.engine.segments import compute_text_ref, format_prompt_json
+from contextpolicy.engine.strategies.entity_state import build_state_request
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.conftest import InlineWorker, ScriptedProvider
 
 # Rebuild the prompts of every test from rows at teardown.
@@ -66,13 +66,13 @@ def policy(db: None, now: datetime) -> Callable[..., None]:
             actor="system",
             now=now,
         )
-        assign(policy=made, level="instance", actor="system", now=now)
+        assign_policy(policy=made, level="instance", actor="system", now=now)
 
     return setting
 
 
 def ask(alice: User, chat: Chat, now: datetime, text: str = "To Oslo") -> Turn:
-    return start(user=alice, chat=chat, text=text, now=now).turn
+    return start_turn(user=alice, chat=chat, text=text, now=now).turn
 
 
 def found(**values: Any) -> list[Any]:
@@ -158,12 +158,12 @@ def test_the_extraction_has_a_receipt_and_usage_of_its_own(
     # The receipt has all texts needed to rebuild the prompt.
     texts = {s[1]: PromptText.objects.get(digest=s[5]).text for s in asked.segments if s[5]}
     read = Message.objects.filter(pk__in=[s[1] for s in asked.segments if s[2]]).order_by("seq")
-    again = state_request(
+    again = build_state_request(
         question=history.load_all(read, counter=ApproximateCounter()),
         state=json.loads(texts["state"]),
         schema=json.loads(texts["schema"]),
     )
-    assert text_ref(prompt_json(again, ())) == asked.prompt_sha256
+    assert compute_text_ref(format_prompt_json(again, ())) == asked.prompt_sha256
     assert events(chat)[-1] == (
         "state.extracted",
         {"version": 2, "receipt": str(asked.pk), "to_seq": 3},
@@ -323,7 +323,7 @@ def test_erasing_a_message_leaves_the_state_that_was_sent_before_it(
     assert kept == {digests[0]}
     erased_at = [Receipt.objects.get(pk=row.pk).erased_at for row in (before, same, new)]
     assert erased_at == [None, now, now]
-    assert list(ledger.verify()) == []
+    assert list(ledger.find_ledger_breaks()) == []
 
 
 def test_a_worker_that_ends_hands_the_turn_back_and_the_next_one_asks_again(
@@ -361,8 +361,8 @@ def test_the_state_is_extracted_once_for_all_steps_of_a_turn(
 
     def correct() -> None:
         branch = Branch.objects.get(pk=turn.branch_id)
-        base.append(states.newest(branch))
-        states.append(
+        base.append(states.find_newest_state(branch))
+        states.append_state_version(
             branch_id=turn.branch_id,
             base=base[0],
             kind="corrected",
@@ -393,7 +393,7 @@ def test_a_correction_during_the_extraction_counts(
     turn = ask(alice, chat, now)
 
     def correct() -> None:
-        states.append(
+        states.append_state_version(
             branch_id=turn.branch_id,
             base=None,
             kind="corrected",
@@ -420,7 +420,7 @@ def test_a_retry_and_a_continuation_ask_for_no_state(
     turn = ask(alice, chat, now)
     work(turn, found(destination="Oslo"), [ProviderError("provider_rejected", status=404)])
     assert turn.status == Turn.Status.FAILED
-    again = retry(user=alice, turn=turn, now=now)
+    again = retry_turn(user=alice, turn=turn, now=now)
     worker = work(again, [TextDelta("Half"), Finished("length")])
     assert sent(worker, 0)[0] == ("user", 'Conversation state:\n{"destination": "Oslo"}')
     worker = work(continue_reply(user=alice, turn=again, now=now), REPLY)
@@ -483,32 +483,32 @@ def test_a_branch_begins_with_the_state_at_its_fork(
     child = Branch.objects.create(
         chat=chat, parent=parent, fork_seq=2, last_seq=2, created_at=later
     )
-    seen = states.newest(child)
+    seen = states.find_newest_state(child)
     assert seen is not None
     assert seen.values == {"destination": "Oslo"}
     # Later changes on the parent do not affect the child, even with equal sequence numbers.
     twin = Branch.objects.create(chat=chat, parent=parent, fork_seq=4, last_seq=4, created_at=later)
-    states.append(
+    states.append_state_version(
         branch_id=parent.pk,
-        base=states.newest(parent),
+        base=states.find_newest_state(parent),
         kind="corrected",
         values={},
         to_seq=4,
         now=later + timedelta(hours=1),
     )
-    of_twin = states.newest(twin)
+    of_twin = states.find_newest_state(twin)
     assert of_twin is not None
     assert of_twin.values == {"destination": "Rome"}
     grandchild = Branch.objects.create(
         chat=chat, parent=child, fork_seq=1, last_seq=1, created_at=later
     )
-    assert states.newest(grandchild) == seen
+    assert states.find_newest_state(grandchild) == seen
 
     Chat.objects.filter(pk=chat.pk).update(active_branch=child)
     chat.refresh_from_db()
     worker = work(ask(alice, chat, now, "In May"), found(destination="Oslo", date="May"), REPLY)
     assert '{"destination": "Oslo"}' in worker.scripted.requests[0].messages[1].content
-    mine = states.newest(Branch.objects.get(pk=child.pk))
+    mine = states.find_newest_state(Branch.objects.get(pk=child.pk))
     assert mine is not None
     assert (mine.branch_id, mine.version, mine.to_seq) == (child.pk, 2, 3)
 

@@ -18,7 +18,7 @@ from chats.providers import registry
 from chats.providers.base import ErrorCode, Finished, ProviderError, TextDelta, UsageReport
 from chats.record import witness
 from chats.turns import recover, titles
-from chats.turns.start import start, title_from
+from chats.turns.start import derive_title, start_turn
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import SetPolicy, set_policy
@@ -55,7 +55,7 @@ def titled(monkeypatch: pytest.MonkeyPatch) -> Titled:
             TextDelta(item) if isinstance(item, str) else item for item in answer
         ]
         provider = ScriptedProvider([[*script, UsageReport(80, 6, 0, 0), Finished("stop")]])
-        monkeypatch.setattr(registry, "provider_for", lambda *a, **k: provider)
+        monkeypatch.setattr(registry, "get_provider", lambda *a, **k: provider)
         titles.write_title(
             turn_id=turn.pk,
             counter=ApproximateCounter(),
@@ -75,7 +75,7 @@ def say(
 
     def saying(text: str) -> Turn:
         with django_capture_on_commit_callbacks(execute=True):
-            turn = start(user=alice, chat=chat, text=text, now=now).turn
+            turn = start_turn(user=alice, chat=chat, text=text, now=now).turn
             work(turn, [TextDelta(ANSWER), Finished("stop")])
         return turn
 
@@ -130,7 +130,7 @@ def test_without_a_light_model_the_first_words_stay(
     turn = say(SAID)
     assert asked_for(sent) == []
     assert titled(turn, "Offers for Oslo").requests == []
-    assert title(chat) == title_from(SAID)
+    assert title(chat) == derive_title(SAID)
 
 
 @pytest.mark.parametrize(
@@ -162,12 +162,12 @@ def test_without_a_light_model_the_first_words_stay(
     ],
 )
 def test_only_one_short_line_of_the_conversation_is_a_title(answer: str, taken: str) -> None:
-    assert titles.title_of(answer, said=f"{SAID}\n{ANSWER}") == taken
+    assert titles.parse_title(answer, said=f"{SAID}\n{ANSWER}") == taken
 
 
 def test_a_title_in_another_script_is_known_by_its_pieces() -> None:
     assert (
-        titles.title_of("奥斯陆办公室报价", said="请比较奥斯陆办公室的两份报价")
+        titles.parse_title("奥斯陆办公室报价", said="请比较奥斯陆办公室的两份报价")
         == "奥斯陆办公室报价"
     )
 
@@ -194,7 +194,7 @@ def test_a_message_that_is_never_sent_is_not_sent_for_a_title(
     chat: Chat, first_turn: Turn, titled: Titled, now: datetime
 ) -> None:
     first = Message.objects.get(branch__chat=chat, seq=1)
-    marks.exclude(message=first, actor="user:1", now=now)
+    marks.exclude_message(message=first, actor="user:1", now=now)
     assert titled(first_turn, "Offers for Oslo").requests == []
 
 
@@ -216,9 +216,9 @@ def test_a_changed_receipt_of_a_title_is_found(
     chat: Chat, first_turn: Turn, titled: Titled
 ) -> None:
     titled(first_turn, "Offers for Oslo")
-    assert list(witness.of_chats([chat.pk], told=Counter())) == []
+    assert list(witness.verify_chat_page([chat.pk], told=Counter())) == []
     Receipt.objects.filter(step=Receipt.AFTERWARDS).update(prompt_tokens=1)
-    assert len(list(witness.of_chats([chat.pk], told=Counter()))) == 1
+    assert len(list(witness.verify_chat_page([chat.pk], told=Counter()))) == 1
 
 
 def test_a_long_message_is_read_in_part_and_its_receipt_says_so(say: Say, titled: Titled) -> None:
@@ -234,7 +234,7 @@ def test_a_call_that_fails_leaves_the_first_words(
     chat: Chat, first_turn: Turn, titled: Titled, code: ErrorCode
 ) -> None:
     titled(first_turn, ProviderError(code))
-    assert title(chat) == title_from(SAID)
+    assert title(chat) == derive_title(SAID)
     receipt = Receipt.objects.get(step=Receipt.AFTERWARDS)
     assert (receipt.outcome, receipt.error_code) == ("failed", code)
     # The call is not repeated.
@@ -248,7 +248,7 @@ def test_a_call_is_given_up_where_its_process_ends(
         await asyncio.sleep(60)
 
     titled(first_turn, forever, "Offers for Oslo", closing=True)
-    assert title(chat) == title_from(SAID)
+    assert title(chat) == derive_title(SAID)
     assert Receipt.objects.get(step=Receipt.AFTERWARDS).outcome == "stopped"
 
 
@@ -267,10 +267,10 @@ def test_a_call_whose_worker_ended_is_closed(
     open_since = timezone.now() - timedelta(seconds=settings.LEASE_SECONDS - 10)
     rows = Receipt.objects.filter(step=Receipt.AFTERWARDS)
     rows.update(outcome="open", created_at=open_since)
-    recover.sweep(now=timezone.now())
+    recover.run_sweep(now=timezone.now())
     assert rows.get().outcome == "open"
     rows.update(created_at=open_since - timedelta(seconds=20))
-    recover.sweep(now=timezone.now())
+    recover.run_sweep(now=timezone.now())
     assert rows.get().outcome == "lost"
 
 

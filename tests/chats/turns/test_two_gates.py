@@ -11,9 +11,9 @@ from django.test import Client
 from chats.models import Chat, Message, Receipt, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.turns import overflow_learning
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent, ModelSpec
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 
 Work = Callable[..., Any]
 ANSWER = [TextDelta("Here."), UsageReport(500, 10, 0, 0), Finished("stop")]
@@ -23,14 +23,14 @@ ANSWER = [TextDelta("Here."), UsageReport(500, 10, 0, 0), Finished("stop")]
 def talked(alice: User, chat: Chat, now: datetime, work: Work) -> Chat:
     """A chat with about 8,000 tokens that can leave the prompt."""
     for number in range(8):
-        turn = start(user=alice, chat=chat, text=f"Question {number}", now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=f"Question {number}", now=now).turn
         work(turn, [TextDelta("So it goes on. " * 270), Finished("stop")])
     return chat
 
 
 def ask(user: User, chat: Chat, now: datetime) -> Turn:
     """Send another question."""
-    return start(user=user, chat=chat, text="And now?", now=now).turn
+    return start_turn(user=user, chat=chat, text="And now?", now=now).turn
 
 
 def replies(turn: Turn) -> list[str]:
@@ -97,7 +97,7 @@ def test_inv_49_a_second_bill_above_the_window_is_answered_all_the_same(
 def test_inv_49_what_cannot_shrink_ends_with_the_overflow(
     alice: User, chat: Chat, now: datetime, work: Work
 ) -> None:
-    turn = start(user=alice, chat=chat, text="word " * 6000, now=now).turn
+    turn = start_turn(user=alice, chat=chat, text="word " * 6000, now=now).turn
     overflow = ProviderError("context_overflow", status=400, limit=2000, actual=8000)
     worker = work(turn, [overflow], ANSWER)
     assert len(worker.scripted.requests) == 1
@@ -130,7 +130,7 @@ def test_inv_49_what_cannot_shrink_is_not_sent_twice_whatever_the_model_counts(
     factor: float, alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpec
 ) -> None:
     ModelSpec.objects.filter(pk=demo_model.pk).update(calibration=factor)
-    turn = start(user=alice, chat=chat, text="word " * 30, now=now).turn
+    turn = start_turn(user=alice, chat=chat, text="word " * 30, now=now).turn
     worker = work(turn, [ProviderError("context_overflow", status=413)], ANSWER)
     assert len(worker.scripted.requests) == 1
     assert (turn.status, turn.error_code) == ("failed", "context_overflow")
@@ -162,7 +162,9 @@ def test_inv_51_a_learned_limit_is_stored_used_and_can_be_forgotten(
     event = AuditEvent.objects.get(type="model.limit_learned")
     assert event.data == {"model": "demo", "from": 128_000, "to": 9000}
     for _ in range(2):
-        forgotten = overflow_learning.forget(model=demo_model, actor="user:1", now=now)
+        forgotten = overflow_learning.reset_learned_window(
+            model=demo_model, actor="user:1", now=now
+        )
     assert forgotten.window == 128_000
     assert AuditEvent.objects.filter(type="model.limit_reset").count() == 1
 
@@ -171,8 +173,11 @@ def test_inv_51_a_learned_limit_is_stored_used_and_can_be_forgotten(
 def test_a_limit_that_says_nothing_new_is_not_learned(
     limit: int, demo_model: ModelSpec, now: datetime
 ) -> None:
-    assert overflow_learning.learn(model_id=demo_model.pk, limit=limit, now=now) is False
-    assert overflow_learning.learn(model_id=0, limit=4000, now=now) is False
+    assert (
+        overflow_learning.store_learned_window(model_id=demo_model.pk, limit=limit, now=now)
+        is False
+    )
+    assert overflow_learning.store_learned_window(model_id=0, limit=4000, now=now) is False
     demo_model.refresh_from_db()
     assert demo_model.learned_window is None
 
@@ -196,7 +201,7 @@ def test_who_asks_on_the_page_gets_one_reply_after_both_gates(
 ) -> None:
     values = {"strategy": "sliding_window", "token_budget": 8_000, "reserve_tokens": 1_000}
     policy = create_policy(slug="narrow", name="Narrow", values=values, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     page = Client()
     page.force_login(alice)
     address = f"/chats/{talked.pk}/"

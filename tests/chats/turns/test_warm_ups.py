@@ -20,8 +20,8 @@ from chats.prompt import composition
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta, UsageReport
 from chats.turns import recover, warm_ups
-from chats.turns.start import start
-from chats.turns.stop import stop
+from chats.turns.start import start_turn
+from chats.turns.stop import stop_turn
 from contextpolicy import ledger
 from contextpolicy.engine.partition import LeftOut, check_partition
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -69,8 +69,8 @@ def warms_up(monkeypatch: pytest.MonkeyPatch) -> WarmsUp:
         is_closing: bool = False,
     ) -> ScriptedProvider:
         provider = ScriptedProvider([list(script)])
-        monkeypatch.setattr(registry, "provider_for", lambda *a, **k: provider)
-        warm_ups.warm_up(
+        monkeypatch.setattr(registry, "get_provider", lambda *a, **k: provider)
+        warm_ups.warm_up_branch(
             branch_id=branch_of(chat).pk,
             cause=cause,
             tries=tries,
@@ -85,7 +85,7 @@ def warms_up(monkeypatch: pytest.MonkeyPatch) -> WarmsUp:
 
 def ask(user: User, chat: Chat, now: datetime) -> Turn:
     """Send another question."""
-    return start(user=user, chat=chat, text="And now?", now=now).turn
+    return start_turn(user=user, chat=chat, text="And now?", now=now).turn
 
 
 def warm_receipts() -> list[Receipt]:
@@ -145,11 +145,15 @@ def test_the_receipt_says_what_was_read_and_the_ledger_commits_to_it(
     # Warm-ups are counted separately. The usage of turns is unchanged.
     assert list(Turn.objects.values_list("usage", flat=True)) == usage_before
     told = Counter[str]()
-    assert list(ledger.verify(told=told)) == []
+    assert list(ledger.find_ledger_breaks(told=told)) == []
     Receipt.objects.filter(pk=receipt.pk).update(prompt_tokens=1)
-    assert [found.reason for found in ledger.verify()] == [f"receipt {receipt.pk} was changed"]
+    assert [found.reason for found in ledger.find_ledger_breaks()] == [
+        f"receipt {receipt.pk} was changed"
+    ]
     Receipt.objects.filter(pk=receipt.pk).delete()
-    assert [found.reason for found in ledger.verify()] == [f"receipt {receipt.pk} is missing"]
+    assert [found.reason for found in ledger.find_ledger_breaks()] == [
+        f"receipt {receipt.pk} is missing"
+    ]
 
 
 def test_the_ledger_holds_while_the_call_is_under_way(
@@ -159,7 +163,7 @@ def test_the_ledger_holds_while_the_call_is_under_way(
     found: list[Any] = []
 
     async def look(_worker: Any) -> None:
-        found.extend(await sync_to_async(lambda: list(ledger.verify()))())
+        found.extend(await sync_to_async(lambda: list(ledger.find_ledger_breaks()))())
         found.append(await sync_to_async(lambda: warm_receipts()[0].outcome)())
 
     warms_up(long_chat, "swap", [look, *READ])
@@ -180,7 +184,7 @@ def test_each_swap_is_read_once(
     assert "swap" in asked_for(sent)
     assert len(warms_up(long_chat, "swap").requests) == 1
     assert warms_up(long_chat, "swap").requests == []
-    for number, action in enumerate((undo.undo, undo.redo), 2):
+    for number, action in enumerate((undo.undo_summary, undo.redo_summary), 2):
         sent.clear()
         with django_capture_on_commit_callbacks(execute=True):
             action(user=alice, compaction=row, now=later(now))
@@ -200,7 +204,7 @@ def test_a_mark_that_changes_what_was_sent_asks_for_it_too(
     fold(long_chat)
     covered = Message.objects.select_related("branch").get(branch=branch_of(long_chat), seq=1)
     with django_capture_on_commit_callbacks(execute=True):
-        marks.pin(message=covered, actor="user:1", now=now)
+        marks.pin_message(message=covered, actor="user:1", now=now)
     assert asked_for(sent) == ["swap"]
 
 
@@ -232,7 +236,7 @@ def test_nothing_is_read_ahead_where_it_may_not_or_costs(
 ) -> None:
     change(set_policy)
     assert warms_up(long_chat, "swap").requests == []
-    assert not warm_ups.begin_to_write(chat=long_chat, now=later(now, 60))
+    assert not warm_ups.request_warm_up(chat=long_chat, now=later(now, 60))
     assert not WarmUp.objects.exists()
 
 
@@ -251,7 +255,7 @@ def test_who_begins_to_write_is_heard_once_in_each_rest(
 ) -> None:
     def types(at: datetime) -> bool:
         with django_capture_on_commit_callbacks(execute=True):
-            return warm_ups.begin_to_write(chat=Chat.objects.get(pk=long_chat.pk), now=at)
+            return warm_ups.request_warm_up(chat=Chat.objects.get(pk=long_chat.pk), now=at)
 
     sent.clear()
     ended = Chat.objects.get(pk=long_chat.pk).updated_at
@@ -273,8 +277,8 @@ def test_soon_after_a_warm_up_nobody_needs_another(
     long_chat.refresh_from_db()
     at = long_chat.updated_at + timedelta(hours=1)
     warms_up(long_chat, "swap", now=at)
-    assert not warm_ups.begin_to_write(chat=long_chat, now=at + timedelta(seconds=30))
-    assert warm_ups.begin_to_write(chat=long_chat, now=at + timedelta(seconds=90))
+    assert not warm_ups.request_warm_up(chat=long_chat, now=at + timedelta(seconds=30))
+    assert warm_ups.request_warm_up(chat=long_chat, now=at + timedelta(seconds=90))
 
 
 @pytest.mark.parametrize("code", ["provider_auth", "provider_unavailable", "context_overflow"])
@@ -349,7 +353,7 @@ def test_a_chat_that_changes_meanwhile_ends_it(
     deeds: dict[str, Callable[[], object]] = {
         "deleted": lambda: deletion.delete_chat(chat=long_chat, actor="user:1", now=now),
         "erased": lambda: erasure.erase_chat(user=alice, chat=long_chat, now=now),
-        "marked": lambda: marks.pin(message=covered, actor="user:1", now=now),
+        "marked": lambda: marks.pin_message(message=covered, actor="user:1", now=now),
     }
 
     async def changes(_worker: Any) -> None:
@@ -358,7 +362,7 @@ def test_a_chat_that_changes_meanwhile_ends_it(
 
     assert warms_up(long_chat, "swap", [changes, *READ]).cancelled == 1
     assert [r.outcome for r in warm_receipts()] == ([] if change == "erased" else ["stopped"])
-    assert list(ledger.verify()) == []
+    assert list(ledger.find_ledger_breaks()) == []
 
 
 def test_a_process_that_ends_gives_it_up(long_chat: Chat, warms_up: WarmsUp) -> None:
@@ -383,7 +387,7 @@ def test_a_busy_server_is_asked_again_a_little_later_and_not_for_ever(
     with django_capture_on_commit_callbacks(execute=True):
         warms_up(long_chat, "swap", tries=warm_ups.MOST_TRIES)
     assert asked_for(sent) == []
-    stop(user=alice, turn=elsewhere, now=now)
+    stop_turn(user=alice, turn=elsewhere, now=now)
     assert len(warms_up(long_chat, "swap", tries=2).requests) == 1
 
 
@@ -392,7 +396,7 @@ def test_a_server_reads_one_prompt_ahead_at_a_time(
 ) -> None:
     other = WarmUp(branch=branch_of(other_chat(alice, now)), provider="demo", lease_token="t")
     other.save(force_insert=True)
-    WarmUp.objects.filter(pk=other.pk).update(lease_until=leases.until())
+    WarmUp.objects.filter(pk=other.pk).update(lease_until=leases.compute_lease_end())
     assert warms_up(long_chat, "swap").requests == []
     assert warm_receipts() == []
 
@@ -413,15 +417,15 @@ def test_a_reply_of_this_chat_reads_its_prompt_itself(
 def test_a_lost_worker_leaves_no_open_call(
     long_chat: Chat, warms_up: WarmsUp, monkeypatch: pytest.MonkeyPatch, now: datetime
 ) -> None:
-    monkeypatch.setattr(warm_ups, "close", lambda *a, **k: None)
+    monkeypatch.setattr(warm_ups, "close_warm_up", lambda *a, **k: None)
     warms_up(long_chat, "swap")
     assert warm_receipts()[0].outcome == "open"
-    assert warm_ups.sweep(now=now) == 0
-    assert list(ledger.verify()) == []
-    WarmUp.objects.update(lease_until=leases.ago(timedelta(seconds=1)))
-    assert recover.sweep(now=now) >= 1
+    assert warm_ups.sweep_warm_ups(now=now) == 0
+    assert list(ledger.find_ledger_breaks()) == []
+    WarmUp.objects.update(lease_until=leases.subtract_from_now(timedelta(seconds=1)))
+    assert recover.run_sweep(now=now) >= 1
     assert [r.outcome for r in warm_receipts()] == ["lost"]
-    assert warm_ups.sweep(now=now) == 0
+    assert warm_ups.sweep_warm_ups(now=now) == 0
 
 
 def test_a_worker_that_is_known_to_be_gone_is_swept_at_once(
@@ -431,7 +435,7 @@ def test_a_worker_that_is_known_to_be_gone_is_swept_at_once(
     now: datetime,
     settings: Any,
 ) -> None:
-    monkeypatch.setattr(warm_ups, "close", lambda *a, **k: None)
+    monkeypatch.setattr(warm_ups, "close_warm_up", lambda *a, **k: None)
     warms_up(long_chat, "swap")
     recover.take_over(now=now, worker="nobody")
     assert warm_receipts()[0].outcome == "open"
@@ -441,8 +445,8 @@ def test_a_worker_that_is_known_to_be_gone_is_swept_at_once(
 
 def test_who_was_swept_writes_nothing(long_chat: Chat, warms_up: WarmsUp, now: datetime) -> None:
     def taken_for_dead() -> None:
-        WarmUp.objects.update(lease_until=leases.ago(timedelta(seconds=1)))
-        warm_ups.sweep(now=now)
+        WarmUp.objects.update(lease_until=leases.subtract_from_now(timedelta(seconds=1)))
+        warm_ups.sweep_warm_ups(now=now)
 
     async def swept(_worker: Any) -> None:
         await sync_to_async(taken_for_dead)()
@@ -461,7 +465,7 @@ def test_an_erasure_reaches_what_was_read_ahead(
     (receipt,) = warm_receipts()
     assert (receipt.prompt_sha256, receipt.salt, receipt.erased_at) == ("", "", now)
     assert [s[5] for s in receipt.segments if s[0] == "summary"] == [""]
-    assert list(ledger.verify()) == []
+    assert list(ledger.find_ledger_breaks()) == []
 
 
 def test_an_erasure_before_the_receipt_is_written_lets_none_be_written(
@@ -494,7 +498,7 @@ def test_a_summary_that_is_due_goes_into_force_ahead(
     sent: list[tuple[str, dict[str, str]]],
     django_capture_on_commit_callbacks: Any,
 ) -> None:
-    maintain.maintain(chat_id=long_chat.pk, counter=counter, now=now)
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=counter, now=now)
     ready = Compaction.objects.get(status="prepared")
     assert warms_up(long_chat, "ahead").requests == [], "it is not due yet"
     sent.clear()
@@ -522,7 +526,7 @@ def test_no_turn_moves_the_window_that_a_question_of_the_usual_length_would_move
     set_policy(strategy="sliding_window")
     moved = 0
     for _ in range(16):
-        turn = start(user=alice, chat=chat, text=SENTENCE * 5, now=now).turn
+        turn = start_turn(user=alice, chat=chat, text=SENTENCE * 5, now=now).turn
         before = Compaction.objects.count()
         sent.clear()
         with django_capture_on_commit_callbacks(execute=True):

@@ -10,13 +10,13 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 
 from chats.models import Chat, ProviderAccount, Receipt, Turn
-from chats.prompt.as_sent import body_check, body_json
-from chats.prompt.rebuilt import rebuilt
+from chats.prompt.as_sent import build_body_json, compare_body_hash
+from chats.prompt.rebuilt import rebuild_request
 from chats.providers import registry
 from chats.providers.base import Timeouts
 from chats.turns import warm_ups
-from chats.turns.start import start
-from contextpolicy.engine.segments import text_ref
+from chats.turns.start import start_turn
+from contextpolicy.engine.segments import compute_text_ref
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests.chats.compaction.conftest import (
@@ -53,7 +53,7 @@ class OnTheWire(InlineWorker):
 
     def provider(self, account: Any) -> Any:
         """Return the adapter."""
-        return registry.provider_for(account, timeouts=Timeouts())
+        return registry.get_provider(account, timeouts=Timeouts())
 
     async def whole_turn(self, turn: Turn) -> None:
         """Process a turn and close the connections."""
@@ -63,7 +63,7 @@ class OnTheWire(InlineWorker):
 
 def warm_up(chat: Chat) -> None:
     """Run the warm-up as the task does."""
-    warm_ups.warm_up(
+    warm_ups.warm_up_branch(
         branch_id=branch_of(chat).pk,
         cause="typing",
         tries=1,
@@ -87,7 +87,7 @@ def test_the_request_is_byte_for_byte_the_beginning_of_the_next_one(
     set_policy(layout=layout, system_text="Be brief.", show_date=show_date)
     fold(long_chat)
     warm_up(long_chat)
-    turn = start(user=alice, chat=long_chat, text=f"And now? {SENTENCE}", now=now).turn
+    turn = start_turn(user=alice, chat=long_chat, text=f"And now? {SENTENCE}", now=now).turn
     async_to_sync(OnTheWire(ScriptedProvider([])).whole_turn)(turn)
     turn.refresh_from_db()
     assert turn.status == "completed"
@@ -108,9 +108,9 @@ def assert_built_again(server: FakeServer) -> None:
     rows = Receipt.objects.select_related("effective_policy", "turn__branch__chat__owner")
     rows = rows.filter(model_name="fake-chat")
     sent = sorted(record["body_sha256"] for record in server.requests())
-    assert sorted(text_ref(body_json(rebuilt(row))) for row in rows) == sent
+    assert sorted(compute_text_ref(build_body_json(rebuild_request(row))) for row in rows) == sent
     assert sorted(row.body_sha256 for row in rows) == sent
-    assert {body_check(rebuilt(row)) for row in rows} == {"same"}
+    assert {compare_body_hash(rebuild_request(row)) for row in rows} == {"same"}
 
 
 def test_a_server_reads_what_was_read_ahead_no_second_time(
@@ -119,7 +119,7 @@ def test_a_server_reads_what_was_read_ahead_no_second_time(
     server.configure(read_ms=0.01)
     fold(long_chat)
     warm_up(long_chat)
-    turn = start(user=alice, chat=long_chat, text="And now?", now=now).turn
+    turn = start_turn(user=alice, chat=long_chat, text="And now?", now=now).turn
     async_to_sync(OnTheWire(ScriptedProvider([])).whole_turn)(turn)
     warm, reply = server.requests()
     assert warm["unread"] > 20 * reply["unread"] > 0

@@ -18,12 +18,12 @@ from django.test import Client
 from chats.compaction import embedding
 from chats.memory import archive, preferences
 from chats.models import Branch, Chat, Message, Preference, Receipt, Turn
-from chats.prompt.rebuilt import rebuilt
+from chats.prompt.rebuilt import rebuild_request
 from chats.providers import embedders
 from chats.providers.base import Finished, TextDelta
 from chats.providers.embedders import Vector
 from contextpolicy.models import ModelSpec
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.programs import Program as RestClient
 from tests.chats.gateway.conftest import MakeProgram, assistant, make, quick, user
 from tests.chats.turns.test_meaning import build, fresh, models
@@ -127,8 +127,8 @@ def senders(
     now: datetime,
 ) -> Senders:
     """Store the example's messages, preference and index."""
-    monkeypatch.setattr(embedders, "embedder_for", lambda _account, model: PetEmbedder())
-    embedding.choose("near-one", anew=False, actor="user:1", now=now)
+    monkeypatch.setattr(embedders, "build_embedder", lambda _account, model: PetEmbedder())
+    embedding.choose_embedding_model("near-one", anew=False, actor="user:1", now=now)
     ModelSpec.objects.filter(slug="near-two").delete()
     asked, answered = EXAMPLE["semantic"]
     other = new_chat(alice)
@@ -147,12 +147,12 @@ def senders(
         for seq in range(3, 31)
     )
     Branch.objects.filter(pk=branch.pk).update(last_seq=30)
-    archive.index(Branch.objects.get(chat=other))
+    archive.index_branch(Branch.objects.get(chat=other))
     recent = EXAMPLE["recent"]
     for question, answer in zip(recent[::2], recent[1::2], strict=True):
         say(chat, question["content"], answer["content"])
     preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
-    preferences.write(
+    preferences.write_preference(
         owner_id=alice.pk,
         slot=Preference.Slot.NOTE,
         text=EXAMPLE["user_preferences"],
@@ -180,7 +180,7 @@ def govern(now: datetime, *, layout: str, **values: Any) -> None:
         actor="system",
         now=now,
     )
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
 
 
 def sent(request: Any) -> list[dict[str, str]]:
@@ -203,7 +203,7 @@ def test_S1_6_the_example_with_both_sections_is_sent_byte_for_byte(
     request = getattr(senders, sender)()
     expected = json.dumps(GOLDEN["expected"][layout], ensure_ascii=False)
     assert json.dumps(sent(request), ensure_ascii=False) == expected
-    assert rebuilt(Receipt.objects.latest("created_at")).fault == ""
+    assert rebuild_request(Receipt.objects.latest("created_at")).fault == ""
 
 
 def test_without_the_option_sections_keep_their_introduction_and_dates(

@@ -10,7 +10,7 @@ from django.test import Client
 
 from chats.models import Chat, Compaction, Message, Turn
 from chats.providers.base import Finished, TextDelta
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.models import EffectivePolicy
 
 HTMX = {"HX-Request": "true"}
@@ -35,7 +35,7 @@ def charlies_page(charlie: User) -> Client:
 @pytest.fixture
 def say(alice: User, chat: Chat, now: datetime) -> Callable[[str], Turn]:
     """Send a message in Alice's chat; the reply is not begun."""
-    return lambda text: start(user=alice, chat=chat, text=text, now=now).turn
+    return lambda text: start_turn(user=alice, chat=chat, text=text, now=now).turn
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from django.utils import timezone
 from chats.compaction import maintain
 from chats.compaction.report.skip_reasons import SENTENCES
 from chats.models import Branch, Chat, Compaction, Turn
-from chats.web.reasons import NEXT_STEPS, not_used_words
+from chats.web.reasons import NEXT_STEPS, describe_unused_reason
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import PolicyVersion
 from tests.chats.web.conftest import HTMX
@@ -39,7 +39,9 @@ def shown(page: Client, chat: Chat) -> str:
 
 def work(chat: Chat) -> None:
     """Run the compaction as the worker does."""
-    maintain.maintain(chat_id=chat.pk, counter=ApproximateCounter(), now=timezone.now())
+    maintain.maintain_chat_context(
+        chat_id=chat.pk, counter=ApproximateCounter(), now=timezone.now()
+    )
 
 
 @pytest.fixture
@@ -131,7 +133,7 @@ def test_with_nothing_to_fold_it_says_why_and_what_to_do(
 def test_a_failure_says_that_nothing_changed_and_offers_ways_on(
     page: Client, foldable: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chats.compaction.perform.extractive_summary", lambda *a, **k: "")
+    monkeypatch.setattr("chats.compaction.perform.build_extractive_summary", lambda *a, **k: "")
     page.post(url(foldable, "compact"))
     work(foldable)
     row = Compaction.objects.order_by("created_at").last()
@@ -139,7 +141,7 @@ def test_a_failure_says_that_nothing_changed_and_offers_ways_on(
 
     told = shown(page, foldable)
 
-    assert f"This summary was not used: {not_used_words(row.reason)}" in told
+    assert f"This summary was not used: {describe_unused_reason(row.reason)}" in told
     assert "Prompts did not change: the messages are still sent." in told
     # No model is set up here, so that the last resort was tried.
     assert "only the newest messages are sent" in told

@@ -15,14 +15,14 @@ from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.prompt import model_choice
 from chats.prompt.composition import PromptRefused
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
-from chats.record.history import on_path
-from chats.turns.start import start
+from chats.record.history import select_path_messages
+from chats.turns.start import start_turn
 from chats.web.thread import rows
 from chats.web.thread.rows import PAGE
 from contextpolicy.engine.budget import PolicyImpossible
 from contextpolicy.engine.partition import PartitionError
 from contextpolicy.models import ModelSpec
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
 
@@ -101,7 +101,7 @@ def test_a_form_that_a_script_sent_is_told_where_to_go(page: Client, chat: Chat)
 
 def test_times_are_in_the_zone_that_the_browser_told(page: Client, chat: Chat, alice: User) -> None:
     noon = datetime.fromisoformat("2026-11-20T12:00:00+00:00")
-    start(user=alice, chat=chat, text="hello", now=noon)
+    start_turn(user=alice, chat=chat, text="hello", now=noon)
 
     assert ">12:00</time>" in page.get(url(chat)).content.decode()
     page.cookies["zone"] = "Asia/Kolkata"
@@ -259,7 +259,7 @@ def test_what_a_window_leaves_out_is_dotted(
     talk("the second question")
     summary(2, kind="window", text="", reason="tokens")
     # Another policy with more room would bring the messages back.
-    Compaction.objects.update(effective_policy=model_choice.choose(chat=chat).effective)
+    Compaction.objects.update(effective_policy=model_choice.choose_chat_model(chat=chat).effective)
 
     html = page.get(url(chat)).content.decode()
 
@@ -341,9 +341,9 @@ def test_a_reply_that_ends_while_the_page_is_read_is_still_followed(
         if not turn.is_over:
             work(turn, [TextDelta("All of it."), Finished("stop")])
             branch.refresh_from_db(fields=["last_seq"])
-        return on_path(branch, **bounds)
+        return select_path_messages(branch, **bounds)
 
-    monkeypatch.setattr("chats.web.thread.rows.on_path", end_first)
+    monkeypatch.setattr("chats.web.thread.rows.select_path_messages", end_first)
     html = page.get(url(chat)).content.decode()
 
     assert html.count("hello</p>") == 1
@@ -360,7 +360,7 @@ def test_the_line_beside_a_message_says_that_its_layout_cannot_show_it(
     policy = create_policy(
         slug="text", name="Text", values={"layout": "A"}, actor="system", now=now
     )
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     talk("hello")
     call = {"type": "tool_call", "call_id": "1", "name": "look_up", "arguments": "{}"}
     Message.objects.filter(seq=2).update(parts=[call])
@@ -386,7 +386,7 @@ def test_where_nobody_can_tell_what_is_sent_the_page_is_readable(
     def refuse(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(rows, "outlook_on", refuse)
+    monkeypatch.setattr(rows, "compose_next_prompt", refuse)
     html = page.get(url(chat)).content.decode()
 
     assert html.count('data-sent="unknown"') == 2

@@ -33,12 +33,12 @@ def html(page: Client, chat: Chat, rest: str = "", **options: object) -> str:
 def test_find_searches_nothing_where_the_archive_is_closed(
     page: Client, chat: Chat, row: Compaction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive.index(branch_of(chat))
+    archive.index_branch(branch_of(chat))
     question = {"q": "first question"}
     assert "<mark>" in html(page, chat, "find", data=question)
 
     policy_values(archive=False)
-    monkeypatch.setattr(find, "search", lambda *a, **k: pytest.fail("it was searched"))
+    monkeypatch.setattr(find, "search_archive", lambda *a, **k: pytest.fail("it was searched"))
 
     answer = page.get(url(chat, "find"), question)
     told = answer.content.decode()

@@ -9,10 +9,10 @@ from django.test import Client
 from django.utils import timezone
 
 from chats.compaction import pauses
-from chats.compaction.sections import sections_of
+from chats.compaction.sections import parse_sections
 from chats.models import Branch, Chat, Compaction, Turn
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_changes import preparing
 from tests.chats.web.test_chat_page import url
@@ -30,7 +30,7 @@ def policy(now: datetime) -> Policy:
     def setting(**values: Any) -> None:
         values = {"strategy": "dynamic_summary", **values}
         row = create_policy(slug="p", name="Support", values=values, actor="system", now=now)
-        assign(policy=row, level="instance", actor="system", now=now)
+        assign_policy(policy=row, level="instance", actor="system", now=now)
 
     return setting
 
@@ -40,7 +40,7 @@ def folded(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
     """Two turns; an active summary covers the first."""
     talk("the first question")
     talk("the second question")
-    sections = sections_of(TEXT)
+    sections = parse_sections(TEXT)
     sections[0]["bullets"][1]["unsupported"] = True
     return summary(2, text=TEXT, sections=sections, summary_tokens=9)
 
@@ -267,7 +267,7 @@ def test_failures_in_a_row_are_told_and_reset(
     html = page.post(url(chat, "reset"), headers=HTMX).content.decode()
     assert "The next summary attempt starts at" not in html
     assert "Try again now" in html
-    assert not pauses.attempts_on(branch_of(chat)).exists()
+    assert not pauses.list_counted_attempts(branch_of(chat)).exists()
 
 
 ACTIONS = ("undo", "redo", "cancel", "rerun", "approve", "reject", "revise", "weigh")

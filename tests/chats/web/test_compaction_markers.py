@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from chats.compaction.sections import sections_of
+from chats.compaction.sections import parse_sections
 from chats.models import Chat, Compaction, Turn
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
@@ -40,7 +40,7 @@ def marker(page: Client, chat: Chat, talk: Talk, summary: Fold) -> Callable[...,
 
 
 def test_sections_without_a_line_are_not_shown(marker: Callable[..., str]) -> None:
-    html = marker(text=TEXT, sections=sections_of(TEXT))
+    html = marker(text=TEXT, sections=parse_sections(TEXT))
 
     assert "Facts</h3>" in html
     assert "Open questions</h3>" in html
@@ -49,7 +49,7 @@ def test_sections_without_a_line_are_not_shown(marker: Callable[..., str]) -> No
 
 
 def test_a_line_leads_to_the_originals_it_comes_from(marker: Callable[..., str]) -> None:
-    html = marker(text=TEXT, sections=sections_of(TEXT))
+    html = marker(text=TEXT, sections=parse_sections(TEXT))
     row = Compaction.objects.get()
 
     address = f"/compactions/{row.pk}/originals?page=1#original-{row.pk}-"
@@ -63,7 +63,7 @@ def test_a_summary_that_says_something_outside_its_lines_is_shown_as_it_is(
     marker: Callable[..., str],
 ) -> None:
     text = f"A word before all.\n\n{TEXT}"
-    html = marker(text=text, sections=sections_of(text))
+    html = marker(text=text, sections=parse_sections(text))
 
     assert "A word before all." in html
     assert "Decisions" in html
@@ -74,7 +74,7 @@ def test_hostile_words_in_a_summary_stay_words(marker: Callable[..., str]) -> No
     text = '## <script>alert(1)</script>\n- <img src=x onerror=alert(2)> "><b> [#1]'
     html = marker(
         text=text,
-        sections=sections_of(text),
+        sections=parse_sections(text),
         retention={"kept": {}, "lost": {"name": ["<script>alert(3)</script>"]}},
     )
 
@@ -114,7 +114,7 @@ def test_a_refused_summary_says_why_in_words(marker: Callable[..., str]) -> None
 def test_the_numbers_are_those_of_the_messages_and_of_the_summary(
     marker: Callable[..., str],
 ) -> None:
-    html = marker(text=TEXT, sections=sections_of(TEXT))
+    html = marker(text=TEXT, sections=parse_sections(TEXT))
 
     assert "12.4k" not in html
     assert "≈ 2" in html or "≈ 1" in html

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from django.test import Client
 
-from chats.compaction.sections import sections_of
+from chats.compaction.sections import parse_sections
 from chats.models import Chat, Compaction, Message, Turn
 from contextpolicy.models import AuditEvent
 from tests.chats.web.conftest import HTMX
@@ -29,7 +29,7 @@ def folded(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
     return summary(
         2,
         text=TEXT,
-        sections=sections_of(TEXT),
+        sections=parse_sections(TEXT),
         summary_tokens=20,
         retention=LOST,
         model_name="qwen3",

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from chats.ground.seals import holds
+from chats.ground.seals import is_commitment_valid
 from chats.models import Chat, Message, Turn
 from chats.record import messages
 from contextpolicy.models import AuditEvent
@@ -83,8 +83,10 @@ def test_a_chat_is_erased_with_a_certificate_that_stays(
     assert not Chat.objects.exists()
     event = AuditEvent.objects.get(type="chat.erased")
     assert shown(response.content.decode(), "Commitment") == event.data["commitment"]
-    said = "".join(f"{pk} {messages.canonical(parts)}\n" for pk, parts in rows)
-    assert holds(event.data["commitment"], said, salt=shown(response.content.decode(), "Salt"))
+    said = "".join(f"{pk} {messages.format_canonical_parts(parts)}\n" for pk, parts in rows)
+    assert is_commitment_valid(
+        event.data["commitment"], said, salt=shown(response.content.decode(), "Salt")
+    )
     assert url(chat, "erased") in response.content.decode()
     html = tight(fresh.get(url(chat, "erased")).content.decode())
     assert event.hash in html
@@ -150,11 +152,13 @@ def test_the_page_after_an_erasure_alone_has_what_proves_it(
     fresh: Client, chat: Chat, quoted: list[Message]
 ) -> None:
     where = url(chat, f"messages/{quoted[2].pk}/erase")
-    said = messages.canonical(quoted[2].parts)
+    said = messages.format_canonical_parts(quoted[2].parts)
     response = fresh.post(where)
     event = AuditEvent.objects.get(type="message.erased")
     assert event.data["commitment"] == shown(response.content.decode(), "Commitment")
-    assert holds(event.data["commitment"], said, salt=shown(response.content.decode(), "Salt"))
+    assert is_commitment_valid(
+        event.data["commitment"], said, salt=shown(response.content.decode(), "Salt")
+    )
     for again in (fresh.get(where), fresh.post(where)):
         assert "was erased on" in again.content.decode()
         assert "<dt>Salt</dt>" not in again.content.decode()

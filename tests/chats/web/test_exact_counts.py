@@ -12,13 +12,13 @@ from django.utils import timezone
 
 from chats.models import Chat, Receipt
 from chats.people import keys
-from chats.prompt.meter import meter
+from chats.prompt.meter import build_meter
 from chats.providers.base import Finished, TextDelta
-from chats.simulation.preview import side_of
-from chats.turns.start import start
-from chats.web.thread.rows import branch_of
+from chats.simulation.preview import compose_side
+from chats.turns.start import start_turn
+from chats.web.thread.rows import load_active_branch
 from contextpolicy.engine.tokens import ApproximateCounter
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.programs import Program
 
 CHINESE = "请用简洁的中文回答，不要编造事实；如果不知道，就直接说不知道，并且说明原因。"
@@ -42,16 +42,16 @@ def test_counts_before_a_message_are_those_of_its_receipt(
     now = timezone.now()
     values = {"system_text": CHINESE, "layout": layout, "max_chars_per_message": 40}
     made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
-    assign(policy=made, level="instance", actor="system", now=now)
+    assign_policy(policy=made, level="instance", actor="system", now=now)
     Chat.objects.filter(pk=chat.pk).update(system_text="Отвечай вежливо, даже если спешишь.")
 
     # The first message has no counts to go by, the second those of the first.
     for _ in range(2):
         chat.refresh_from_db()
         foretold = program.post(f"chats/{chat.pk}/context", {"question": QUESTION}).json()
-        shown = meter(chat=chat, now=now)
-        side = side_of(branch_of(chat), proposal=None, now=now, question=QUESTION)
-        turn = start(user=alice, chat=chat, text=QUESTION, now=now).turn
+        shown = build_meter(chat=chat, now=now)
+        side = compose_side(load_active_branch(chat), proposal=None, now=now, question=QUESTION)
+        turn = start_turn(user=alice, chat=chat, text=QUESTION, now=now).turn
         work(turn, REPLY)
         receipt = Receipt.objects.get(turn=turn)
 
@@ -69,9 +69,9 @@ def test_a_page_shows_estimates_until_the_tokenizer_is_loaded(
 ) -> None:
     client.force_login(alice)
     with monkeypatch.context() as patched:
-        patched.setattr("chats.web.thread.rows.counter_for_pages", ApproximateCounter)
+        patched.setattr("chats.web.thread.rows.get_page_counter", ApproximateCounter)
         patched.setattr(
-            "chats.prompt.next_context.counter_for_pages", lambda **_: ApproximateCounter()
+            "chats.prompt.next_context.get_page_counter", lambda **_: ApproximateCounter()
         )
         early = client.get(f"/chats/{chat.pk}/").content.decode()
         asked = program.post(f"chats/{chat.pk}/context", {"question": QUESTION}).json()
@@ -90,11 +90,11 @@ def test_a_page_shows_estimates_until_the_tokenizer_is_loaded(
 LAZY = """
 from chats.prompt import tokenizer
 
-first = tokenizer.counter_for_pages()
+first = tokenizer.get_page_counter()
 assert first.version == "approx-1", first.version
 assert tokenizer.O200kCounter().count("") == 0
-tokenizer.loader().join(60)
-assert tokenizer.counter_for_pages().version == "o200k-1"
+tokenizer.start_loader().join(60)
+assert tokenizer.get_page_counter().version == "o200k-1"
 """
 
 

@@ -7,9 +7,9 @@ import pytest
 from django.test import Client
 
 from chats.memory import archive
-from chats.memory.marking import around, marks_of, pieces
-from chats.memory.question import asked_in
-from chats.memory.search import LONGEST, search
+from chats.memory.marking import find_question_matches, select_match_excerpt, split_excerpt
+from chats.memory.question import parse_question
+from chats.memory.search import LONGEST, search_archive
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.web.find import MOST
 from chats.web.thread.compaction_marker import ORIGINALS_PAGE
@@ -31,7 +31,7 @@ def covered(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
 
 def found(page: Client, chat: Chat, question: str) -> str:
     """The part with the matches, once the index has caught up."""
-    archive.index(Branch.objects.select_related("active_compaction").get(chat=chat))
+    archive.index_branch(Branch.objects.select_related("active_compaction").get(chat=chat))
     return page.get(url(chat, "find"), {"q": question}, headers=HTMX).content.decode()
 
 
@@ -66,7 +66,7 @@ def test_what_is_not_indexed_yet_is_said_and_nothing_is_indexed_by_looking(
 def test_the_order_is_that_of_the_tool(page: Client, chat: Chat, covered: Compaction) -> None:
     branch = Branch.objects.select_related("active_compaction").get(chat=chat)
     html = found(page, chat, "compressor fan")
-    rows = search(branch, question="compressor fan", most=MOST).rows
+    rows = search_archive(branch, question="compressor fan", most=MOST).rows
     places = [html.index(f"#original-{covered.pk}-{row.seq}") for row in rows]
     assert len(places) > 1
     assert places == sorted(places)
@@ -98,7 +98,7 @@ def test_without_scripts_it_is_a_page_of_its_own(
     html = page.get(url(chat)).content.decode()
     assert f'<form class="find" role="search" action="{url(chat, "find")}" method="get"' in html
 
-    archive.index(Branch.objects.select_related("active_compaction").get(chat=chat))
+    archive.index_branch(Branch.objects.select_related("active_compaction").get(chat=chat))
     html = page.get(url(chat, "find"), {"q": "fan"}).content.decode()
 
     assert "Find in originals</h1>" in html
@@ -145,8 +145,10 @@ def test_charlie_finds_nothing(charlies_page: Client, chat: Chat, covered: Compa
 
 def shown_of(text: str, question: str) -> list[tuple[str, bool]]:
     """Return the excerpt of a match."""
-    marks = marks_of(text, asked_in(question, at=datetime(2026, 11, 23, tzinfo=UTC)))
-    return pieces(text, marks, part=around(text, marks))
+    marks = find_question_matches(
+        text, parse_question(question, at=datetime(2026, 11, 23, tzinfo=UTC))
+    )
+    return split_excerpt(text, marks, part=select_match_excerpt(text, marks))
 
 
 def test_the_words_around_a_match_begin_and_end_between_words() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
-from chats.rendering.documents import render_document, sections_of
+from chats.rendering.documents import parse_document_sections, render_document
 from chats.web import help_pages
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -26,12 +26,12 @@ ADDRESS = re.compile(r'(?:href|action)="(/help/[^"#?]*)(?:#([^"]*))?"')
 
 
 def test_every_document_is_a_page_with_its_title(admin_client: Client) -> None:
-    assert sorted(help_pages.all_pages()) == SLUGS
+    assert sorted(help_pages.load_help_pages()) == SLUGS
     for slug in SLUGS:
         page = admin_client.get(f"/help/{slug}/")
         assert page.status_code == 200
         title = (DOCS / f"{slug}.md").read_text("utf-8").splitlines()[0].lstrip("# ")
-        assert help_pages.all_pages()[slug].title == title.replace("`", "")
+        assert help_pages.load_help_pages()[slug].title == title.replace("`", "")
 
 
 def test_every_link_between_help_pages_leads_to_a_page_and_a_heading(admin_client: Client) -> None:
@@ -53,8 +53,8 @@ def test_translated_pages_have_the_sections_and_addresses_of_the_originals(
 ) -> None:
     translated = sorted(path.stem for path in (DOCS / language).glob("*.md"))
     assert translated == sorted(TRANSLATED)
-    original = help_pages.pages_in("en")
-    pages = help_pages.pages_in(language)
+    original = help_pages.load_translated_pages("en")
+    pages = help_pages.load_translated_pages(language)
     for slug in translated:
         page = pages[slug]
         assert [section.level for section in page.sections] == [
@@ -84,7 +84,10 @@ def test_signed_out_people_are_sent_to_the_sign_in_page(client: Client, db: None
 
 def test_a_search_leads_to_the_section(admin_client: Client) -> None:
     section = next(
-        each for page in help_pages.all_pages().values() for each in page.sections if each.level > 1
+        each
+        for page in help_pages.load_help_pages().values()
+        for each in page.sections
+        if each.level > 1
     )
     body = admin_client.get("/help/", {"q": section.title.upper()}).content.decode()
     assert f"#{section.anchor}" in body
@@ -111,7 +114,7 @@ def test_a_document_is_rendered_with_anchors_links_and_escaped_html() -> None:
     assert '<h2 id="two-words">' in html
     assert "&lt;b&gt;" in html
     assert "<h1" not in html
-    assert [(one.level, one.title, one.anchor) for one in sections_of(text)] == [
+    assert [(one.level, one.title, one.anchor) for one in parse_document_sections(text)] == [
         (1, "T", ""),
         (2, "Two words?", "two-words"),
     ]

@@ -202,7 +202,7 @@ def test_charlie_reaches_nothing_of_alices(
         answer = charlies_page.post(f"{PAGE}preferences/{row.pk}", {"act": act, "text": "x"})
         assert answer.status_code == 404
     assert "Zanzibar" not in words(charlies_page)
-    assert preferences.listed(alice.pk) == [row]
+    assert preferences.list_preferences(alice.pk) == [row]
 
 
 def test_a_chat_and_a_folder_are_left_without_memory(page: Client, chat: Chat, alice: User) -> None:

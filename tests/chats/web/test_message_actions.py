@@ -12,7 +12,7 @@ from django.utils import timezone
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.people.sessions import SIGNED_IN_AT
 from chats.providers.base import Finished, TextDelta
-from chats.web.thread.message_acts import offered_by
+from chats.web.thread.message_acts import list_message_actions
 from contextpolicy.models import AuditEvent
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
@@ -202,9 +202,9 @@ def test_a_team_members_words_have_their_name_and_are_not_edited(
     Message.objects.filter(pk=row.pk).update(
         speaker={"roleId": "ann", "roleName": "Ann <b>", "type": "human"}
     )
-    assert "edit" in offered_by(messages[0], pin_lock="")
+    assert "edit" in list_message_actions(messages[0], pin_lock="")
     row.refresh_from_db()
-    assert not {"edit", "regenerate"} & {*offered_by(row, pin_lock="")}
+    assert not {"edit", "regenerate"} & {*list_message_actions(row, pin_lock="")}
     html = page.get(url(chat, f"{where}/edit")).content.decode()
     assert 'aria-label="Message 3 from Ann &lt;b&gt;, being edited"' in html
     refused = page.post(url(chat, f"{where}/edit"), {"text": "my words"})

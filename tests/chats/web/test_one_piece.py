@@ -16,7 +16,7 @@ from chats.providers import registry
 from chats.providers.base import Timeouts
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.presets import seed_policies
-from contextpolicy.publish import assign
+from contextpolicy.publish import assign_policy
 from tests.chats.api.programs import Program
 from tests.chats.conftest import InlineWorker, ScriptedProvider
 from tests.fakes.fake_server import FakeServer
@@ -30,7 +30,7 @@ class OnTheWire(InlineWorker):
 
     def provider(self, account: Any) -> Any:
         """The adapter."""
-        return registry.provider_for(account, timeouts=Timeouts())
+        return registry.get_provider(account, timeouts=Timeouts())
 
     async def whole_turn(self, turn: Turn) -> None:
         """Work on a turn, and close the connections."""
@@ -54,7 +54,7 @@ def messenger(demo_model: ModelSpec) -> ContextPolicy:
     now = timezone.now()
     seed_policies(now=now)
     found = ContextPolicy.objects.get(slug="messenger")
-    assign(policy=found, level="instance", actor="system", now=now)
+    assign_policy(policy=found, level="instance", actor="system", now=now)
     return found
 
 

@@ -18,11 +18,11 @@ from chats.actions import deletion, erasure, lifecycle, organising
 from chats.actions.listing import LISTED
 from chats.ground import queue
 from chats.models import Chat, Folder, Message, Turn
-from chats.record.expiry import expired
+from chats.record.expiry import select_expired_chats
 from chats.turns import recover
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_list import following, listed, plan_of
 from tests.chats.web.test_chat_page import url
@@ -64,7 +64,7 @@ def types_of(chat: Chat) -> list[str]:
 def test_a_pinned_chat_stands_first_wherever_it_lies(
     page: Client, chat: Chat, others: list[Chat], folder: Folder, alice: User
 ) -> None:
-    oldest = organising.organise(chat=others[-1], user=alice, folder=folder.pk)
+    oldest = organising.organise_chat(chat=others[-1], user=alice, folder=folder.pk)
     answer = page.post(url(oldest, "organise"), {"pinned": "yes"})
     assert answer.headers["Location"] == url(oldest)
     assert listed(sidebar(page))[0] == str(oldest.pk)
@@ -136,7 +136,7 @@ def test_a_folder_that_is_none_is_refused(page: Client, chat: Chat, chosen: str)
 def test_a_folder_is_renamed_and_deleted_and_its_chats_stay(
     page: Client, chat: Chat, folder: Folder, alice: User
 ) -> None:
-    organising.organise(chat=chat, user=alice, folder=folder.pk)
+    organising.organise_chat(chat=chat, user=alice, folder=folder.pk)
     organising.create_folder(owner=alice, name="Taken")
     where = f"/folders/{folder.pk}/"
     taken = page.post(where + "rename", {"name": "Taken"})
@@ -171,7 +171,7 @@ def test_a_folder_that_is_opened_in_the_sidebar_leads_to_its_page(
     empty = page.get(where, headers=HTMX).content.decode()
     assert "No chats in this folder" in empty
     assert f'class="navitem navitem--quiet" href="{where}"' in empty
-    organising.organise(chat=chat, user=alice, folder=folder.pk)
+    organising.organise_chat(chat=chat, user=alice, folder=folder.pk)
     part = page.get(where, headers=HTMX).content.decode()
     assert listed(part) == [str(chat.pk)]
     assert part.count("Rename or delete this folder") == 1
@@ -240,7 +240,7 @@ def test_a_chat_in_a_folder_opens_with_few_statements(
     talk("hello")
     for n in range(20):
         organising.create_folder(owner=alice, name=f"Folder {n}")
-    organising.organise(chat=chat, user=alice, folder=folder.pk)
+    organising.organise_chat(chat=chat, user=alice, folder=folder.pk)
     page.get(url(chat))
     with CaptureQueriesContext(connection) as heard:
         page.get(url(chat))
@@ -282,7 +282,7 @@ def test_a_deleted_chat_is_hidden_at_once_and_can_be_brought_back(
     assert types_of(chat)[-2:] == ["chat.deleted", "chat.restored"]
     event = AuditEvent.objects.get(type="chat.deleted")
     assert event.data["messages"] == 2
-    assert not list(ledger.verify())
+    assert not list(ledger.find_ledger_breaks())
 
 
 def test_a_reply_is_stopped_when_its_chat_is_deleted(
@@ -309,7 +309,7 @@ def test_every_deleted_chat_is_found_on_a_page(
     page: Client, charlies_page: Client, alice: User, now: datetime
 ) -> None:
     kept = lifecycle.create_chat(owner=alice, now=now, title="Kept in the archive")
-    organising.organise(chat=kept, user=alice, archived=True)
+    organising.organise_chat(chat=kept, user=alice, archived=True)
     Chat.objects.bulk_create(
         Chat(
             owner=alice,
@@ -374,24 +374,24 @@ def test_after_its_days_the_sweep_erases_a_deleted_chat(
     early, late = now + timedelta(days=2, hours=23), now + timedelta(days=3)
     sent.clear()
     with django_capture_on_commit_callbacks(execute=True):
-        recover.sweep(now=early)
+        recover.run_sweep(now=early)
     assert not [task for task, _ in sent if task == queue.ERASE_CHAT]
     assert not erasure.erase_expired(chat_id=chat.pk, now=early)
     with django_capture_on_commit_callbacks(execute=True):
-        recover.sweep(now=late)
+        recover.run_sweep(now=late)
     assert (queue.ERASE_CHAT, {"chat_id": str(chat.pk)}) in sent
     assert erasure.erase_expired(chat_id=chat.pk, now=late)
     assert not Chat.objects.exists()
     assert not Message.objects.exists()
     event = AuditEvent.objects.get(type="chat.erased")
     assert (event.actor, event.data["reason"]) == ("system", "deleted")
-    assert not list(ledger.verify())
+    assert not list(ledger.find_ledger_breaks())
     assert not erasure.erase_expired(chat_id=chat.pk, now=late)
 
 
 def test_the_sweep_reads_no_chat_that_is_not_due(now: datetime, db: None) -> None:
     if connection.vendor == "sqlite":
-        plan = expired(now=now).values_list("pk").explain()
+        plan = select_expired_chats(now=now).values_list("pk").explain()
         assert "chat_to_erase" in plan, plan
         assert "chat_temporary" in plan, plan
         assert "SCAN" not in plan, plan
@@ -471,7 +471,7 @@ def test_a_policy_may_forbid_temporary_chats(
 ) -> None:
     values = {"temporary_chats": False}
     policy = create_policy(slug="kept", name="Kept", values=values, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     assert "Temporary chat" not in page.get("/chats/new").content.decode()
     refused = page.post("/chats/new", {"text": "just for now", "temporary": "on"})
     assert refused.status_code == 403

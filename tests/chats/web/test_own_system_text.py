@@ -12,7 +12,7 @@ from chats.models import Chat, PromptText, Turn
 from chats.providers.base import Finished, TextDelta
 from contextpolicy.linter.errors import LONGEST_TEXT
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_page import url
 from tests.conftest import NOON
@@ -28,7 +28,7 @@ def govern(db: None) -> Govern:
 
     def governing(slug: str = "p", **values: Any) -> None:
         policy = create_policy(slug=slug, name="P", values=values, actor="system", now=NOON)
-        assign(policy=policy, level="instance", actor="system", now=NOON)
+        assign_policy(policy=policy, level="instance", actor="system", now=NOON)
 
     return governing
 

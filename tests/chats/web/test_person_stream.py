@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from django.test import Client
 
-from chats.ground.live import Frame, Hub, person_key, turn_key
+from chats.ground.live import Frame, Hub, build_person_key, build_turn_key
 from chats.models import Chat, Turn
 from chats.streams import connection, person
 from chats.streams.follow import (
@@ -30,7 +30,7 @@ from chats.streams.person import (
     TurnUpdate,
     follow_person,
 )
-from chats.streams.web import asked_turns
+from chats.streams.web import parse_requested_turns
 
 ME = 7
 A, B = uuid.uuid4(), uuid.uuid4()
@@ -64,11 +64,11 @@ def row(text: str, *, status: str = "running") -> TurnRow:
 
 
 def words(turn: uuid.UUID, text: str, offset: int) -> Frame:
-    return Frame(kind="text", attempt=1, step=1, offset=offset, text=text, key=turn_key(turn))
+    return Frame(kind="text", attempt=1, step=1, offset=offset, text=text, key=build_turn_key(turn))
 
 
 def changed(chat: str, at: int) -> Frame:
-    return Frame(kind="changed", attempt=0, step=0, offset=at, text=chat, key=person_key(ME))
+    return Frame(kind="changed", attempt=0, step=0, offset=at, text=chat, key=build_person_key(ME))
 
 
 def told(
@@ -100,7 +100,7 @@ def told(
         for _ in range(rounds):
             found += await anext(updates)
         await cast(Any, updates).aclose()
-        assert bus.keys == (person_key(ME), *map(turn_key, rows))
+        assert bus.keys == (build_person_key(ME), *map(build_turn_key, rows))
         return found
 
     return asyncio.run(watch())
@@ -119,7 +119,7 @@ def test_two_replies_are_followed_side_by_side() -> None:
 
 def test_the_end_of_one_reply_ends_none_of_the_others() -> None:
     over = row("One", status="completed")
-    end = Frame(kind="end", attempt=1, step=1, key=turn_key(A))
+    end = Frame(kind="end", attempt=1, step=1, key=build_turn_key(A))
     found = told({A: [row("One"), over], B: [row(""), row("x")]}, end, words(B, "x", 0))
     assert TurnUpdate(A, Done(over)) in found
     assert found[-1] == TurnUpdate(B, Delta(0, "x"))
@@ -170,16 +170,16 @@ def test_only_changes_that_are_new_are_told() -> None:
 
 
 def test_a_bus_that_comes_back_is_told() -> None:
-    back = Frame(kind="resumed", attempt=0, step=0, key=person_key(ME))
+    back = Frame(kind="resumed", attempt=0, step=0, key=build_person_key(ME))
     assert told({}, back) == [NoticesLost()]
 
 
 def test_what_a_browser_asks_for_is_read_with_care() -> None:
-    assert asked_turns([f"{A}~{A}", f"{B}~1.2.3", "x", "", f"{A}~1.2.4.5"]) == [
+    assert parse_requested_turns([f"{A}~{A}", f"{B}~1.2.3", "x", "", f"{A}~1.2.4.5"]) == [
         (A, StreamPosition(Beginning(1, 2, 5), 4)),
         (B, StreamPosition(Beginning(1, 2), 3)),
     ]
-    assert len(asked_turns([str(uuid.uuid4()) for _ in range(50)])) == 20
+    assert len(parse_requested_turns([str(uuid.uuid4()) for _ in range(50)])) == 20
 
 
 class Silent:

@@ -20,7 +20,7 @@ def read(chat: Chat, bob: User) -> Chat:
     """A chat of Alice that an auditor opened and read."""
     now = timezone.now()
     actor = f"user:{bob.pk}"
-    reading.open_chat(chat_id=chat.pk, actor=actor, reason=REASON, now=now)
+    reading.open_reading(chat_id=chat.pk, actor=actor, reason=REASON, now=now)
     call = {"receipt": str(chat.pk)}
     reading.note_read(chat_id=chat.pk, call=call, actor=actor, now=now)
     return chat

@@ -72,7 +72,7 @@ def test_every_state_of_a_row_has_words() -> None:
 
 
 def test_every_verdict_has_words() -> None:
-    documented = acceptance.verdict.__doc__ or ""
+    documented = acceptance.check_generated_summary.__doc__ or ""
     policy = {item.name for item in fields(PolicyValues)}
     codes = {part for part in documented.split("`")[1::2] if part.islower()}
     codes -= {"stop", "finish", "by_model", *policy}

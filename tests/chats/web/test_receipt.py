@@ -12,7 +12,7 @@ from chats.models import Chat, Message, PromptText, Receipt, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.web.receipts import wording
 from contextpolicy.models import EffectivePolicy
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.web.markup import tight
 from tests.chats.web.test_chat_page import url
 from tests.conftest import NOON
@@ -62,7 +62,7 @@ def test_a_hidden_system_text_is_shown_by_size_only(
     chat.save()
     hide = {"system_text": "The secret recipe.", "hide_system_text": True}
     policy = create_policy(slug="hide", name="Hide", values=hide, actor="system", now=NOON)
-    assign(policy=policy, level="instance", actor="system", now=NOON)
+    assign_policy(policy=policy, level="instance", actor="system", now=NOON)
     turn = talk("hello")
 
     body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
@@ -142,7 +142,7 @@ def test_a_message_that_was_cut_is_shown_as_it_was_sent_and_says_by_how_much(
 ) -> None:
     values = {"strategy": "simple", "window_size": 12, "max_chars_per_message": 120}
     policy = create_policy(slug="cut", name="Cut", values=values, actor="system", now=now)
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     work(say("word " * 100 + "the end"), [TextDelta("one"), Finished("stop")])
     turn = say("second")
     request = work(turn, [TextDelta("two"), Finished("stop")]).scripted.requests[0]
@@ -163,7 +163,7 @@ def test_a_tool_result_that_was_cut_is_shown_as_it_was_sent(
     policy = create_policy(
         slug="cut", name="Cut", values={"tool_output_limit": 200}, actor="system", now=now
     )
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     work(say("one"), [TextDelta("one"), Finished("stop")])
     result = "x" * 500 + " middle " + "y" * 500
     Message.objects.filter(seq=2).update(
@@ -211,7 +211,9 @@ def test_notes_are_sentences(page: Client, chat: Chat, talk: Callable[..., Turn]
     ],
 )
 def test_a_text_layout_shows_which_message_stands_where(layout: str, numbers: list[object]) -> None:
-    found = wording.places(["system", "tools", "history", "question", "step"], layout=layout)
+    found = wording.describe_segment_places(
+        ["system", "tools", "history", "question", "step"], layout=layout
+    )
 
     assert found == [f"in message {n} of the request" if n else "" for n in numbers]
 
@@ -222,7 +224,7 @@ def test_the_places_are_those_of_the_request(
     policy = create_policy(
         slug="text", name="Text", values={"layout": "B"}, actor="system", now=now
     )
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     work(say("first"), [TextDelta("one"), Finished("stop")])
     turn = say("second")
     request = work(turn, [TextDelta("two"), Finished("stop")]).scripted.requests[0]

@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.models import Chat, Compaction, Message, Receipt, Turn
-from chats.prompt.rebuilt import rebuilt
+from chats.prompt.rebuilt import rebuild_request
 from chats.record import reading
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign, create_policy, new_version
+from contextpolicy.publish import assign_policy, create_policy, create_policy_version
 from contextpolicy.roles import AUDITOR, OPERATOR
 from tests.chats.rebuilding import not_rebuilt
 from tests.chats.web.test_chat_page import url
@@ -48,7 +48,7 @@ def test_inv_53_every_layout_is_built_again_with_cuts_pins_and_summary(
         "cut_style": "head_tail",
     }
     policy = create_policy(slug="p", name="P", values=values, actor="system", now=NOON)
-    assign(policy=policy, level="instance", actor="system", now=NOON)
+    assign_policy(policy=policy, level="instance", actor="system", now=NOON)
     Chat.objects.update(system_text="Speak\nUser: like a sailor.")
     for number in range(4):
         talk(f"Question {number}: {'what is a heron? ' * 9}", f"Answer {number}\nUser: no")
@@ -63,7 +63,7 @@ def test_inv_53_every_layout_is_built_again_with_cuts_pins_and_summary(
     assert {"summary", "pin", "history", "system"} <= {part[0] for part in last.segments}
     assert any(part[4] for part in last.segments), "something was cut"
     # The policy of today says nothing about the prompts of yesterday.
-    new_version(
+    create_policy_version(
         policy=policy, values=SIZES, locks=[], note="", actor="system", now=NOON, based_on=1
     )
     assert not_rebuilt() == []
@@ -112,10 +112,10 @@ def test_a_hidden_text_is_neither_shown_nor_given_away_by_a_comparison(
 ) -> None:
     hide = {"system_text": "The secret recipe.", "hide_system_text": True}
     policy = create_policy(slug="hide", name="Hide", values=hide, actor="system", now=NOON)
-    assign(policy=policy, level="instance", actor="system", now=NOON)
+    assign_policy(policy=policy, level="instance", actor="system", now=NOON)
     hidden = talk("hello")
     values = {"system_text": "Open.", "hide_system_text": False}
-    new_version(policy=policy, values=values, locks=[], note="", actor="system", now=NOON)
+    create_policy_version(policy=policy, values=values, locks=[], note="", actor="system", now=NOON)
     after = talk("again")
     for turn in (hidden, after):
         assert "secret recipe" not in page.get(address(chat, turn)).content.decode()
@@ -131,7 +131,7 @@ def test_a_changed_message_is_no_prompt_that_was_sent(
     turn = talk("the order is 4711")
     Message.objects.filter(seq=1).update(parts=[{"type": "text", "text": "the order is 4712"}])
     receipt = Receipt.objects.select_related("effective_policy", "turn__branch__chat").get()
-    assert rebuilt(receipt).fault == "differs"
+    assert rebuild_request(receipt).fault == "differs"
     body = page.get(address(chat, turn)).content.decode()
     assert "changed outside the product" in body
     assert "order is 4712" not in body
@@ -177,16 +177,16 @@ def test_an_auditor_reads_after_a_reason_one_chat_for_half_an_hour(
     assert signed_in(person("oscar", OPERATOR)).get(words).status_code == 403
     opened_at = AuditEvent.objects.get(type="content.opened").at
     until = {
-        minutes: reading.open_until(
+        minutes: reading.get_reading_expiry(
             chat_id=chat.pk, actor=priya, now=opened_at + timedelta(minutes=minutes)
         )
         for minutes in (0, 29, 30)
     }
     assert [bool(found) for found in until.values()] == [True, True, False]
     elsewhere = Chat.objects.create(owner=alice, created_at=NOON, updated_at=NOON)
-    assert reading.open_until(chat_id=elsewhere.pk, actor=priya, now=opened_at) is None
+    assert reading.get_reading_expiry(chat_id=elsewhere.pk, actor=priya, now=opened_at) is None
     with pytest.raises(Chat.DoesNotExist):
-        reading.open_chat(chat_id=turn.pk, actor=priya, reason="Complaint 2026-118", now=NOON)
+        reading.open_reading(chat_id=turn.pk, actor=priya, reason="Complaint 2026-118", now=NOON)
 
 
 def test_an_auditor_is_told_in_words_why_messages_were_left_out(
@@ -194,7 +194,7 @@ def test_an_auditor_is_told_in_words_why_messages_were_left_out(
 ) -> None:
     narrow = {"strategy": "simple", "window_size": 1}
     policy = create_policy(slug="narrow", name="Narrow", values=narrow, actor="system", now=NOON)
-    assign(policy=policy, level="instance", actor="system", now=NOON)
+    assign_policy(policy=policy, level="instance", actor="system", now=NOON)
     talk("first")
     receipt = Receipt.objects.get(turn=talk("second"))
     assert receipt.left_out

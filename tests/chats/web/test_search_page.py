@@ -12,7 +12,7 @@ from django.urls import reverse
 from chats.actions import lifecycle
 from chats.memory import archive
 from chats.models import Branch, Chat, Compaction, Folder, Message, Turn
-from contextpolicy.publish import assign, create_policy
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.web.conftest import HTMX
 
 NOBODY: dict[str, Any] = {"from": "nobody"}
@@ -23,7 +23,7 @@ Fold = Callable[..., Compaction]
 def index() -> None:
     """Index everything."""
     for branch in Branch.objects.select_related("chat", "active_compaction__base", "parent"):
-        archive.index(branch)
+        archive.index_branch(branch)
 
 
 def found(client: Client, question: str, *, part: bool = True, **query: Any) -> str:
@@ -184,7 +184,7 @@ def test_an_archive_that_a_policy_closed_since_is_not_searched(
     policy = create_policy(
         slug="closed", name="Closed", values={"archive": False}, actor="system", now=now
     )
-    assign(policy=policy, level="instance", actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
     html = page.get(reverse("chats:search"), {"q": "compressor"}, headers=HTMX).content.decode()
     assert html.count("<mark>") == 1
     assert "newer" in html

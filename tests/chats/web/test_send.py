@@ -207,7 +207,7 @@ def test_an_impossible_policy_is_a_sentence_and_not_an_error(
     page: Client, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from_engine = "Does not fit: system text alone has 20,000 tokens."
-    monkeypatch.setattr("chats.prompt.model_choice.choose", raising(from_engine))
+    monkeypatch.setattr("chats.prompt.model_choice.choose_chat_model", raising(from_engine))
 
     response = page.post(url(chat, "messages"), {"text": "hello"})
 

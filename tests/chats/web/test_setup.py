@@ -25,7 +25,7 @@ from tests.fakes.fake_server import FakeServer
 @pytest.fixture(autouse=True)
 def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing listens on this host."""
-    monkeypatch.setattr(accounts, "found_servers", list)
+    monkeypatch.setattr(accounts, "find_unconnected_servers", list)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_who_may_not_connect_is_told_who_may(page: Client) -> None:
 
 
 def test_who_may_not_connect_is_refused(page: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accounts, "connect", lambda **_: pytest.fail("connected"))
+    monkeypatch.setattr(accounts, "connect_server", lambda **_: pytest.fail("connected"))
 
     response = page.post("/setup/", {"base_url": "https://api.example.com/v1"})
 
@@ -82,7 +82,7 @@ def test_an_operator_connects_a_server(
         calls.append(call)
         return ProviderAccount(slug="mine", name="Mine")
 
-    monkeypatch.setattr(accounts, "connect", connect)
+    monkeypatch.setattr(accounts, "connect_server", connect)
 
     form = {"name": "Mine", "base_url": "https://api.example.com/v1", "api_key": "sk-secret"}
     response = page.post("/setup/", form)
@@ -98,7 +98,7 @@ def test_a_refused_server_keeps_what_was_typed_but_never_the_key(
     def refuse(**_: Any) -> None:
         raise Refusal
 
-    monkeypatch.setattr(accounts, "connect", refuse)
+    monkeypatch.setattr(accounts, "connect_server", refuse)
 
     form = {"name": "Mine", "base_url": "https://api.example.com/v1", "api_key": "sk-secret"}
     response = page.post("/setup/", form)
@@ -114,7 +114,7 @@ def test_a_server_on_this_host_is_offered_with_its_models(
     page: Client, operator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = FoundServer("Ollama", "http://127.0.0.1:11434/v1", ("qwen3", "llama"))
-    monkeypatch.setattr(accounts, "found_servers", lambda: [server])
+    monkeypatch.setattr(accounts, "find_unconnected_servers", lambda: [server])
 
     html = page.get("/setup/").content.decode()
 
@@ -167,7 +167,7 @@ def test_an_older_sign_in_is_confirmed_in_the_form_and_nothing_typed_is_lost(
     operator.save()
     page.force_login(operator)
     signed_in(page, at=timezone.now() - timedelta(minutes=16))
-    monkeypatch.setattr(accounts, "connect", lambda **_: pytest.fail("connected"))
+    monkeypatch.setattr(accounts, "connect_server", lambda **_: pytest.fail("connected"))
     form = {"name": "Mine", "base_url": "https://api.example.com/v1", "api_key": "sk-secret"}
     html = page.get("/setup/").content.decode()
     assert 'name="confirm_password"' in html
@@ -184,7 +184,9 @@ def test_an_older_sign_in_is_confirmed_in_the_form_and_nothing_typed_is_lost(
     assert 'id="confirm-here" hx-swap-oob="true"' in swapped
     assert "This action needs a recent sign-in" in swapped
 
-    monkeypatch.setattr(accounts, "connect", lambda **_: ProviderAccount(slug="m", name="Mine"))
+    monkeypatch.setattr(
+        accounts, "connect_server", lambda **_: ProviderAccount(slug="m", name="Mine")
+    )
     done = page.post("/setup/", {**form, "confirm_password": "correct horse battery"}, headers=HTMX)
     assert done.headers["HX-Redirect"] == "/setup/"
     assert "Mine responded in" in page.get("/setup/").content.decode()
@@ -198,7 +200,9 @@ def test_who_has_no_password_confirms_by_a_new_link(
     operator.save()
     page.force_login(operator)
     signed_in(page, at=timezone.now() - timedelta(minutes=16))
-    monkeypatch.setattr(accounts, "connect", lambda **_: ProviderAccount(slug="m", name="Mine"))
+    monkeypatch.setattr(
+        accounts, "connect_server", lambda **_: ProviderAccount(slug="m", name="Mine")
+    )
     form = {"base_url": "https://api.example.com/v1"}
     assert 'name="confirm_link"' in page.get("/setup/").content.decode()
     now = timezone.now()
@@ -377,7 +381,7 @@ def test_without_an_address_it_is_anthropics_own(
         asked.append(call)
         return {"claude-fake": None}
 
-    monkeypatch.setattr(accounts, "offered_models", offered)
+    monkeypatch.setattr(accounts, "fetch_server_models", offered)
     page.post("/setup/", {"kind": "anthropic", "api_key": "sk-ant-canary"})
     assert asked == [
         {"base_url": kinds.ANTHROPIC_URL, "api_key": "sk-ant-canary", "kind": "anthropic"}
@@ -422,8 +426,8 @@ def test_the_form_comes_first_and_its_refusal_stands_at_its_button(
         raise accounts.NoModelsOffered
 
     server = FoundServer("Ollama", "http://127.0.0.1:11434/v1", ("qwen3",))
-    monkeypatch.setattr(accounts, "found_servers", lambda: [server])
-    monkeypatch.setattr(accounts, "connect", refuse)
+    monkeypatch.setattr(accounts, "find_unconnected_servers", lambda: [server])
+    monkeypatch.setattr(accounts, "connect_server", refuse)
     html = page.get("/setup/").content.decode()
     titles = [html.index(f'id="{name}-title"') for name in ("add", "found", "connected")]
     assert titles == sorted(titles)

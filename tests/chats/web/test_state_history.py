@@ -64,10 +64,10 @@ def test_a_branch_shows_its_parents_versions_up_to_the_fork(kept: Chat, now: dat
         chat=kept, parent=parent, fork_seq=3, last_seq=3, created_at=now + timedelta(hours=1)
     )
 
-    found = states.history_of(branch)
+    found = states.list_state_versions(branch)
 
     assert [one.row.version for one in found] == [2, 1]
-    first = states.newest(branch)
+    first = states.find_newest_state(branch)
     assert first is not None
     assert first.version == 2
 
@@ -76,7 +76,7 @@ def test_values_that_no_longer_fit_are_not_restored(kept: Chat, alice: User, now
     ChatState.objects.filter(version=1).update(values={"destination": 5})
 
     with pytest.raises(corrections.StateInvalid):
-        corrections.restore(chat=kept, user=alice, version=3, to=1, now=now)
+        corrections.restore_state(chat=kept, user=alice, version=3, to=1, now=now)
 
 
 @pytest.mark.memory_case(19)

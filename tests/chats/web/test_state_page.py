@@ -13,7 +13,7 @@ from chats.actions import corrections
 from chats.models import Branch, Chat, ChatState, Message, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.record.states import StateChanged
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent
 from tests.chats.states import SCHEMA, keep_a_state, lay
 from tests.chats.web.conftest import HTMX
@@ -227,11 +227,11 @@ def test_a_correction_counts_from_the_next_turn_on(
     keep_a_state(now=now)
     found = [TextDelta('{"destination": "Oslo"}'), Finished("stop")]
     reply = [TextDelta("Fine."), Finished("stop")]
-    work(start(user=alice, chat=chat, text="To Oslo", now=now).turn, found, reply)
+    work(start_turn(user=alice, chat=chat, text="To Oslo", now=now).turn, found, reply)
     page.post(address(chat), {"version": 1, **EMPTY, "f2": "Rome"})
     assert newest(chat).to_seq == 2
 
-    turn = start(user=alice, chat=chat, text="For two", now=now).turn
+    turn = start_turn(user=alice, chat=chat, text="For two", now=now).turn
     both = [TextDelta('{"destination": "Rome", "people": 2}'), Finished("stop")]
     worker = work(turn, both, reply)
     assert '{"destination": "Rome"}' in worker.scripted.requests[0].messages[1].content
@@ -295,11 +295,11 @@ def test_a_long_text_has_room_for_its_lines(page: Client, chat: Chat, now: datet
 def test_two_corrections_at_once_leave_one(
     chat: Chat, alice: User, kept: ChatState, now: datetime
 ) -> None:
-    one = corrections.state_in(chat=chat)
-    corrections.correct(chat=chat, user=alice, version=1, values={"people": 2}, now=now)
+    one = corrections.load_chat_state(chat=chat)
+    corrections.edit_state(chat=chat, user=alice, version=1, values={"people": 2}, now=now)
     with pytest.raises(StateChanged):
         # The slower request passed its own version check earlier.
-        corrections.changed(one, user=alice, kind="corrected", values={}, now=now)
+        corrections.save_state_version(one, user=alice, kind="corrected", values={}, now=now)
     assert newest(chat).version == 2
 
 
@@ -318,7 +318,7 @@ def test_the_receipt_says_in_words_what_became_of_the_state(
     kept: ChatState,
     work: Callable[..., Any],
 ) -> None:
-    turn = start(user=alice, chat=chat, text="Hm", now=now).turn
+    turn = start_turn(user=alice, chat=chat, text="Hm", now=now).turn
     Branch.objects.filter(pk=turn.branch_id).update(last_seq=1)
     lay(chat, {"destination": "Oslo"}, now=now, seq=1)
     work(turn, [TextDelta("No."), Finished("stop")], [TextDelta("Fine."), Finished("stop")])

@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 
 from chats.models import Agent, Chat, Compaction, Message, Receipt, Team, Turn
 from chats.teams.rosters import AgentDraft
-from chats.web.thread.ahead import money, rounded
-from chats.web.thread.composer import meter_view
+from chats.web.thread.ahead import format_cost, round_estimate
+from chats.web.thread.composer import build_meter_view
 from contextpolicy.models import ModelSpec
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_page import fill, url
@@ -34,13 +34,13 @@ def names(html: str) -> list[str]:
 def line(chat: Chat) -> str:
     """Return the meter's text for the next message."""
     chat = Chat.objects.select_related("active_branch", "model", "owner").get(pk=chat.pk)
-    ahead = meter_view(chat=chat).ahead
+    ahead = build_meter_view(chat=chat).ahead
     return ahead.line if ahead else ""
 
 
 def notes(chat: Chat) -> str:
     """Return the rest of its text."""
-    ahead = meter_view(chat=chat).ahead
+    ahead = build_meter_view(chat=chat).ahead
     return " ".join(ahead.notes) if ahead else ""
 
 
@@ -216,7 +216,7 @@ def test_where_the_model_has_a_price_the_cost_stands_beside(
     ("tokens", "said"), [(0, 0), (7, 7), (94, 94), (114, 110), (2449, 2400), (12_550, 13_000)]
 )
 def test_an_estimate_has_two_figures(tokens: int, said: int) -> None:
-    assert rounded(tokens) == said
+    assert round_estimate(tokens) == said
 
 
 @pytest.mark.parametrize(
@@ -224,4 +224,4 @@ def test_an_estimate_has_two_figures(tokens: int, said: int) -> None:
     [("0", "0.0000"), ("0.00002", "less than 0.0001"), ("0.0021", "0.0021"), ("1234.5", "1,234.5")],
 )
 def test_sums_are_written_with_four_places(cost: str, said: str) -> None:
-    assert money(Decimal(cost)).startswith(said)
+    assert format_cost(Decimal(cost)).startswith(said)

@@ -14,15 +14,15 @@ from django.utils import timezone
 
 from chats.models import Agent, Chat, Message, Rendering, Round, Team, TeamVersion, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta
-from chats.rendering.spoken import shown, texts_shown
-from chats.rendering.store import digest_of
+from chats.rendering.spoken import extract_displayed_text, list_rendered_texts
+from chats.rendering.store import compute_rendering_digest
 from chats.teams import rosters
 from chats.teams.presets import PRESETS
 from chats.teams.rosters import AgentDraft
-from chats.web.teams import number, version_of
-from chats.web.thread.entries import SHAPES, shape_of
+from chats.web.teams import get_team_version, parse_whole_number
+from chats.web.thread.entries import SHAPES, get_role_shape
 from chats.web.thread.round_state import round_state
-from chats.web.thread.thread import thread_of
+from chats.web.thread.thread import load_thread_page
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.publish import create_policy
 from tests.chats.teams.test_rosters import as_admin, draft
@@ -94,7 +94,7 @@ def made(alice: User, demo_model: ModelSpec, now: datetime) -> Made:
             for each in agents
         ]
         asked = draft(*given, **values)
-        team = rosters.create(user=user, draft=asked, shared=shared, now=now).team
+        team = rosters.create_team(user=user, draft=asked, shared=shared, now=now).team
         alice.user_permissions.clear()
         return team
 
@@ -106,7 +106,7 @@ def play(made: Made, alice: User, chat: Chat, work: Work, now: datetime) -> Play
     """Lets a new team of these agents reply in Alice's chat."""
 
     def make(*agents: str | AgentDraft, **values: Any) -> Play:
-        rosters.choose(user=alice, chat=chat, team_id=made(*agents, **values).pk, now=now)
+        rosters.set_chat_team(user=alice, chat=chat, team_id=made(*agents, **values).pk, now=now)
         chat.refresh_from_db()
         return Play(chat, alice, work)
 
@@ -385,7 +385,7 @@ def test_an_agent_without_a_type_is_an_agent(page: Client, demo_model: ModelSpec
 
 
 def test_numbers_are_whole_or_refused_by_every_limit() -> None:
-    assert [number(text) for text in ("12", " 7 ", "", "-3", "1.5", "1234567890")] == [
+    assert [parse_whole_number(text) for text in ("12", " 7 ", "", "-3", "1.5", "1234567890")] == [
         12,
         7,
         *[-1] * 4,
@@ -398,7 +398,7 @@ def test_a_team_without_a_version_is_a_mistake_and_is_not_there(
     team = Team.objects.create(owner=alice, created_at=now)
     assert page.get(at(team)).status_code == 404
     with pytest.raises(ValueError, match=str(team.pk)):
-        version_of(team)
+        get_team_version(team)
 
 
 def test_no_more_teams_are_made_than_a_person_may_have(
@@ -493,7 +493,7 @@ def test_a_refused_change_and_the_buttons_leave_the_team(page: Client, made: Mad
 def test_a_form_shows_each_agent_in_its_colour(page: Client, made: Made) -> None:
     html = page.get(at(made("Ann", "Ben"))).content.decode()
     for role_id in ("ann", "ben"):
-        assert f'<legend class="who who--{shape_of(role_id)}">' in html
+        assert f'<legend class="who who--{get_role_shape(role_id)}">' in html
     assert '<legend class="who' not in page.get(NEW).content.decode()
 
 
@@ -673,7 +673,9 @@ def test_no_team_is_chosen_while_a_reply_is_under_way(
 def test_only_teams_that_one_may_see_are_chosen(
     page: Client, chat: Chat, charlie: User, now: datetime, demo_model: ModelSpec, team: str
 ) -> None:
-    theirs = rosters.create(user=charlie, draft=draft("Ann", name="X-1"), shared=False, now=now)
+    theirs = rosters.create_team(
+        user=charlie, draft=draft("Ann", name="X-1"), shared=False, now=now
+    )
     ids = {"anothers": str(theirs.team.pk), "none": str(uuid.uuid4()), "no id": "Crew"}
     answer = page.post(url(chat, "team"), {"team": ids[team]})
     assert answer.status_code == 404
@@ -701,11 +703,11 @@ def test_a_message_says_who_speaks_and_to_whom(page: Client, chat: Chat, play: P
     assert '<bdi class="chip chip--outline">Planner</bdi>' in asked
     assert "who--" not in asked
     assert 'aria-label="Message 2 from Planner"' in first
-    assert f'<bdi class="msg__who who who--{shape_of("planner")}">Planner</bdi>' in first
+    assert f'<bdi class="msg__who who who--{get_role_shape("planner")}">Planner</bdi>' in first
     assert re.findall(r'chip--outline">(\w+)<', first) == ["Critic", "Writer"]
-    assert f"who--{shape_of('critic')}" in second
+    assert f"who--{get_role_shape('critic')}" in second
     assert "msg__to" not in second
-    assert {shape_of(name) for name in ("planner", "critic", "writer", "ä\ud800")} <= {
+    assert {get_role_shape(name) for name in ("planner", "critic", "writer", "ä\ud800")} <= {
         *range(SHAPES)
     }
 
@@ -793,13 +795,13 @@ def test_what_a_program_says_for_a_member_is_shown_as_it_was_said(alice: User) -
     agent = Message(parts=[{"type": "text", "text": "Ann: Hi. [NEXT:Ben]"}])
     agent.speaker = {**role, "type": "ai"}
     plain = Message(parts=human.parts)
-    assert [shown(row).own for row in (human, agent, plain)] == [
+    assert [extract_displayed_text(row).own for row in (human, agent, plain)] == [
         "Ann: [NEXT:Ben]",
         "Hi.",
         "Ann: [NEXT:Ben]",
     ]
-    assert texts_shown(agent) == {"Ann: Hi. [NEXT:Ben]", "Hi."}
-    assert texts_shown(plain) == {"Ann: [NEXT:Ben]"}
+    assert list_rendered_texts(agent) == {"Ann: Hi. [NEXT:Ben]", "Hi."}
+    assert list_rendered_texts(plain) == {"Ann: [NEXT:Ben]"}
 
 
 # Rounds
@@ -844,7 +846,7 @@ def test_a_page_never_shows_the_end_of_a_round_below_a_reply_that_still_grows(
     game = play("Planner")
     game.ask()
     chat.refresh_from_db()
-    thread = thread_of(chat=chat, user=alice)
+    thread = load_thread_page(chat=chat, user=alice)
     game.answer("One.")
     assert thread.is_replying
     assert thread.round is not None
@@ -861,7 +863,7 @@ def test_a_page_with_the_last_reply_and_a_round_of_before_asks_again(
     game.answer("One.")
     with monkeypatch.context() as patch:
         patch.setattr("chats.web.thread.thread.round_state", lambda _: before)
-        drawn = thread_of(chat=Chat.objects.get(pk=chat.pk), user=alice)
+        drawn = load_thread_page(chat=Chat.objects.get(pk=chat.pk), user=alice)
     seen: dict[str, str | int] = {"seen": drawn.state, "turn": drawn.turn_state}
     seen["from"] = drawn.tail_from
     answer = page.get(url(chat, "changes"), seen, headers=HTMX)
@@ -1068,7 +1070,7 @@ def test_the_reply_that_is_being_written_has_its_agents_name(
     running(turn)
     html = source(page, chat)
     live = html[html.index("data-live") :]
-    assert f'<bdi class="msg__who who who--{shape_of("critic")}">Critic</bdi>' in live
+    assert f'<bdi class="msg__who who who--{get_role_shape("critic")}">Critic</bdi>' in live
     assert f'id="turn-{turn.pk}"' in html
 
 
@@ -1196,7 +1198,7 @@ def test_erasing_deletes_the_stored_html_of_what_was_shown(
     game.ask()
     game.answer("Planner: The code is **7781**. [NEXT:Critic]", "Noted.")
     source(page, chat)
-    own = digest_of("The code is **7781**.")
+    own = compute_rendering_digest("The code is **7781**.")
     assert Rendering.objects.filter(digest=own).exists()
     sign_in_at(page, timezone.now())
 
@@ -1220,7 +1222,9 @@ def test_an_own_message_in_a_teams_chat_is_erased(page: Client, chat: Chat, play
     sign_in_at(page, timezone.now() - timedelta(minutes=1))
     page.post(url(chat, f"messages/{spoken(chat, 1).pk}/erase"))
     assert "7781" not in source(page, chat)
-    assert not Rendering.objects.filter(digest=digest_of("The code is 7781.")).exists()
+    assert not Rendering.objects.filter(
+        digest=compute_rendering_digest("The code is 7781.")
+    ).exists()
 
 
 # Chats without a team

@@ -13,7 +13,7 @@ from django.utils import timezone
 from chats.actions import lifecycle
 from chats.models import Chat, Message, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
 from tests.chats.web.test_chat_page import url
@@ -189,11 +189,11 @@ def test_a_late_reply_has_its_place_in_the_line_and_knows_of_busy_workers(
     for minutes, text in ((1, "before"), (2, "in progress")):
         other = lifecycle.create_chat(owner=alice, now=long_ago)
         earlier = long_ago - timedelta(minutes=minutes)
-        found = start(user=alice, chat=other, text=text, now=earlier).turn
+        found = start_turn(user=alice, chat=other, text=text, now=earlier).turn
     running(found)
     later = timezone.now() + timedelta(seconds=30)
     Turn.objects.filter(pk=found.pk).update(lease_until=later)
-    start(user=alice, chat=chat, text="hello", now=long_ago)
+    start_turn(user=alice, chat=chat, text="hello", now=long_ago)
 
     html = page.get(url(chat)).content.decode()
 

@@ -16,7 +16,7 @@ from chats.ground import queue
 from chats.memory import preferences
 from chats.models import Chat, ErasureWish, Folder, Message, Preference, Turn
 from chats.record import holds as record_holds
-from chats.record.expiry import expired
+from chats.record.expiry import select_expired_chats
 from chats.record.holds import UnderHold
 from chats.turns import recover
 from contextpolicy import holds
@@ -33,13 +33,13 @@ WHY: Mapping[str, Any] = {"case": "2026-17", "reason": "Dispute", "actor": "user
 
 def hold(level: str = "chat", *, now: datetime | None = None, **target: Any) -> LegalHold:
     """An active hold."""
-    return holds.place(level=level, now=now or timezone.now(), **WHY, **target)
+    return holds.place_hold(level=level, now=now or timezone.now(), **WHY, **target)
 
 
 def ended(row: LegalHold) -> None:
     """The hold was released eight days ago."""
     long_ago = timezone.now() - timedelta(days=8)
-    holds.release(hold=row, reason="Settled", actor="user:1", now=long_ago)
+    holds.release_hold(hold=row, reason="Settled", actor="user:1", now=long_ago)
 
 
 def fulfilled(sent: Sent) -> list[str]:
@@ -49,7 +49,7 @@ def fulfilled(sent: Sent) -> list[str]:
         recover.enqueue_erasures(now=timezone.now())
     asked = [ids["wish_id"] for task, ids in sent if task == queue.FULFIL_WISH]
     for wish_id in asked:
-        assert wishes.fulfil(wish_id=ErasureWish(pk=wish_id).pk, now=timezone.now())
+        assert wishes.run_pending_erasure(wish_id=ErasureWish(pk=wish_id).pk, now=timezone.now())
     return asked
 
 
@@ -86,13 +86,13 @@ def test_a_held_chat_is_hidden_and_erased_after_the_hold(
 
     # After 100 days the hold is still active: neither a request nor the sweep erases anything.
     later = timezone.now() + timedelta(days=100)
-    assert not expired(now=later).exists()
+    assert not select_expired_chats(now=later).exists()
     assert not erasure.erase_expired(chat_id=chat.pk, now=later)
-    assert not record_holds.due(now=later).exists()
-    assert not wishes.fulfil(wish_id=ErasureWish.objects.get().pk, now=later)
+    assert not record_holds.list_due_erasures(now=later).exists()
+    assert not wishes.run_pending_erasure(wish_id=ErasureWish.objects.get().pk, now=later)
 
-    holds.release(hold=row, reason="Settled", actor="user:1", now=timezone.now())
-    assert not record_holds.due(now=timezone.now() + timedelta(days=6)).exists()
+    holds.release_hold(hold=row, reason="Settled", actor="user:1", now=timezone.now())
+    assert not record_holds.list_due_erasures(now=timezone.now() + timedelta(days=6)).exists()
     LegalHold.objects.update(ends_at=timezone.now())
     assert fulfilled(sent)
     assert not Chat.objects.exists()
@@ -173,11 +173,11 @@ def test_who_leaves_a_held_group_stays_held_and_who_joins_is(
     hold("group", group=team)
     alice.groups.remove(team)
     charlie.groups.add(team)
-    found = holds.held(now=timezone.now())
+    found = holds.load_held_targets(now=timezone.now())
     assert found.covers(owner_id=alice.pk)
     assert found.covers(owner_id=charlie.pk)
     charlie.groups.remove(team)
-    assert not holds.held(now=timezone.now()).covers(owner_id=charlie.pk)
+    assert not holds.load_held_targets(now=timezone.now()).covers(owner_id=charlie.pk)
 
 
 @pytest.mark.policy_case(27)
@@ -186,21 +186,21 @@ def test_of_several_holds_each_has_to_end(alice: User, chat: Chat) -> None:
     ended(first)
     with pytest.raises(UnderHold):
         erasure.erase_chat(user=alice, chat=chat, now=timezone.now())
-    assert not record_holds.due(now=timezone.now()).exists()
+    assert not record_holds.list_due_erasures(now=timezone.now()).exists()
     ended(second)
-    assert record_holds.due(now=timezone.now()).exists()
+    assert record_holds.list_due_erasures(now=timezone.now()).exists()
 
 
 def test_a_release_can_be_answered_by_another_hold(alice: User, chat: Chat) -> None:
     row = hold(chat_id=chat.pk)
-    holds.release(hold=row, reason="By mistake", actor="user:1", now=timezone.now())
+    holds.release_hold(hold=row, reason="By mistake", actor="user:1", now=timezone.now())
     with pytest.raises(UnderHold):
         erasure.erase_chat(user=alice, chat=chat, now=timezone.now())
     hold(chat_id=chat.pk)
     later = timezone.now() + timedelta(days=30)
-    assert not record_holds.due(now=later).exists()
+    assert not record_holds.list_due_erasures(now=later).exists()
     with pytest.raises(holds.HoldReleased):
-        holds.release(hold=row, reason="Again", actor="user:1", now=later)
+        holds.release_hold(hold=row, reason="Again", actor="user:1", now=later)
 
 
 def test_hiding_goes_on_and_the_sweep_leaves_what_is_held(
@@ -214,11 +214,11 @@ def test_hiding_goes_on_and_the_sweep_leaves_what_is_held(
     page.post(url(chat, "delete"))
     deletion.sign_out(user=alice, now=timezone.now())
     assert Chat.objects.filter(deleted_at__isnull=False).count() == 2
-    assert not expired(now=later).exists()
+    assert not select_expired_chats(now=later).exists()
     for each in (chat, temporary, provisional):
         assert not erasure.erase_expired(chat_id=each.pk, now=later)
     ended(row)
-    assert set(expired(now=later)) == {chat, temporary, provisional}
+    assert set(select_expired_chats(now=later)) == {chat, temporary, provisional}
     for each in (chat, temporary, provisional):
         assert erasure.erase_expired(chat_id=each.pk, now=later)
 
@@ -251,7 +251,9 @@ def written(alice: User, now: datetime, *, folder: Folder | None = None) -> Pref
     """A preference of Alice's own."""
     preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
     text = f"I like it short, {folder}."
-    return preferences.write(owner_id=alice.pk, slot="tone", text=text, now=now, folder=folder)
+    return preferences.write_preference(
+        owner_id=alice.pk, slot="tone", text=text, now=now, folder=folder
+    )
 
 
 def test_a_held_preference_is_out_of_use_until_it_is_erased(
@@ -293,7 +295,7 @@ def test_a_preference_of_a_held_chat_stays_with_its_evidence(
     row = Preference.objects.get()
     hold(chat_id=chat.pk)
     with pytest.raises(UnderHold):
-        memory.delete(owner=alice, preference_id=row.pk, now=now)
+        memory.delete_saved_preference(owner=alice, preference_id=row.pk, now=now)
     assert Preference.objects.filter(pk=row.pk).exists()
 
 
@@ -323,7 +325,7 @@ def test_a_hold_waits_for_a_deletion_that_has_asked(
     other = threading.Thread(target=place)
     other.start()
     with transaction.atomic():
-        record_holds.check_free(owner_id=alice.pk, chats=[chat.pk], now=timezone.now())
+        record_holds.check_legal_hold(owner_id=alice.pk, chats=[chat.pk], now=timezone.now())
         asked.set()
         assert not placed.wait(0.5)
     other.join(10)

@@ -28,7 +28,7 @@ def fresh(page: Client) -> Client:
 @pytest.fixture
 def webhook(alice: User, receiver: Receiver) -> Webhook:
     """Alice's webhook to a server that takes everything."""
-    return managing.create(
+    return managing.create_webhook(
         owner=alice, url=receiver.url, events=["task.changed"], now=timezone.now()
     )[0]
 
@@ -72,13 +72,13 @@ def test_it_is_tried_out_and_the_log_tells(
     assert fresh.post(f"{one}test")["Location"] == one
     assert "Queued" in fresh.get(one).content.decode()
     receiver.statuses = [500]
-    delivering.deliver(lane="fast", clock=timezone.now)
+    delivering.send_due_deliveries(lane="fast", clock=timezone.now)
     html = fresh.get(one).content.decode()
     assert "status 500" in html
     assert "the server returned an error" in html
     assert "Failing" in html
     fresh.post(f"{one}test")
-    delivering.deliver(lane="fast", clock=timezone.now)
+    delivering.send_due_deliveries(lane="fast", clock=timezone.now)
     html = fresh.get(one).content.decode()
     assert "Delivered" in html
     told = webhook.deliveries.filter(status="delivered")[0]
@@ -104,7 +104,7 @@ def test_events_are_chosen_it_is_switched_off_and_deleted(fresh: Client, webhook
 
 def test_s01_a_foreign_webhook_is_absent(charlies_page: Client, webhook: Webhook) -> None:
     signed_in_at(charlies_page, 0)
-    told = managing.test(webhook=webhook, now=timezone.now())
+    told = managing.queue_test_event(webhook=webhook, now=timezone.now())
     for pk in (webhook.pk, uuid.uuid4()):
         one = f"{PAGE}{pk}/"
         assert charlies_page.get(one).status_code == 404

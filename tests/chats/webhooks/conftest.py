@@ -37,7 +37,7 @@ def clock(now: datetime) -> Clock:
 @pytest.fixture
 def made(alice: User, receiver: Receiver, now: datetime) -> tuple[Webhook, str]:
     """Alice's webhook for all events of her chats, and its secret."""
-    return managing.create(owner=alice, url=receiver.url, events=OWN, now=now)
+    return managing.create_webhook(owner=alice, url=receiver.url, events=OWN, now=now)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ Status = WebhookDelivery.Status
 def told(webhook: Webhook, *, at: datetime, times: int = 1) -> list[WebhookDelivery]:
     """Create pending deliveries for the webhook."""
     rows = [
-        outbox.delivery("task.changed", {"bytes": number}, webhook=webhook.pk, at=at)
+        outbox.build_delivery("task.changed", {"bytes": number}, webhook=webhook.pk, at=at)
         for number in range(times)
     ]
     return WebhookDelivery.objects.bulk_create(rows)
@@ -38,7 +38,7 @@ def numbers(receiver: Receiver) -> list[int]:
 
 def send(clock: Clock, lane: str = "fast") -> int:
     """Run one task of the lane."""
-    return delivering.deliver(lane=lane, clock=clock)
+    return delivering.send_due_deliveries(lane=lane, clock=clock)
 
 
 def test_s16_a_server_in_trouble_rests_and_keeps_the_order(
@@ -89,13 +89,15 @@ def test_s16_eight_tries_within_a_day_then_it_is_given_up(
         clock.now = row.next_at
     assert (row.status, row.tries) == (Status.FAILED, 8)
     assert timedelta(hours=18) < clock() - began < timedelta(hours=30)
-    managing.send_again(webhook=webhook, delivery=row, now=clock())
+    managing.resend_delivery(webhook=webhook, delivery=row, now=clock())
     receiver.statuses = []
     assert send(clock) == 1
     row.refresh_from_db()
     assert row.status == Status.DELIVERED
     with pytest.raises(managing.DeliveryWaits):
-        managing.send_again(webhook=webhook, delivery=told(webhook, at=clock())[0], now=clock())
+        managing.resend_delivery(
+            webhook=webhook, delivery=told(webhook, at=clock())[0], now=clock()
+        )
 
 
 def test_s16_no_redirect_is_followed(webhook: Webhook, receiver: Receiver, clock: Clock) -> None:
@@ -142,7 +144,9 @@ def test_a_server_that_hangs_costs_its_own_time_once(
         hangs.seconds = 3.0
         settings.ALLOWED_PRIVATE_WEBHOOKS = [receiver.host, hangs.host]
         for url in [hangs.url] * 8 + [receiver.url]:
-            row, _ = managing.create(owner=alice, url=url, events=["task.changed"], now=clock())
+            row, _ = managing.create_webhook(
+                owner=alice, url=url, events=["task.changed"], now=clock()
+            )
             told(row, at=clock(), times=30)
         began = time.monotonic()
         assert send(clock) == 30
@@ -161,7 +165,7 @@ def test_a_test_delivery_keeps_the_order_of_what_waits(
     receiver.statuses = [200, 503]
     assert send(clock) == 1
     clock.wait(seconds=1)
-    managing.test(webhook=webhook, now=clock())
+    managing.queue_test_event(webhook=webhook, now=clock())
     assert send(clock) == 3
     came = [json.loads(body)["data"].get("bytes", "test") for _, body in receiver.came]
     assert came == [0, 1, 1, 2, "test"]
@@ -177,9 +181,9 @@ def test_nothing_overtakes_a_delivery_that_waits(
     clock.wait(seconds=1)
     if how == "switched on":
         for is_on in (False, True):
-            managing.change(webhook=webhook, is_on=is_on, now=clock())
+            managing.update_webhook(webhook=webhook, is_on=is_on, now=clock())
     else:
-        managing.send_again(webhook=webhook, delivery=first, now=clock())
+        managing.resend_delivery(webhook=webhook, delivery=first, now=clock())
     send(clock)
     assert numbers(receiver)[2:] == ([1, 2] if how == "switched on" else [0, 1, 2])
 
@@ -194,16 +198,16 @@ def test_servers_that_hang_delay_nobody_else(
 ) -> None:
     """A delivery to another webhook is sent within two seconds while servers hang (A13)."""
     monkeypatch.setattr(delivering, "SECONDS", 4.0)
-    claim, came = delivering.claim, []
+    claim, came = delivering.claim_webhooks, []
     with receiving() as hangs:
         hangs.seconds = 6.0
         settings.ALLOWED_PRIVATE_WEBHOOKS = [receiver.host, hangs.host]
         for _ in range(3):
-            row, _ = managing.create(
+            row, _ = managing.create_webhook(
                 owner=alice, url=hangs.url, events=["task.changed"], now=clock()
             )
             told(row, at=clock(), times=2)
-        prompt, _ = managing.create(
+        prompt, _ = managing.create_webhook(
             owner=bob, url=receiver.url, events=["task.changed"], now=clock()
         )
         told(prompt, at=clock())
@@ -215,7 +219,7 @@ def test_servers_that_hang_delay_nobody_else(
                 told(prompt, at=clock())
             return claim(**given)
 
-        monkeypatch.setattr(delivering, "claim", claiming)
+        monkeypatch.setattr(delivering, "claim_webhooks", claiming)
         assert send(clock) >= 3
         began = came[0][0]
         third = next(at for at, count in came if count >= 3)
@@ -253,10 +257,10 @@ def test_a_webhook_that_another_process_tells_is_left_to_it(
     webhook: Webhook, receiver: Receiver, clock: Clock
 ) -> None:
     told(webhook, at=clock())
-    Webhook.objects.update(lease_until=leases.until())
+    Webhook.objects.update(lease_until=leases.compute_lease_end())
     assert send(clock) == 0
     # That process ended without releasing its lease.
-    Webhook.objects.update(lease_until=leases.just_ended())
+    Webhook.objects.update(lease_until=leases.compute_expired_end())
     assert send(clock) == 1
     assert len(receiver.came) == 1
 
@@ -281,9 +285,9 @@ def test_three_days_of_failures_switch_it_off(
     assert send(clock) == 0
     assert len(receiver.came) == came
     with pytest.raises(managing.WebhookIsOff):
-        managing.test(webhook=Webhook.objects.get(), now=clock())
+        managing.queue_test_event(webhook=Webhook.objects.get(), now=clock())
     receiver.statuses = []
-    managing.change(webhook=webhook, is_on=True, now=clock())
+    managing.update_webhook(webhook=webhook, is_on=True, now=clock())
     clock.wait(days=1)
     assert send(clock) > 0
 
@@ -326,7 +330,7 @@ def test_a_process_that_ends_begins_nothing(
     webhook: Webhook, receiver: Receiver, clock: Clock
 ) -> None:
     told(webhook, at=clock())
-    assert delivering.deliver(lane="fast", clock=clock, is_closing=lambda: True) == 0
+    assert delivering.send_due_deliveries(lane="fast", clock=clock, is_closing=lambda: True) == 0
     assert receiver.came == []
 
 
@@ -355,7 +359,7 @@ def test_two_threads_send_each_delivery_once(
     ended: list[int] = []
 
     def second() -> None:
-        ended.append(delivering.deliver(lane="fast", clock=clock))
+        ended.append(delivering.send_due_deliveries(lane="fast", clock=clock))
 
     receiver.seconds = 0.3
     other = threading.Timer(0.1, second)

@@ -20,7 +20,7 @@ from chats.models import Chat, Webhook, WebhookDelivery
 from chats.providers.base import Finished, TextDelta
 from chats.record import outbox
 from chats.teams import conversation
-from chats.turns.start import start
+from chats.turns.start import start_turn
 from chats.webhooks import delivering, managing
 from contextpolicy import ledger, publish, roles
 from contextpolicy.models import AuditEvent
@@ -52,7 +52,7 @@ def test_a_turn_tells_of_its_messages_and_of_its_end(
     clock: Clock,
     made: tuple[Webhook, str],
 ) -> None:
-    turn = start(user=alice, chat=chat, text=WORDS, now=now).turn
+    turn = start_turn(user=alice, chat=chat, text=WORDS, now=now).turn
     work(turn, [TextDelta("An answer"), Finished("stop")])
     assert names(webhook) == ["message.added", "message.added", "turn.finished"]
     asked, answered, finished = (body["data"] for body in bodies(webhook))
@@ -63,7 +63,7 @@ def test_a_turn_tells_of_its_messages_and_of_its_end(
     assert finished["message"] == answered["message"]
     # The worker uses the real time.
     clock.now = timezone.now()
-    assert delivering.deliver(lane="fast", clock=clock) == 3
+    assert delivering.send_due_deliveries(lane="fast", clock=clock) == 3
     assert [json.loads(body)["type"] for _, body in receiver.came] == names(webhook)
     for headers, body in receiver.came:
         assert WORDS.encode() not in body
@@ -87,7 +87,7 @@ def test_an_event_that_did_not_happen_is_not_told(
 
     def begin() -> None:
         with transaction.atomic():
-            start(user=alice, chat=chat, text=WORDS, now=now)
+            start_turn(user=alice, chat=chat, text=WORDS, now=now)
             raise Never
 
     with pytest.raises(Never):
@@ -99,15 +99,15 @@ def test_nobody_hears_of_the_chats_of_others(
     webhook: Webhook, charlie: User, demo_model: object, now: datetime
 ) -> None:
     chat = lifecycle.create_chat(owner=charlie, now=now)
-    start(user=charlie, chat=chat, text=WORDS, now=now)
+    start_turn(user=charlie, chat=chat, text=WORDS, now=now)
     assert names(webhook) == []
 
 
 def test_only_chosen_events_are_told(
     webhook: Webhook, chat: Chat, alice: User, now: datetime
 ) -> None:
-    managing.change(webhook=webhook, events=["task.changed"], now=now)
-    start(user=alice, chat=chat, text=WORDS, now=now)
+    managing.update_webhook(webhook=webhook, events=["task.changed"], now=now)
+    start_turn(user=alice, chat=chat, text=WORDS, now=now)
     assert names(webhook) == []
     conversation.change_task(chat=chat, task="Plan it", actor=f"user:{alice.pk}", now=now)
     assert names(webhook) == ["task.changed"]
@@ -117,9 +117,9 @@ def test_only_chosen_events_are_told(
 def test_a_webhook_that_is_off_misses_what_happens(
     webhook: Webhook, chat: Chat, alice: User, now: datetime
 ) -> None:
-    managing.change(webhook=webhook, is_on=False, now=now)
-    start(user=alice, chat=chat, text=WORDS, now=now)
-    managing.change(webhook=webhook, is_on=True, now=now)
+    managing.update_webhook(webhook=webhook, is_on=False, now=now)
+    start_turn(user=alice, chat=chat, text=WORDS, now=now)
+    managing.update_webhook(webhook=webhook, is_on=True, now=now)
     assert names(webhook) == []
 
 
@@ -135,8 +135,8 @@ def test_policies_and_the_ledger_are_told_to_those_who_may_see_them(
 ) -> None:
     for event in ("policy.changed", "ledger.recorded"):
         with pytest.raises(managing.EventNotAllowed):
-            managing.create(owner=bob, url=receiver.url, events=[event], now=now)
-    webhook, _ = managing.create(
+            managing.create_webhook(owner=bob, url=receiver.url, events=[event], now=now)
+    webhook, _ = managing.create_webhook(
         owner=auditor(bob), url=receiver.url, events=["policy.changed", "ledger.recorded"], now=now
     )
     publish.create_policy(
@@ -161,13 +161,13 @@ def test_policies_and_the_ledger_are_told_to_those_who_may_see_them(
     for data in recorded:
         row = AuditEvent.objects.get(scope=data["scope"], seq=data["seq"])
         assert (data["hash"], data["previous_hash"]) == (row.hash, row.previous_hash)
-        assert ledger.event_hash(row) == data["hash"]
+        assert ledger.compute_event_hash(row) == data["hash"]
         # The receiver can check with the hash that the row was not changed in transit.
         own = {name: data[name] for name in data if name not in ("hash", "previous_hash")}
         line = json.dumps(own, sort_keys=True, separators=(",", ":"))
         assert hashlib.sha256((data["previous_hash"] + line).encode()).hexdigest() == data["hash"]
     bob.groups.clear()
-    assert delivering.deliver(lane="fast", clock=clock) == 0
+    assert delivering.send_due_deliveries(lane="fast", clock=clock) == 0
     assert receiver.came == []
     assert set(webhook.deliveries.values_list("status", "problem")) == {("failed", "not_allowed")}
 
@@ -186,11 +186,13 @@ def test_a_webhook_deleted_a_moment_ago_undoes_no_reply(
 ) -> None:
     outbox.SUBSCRIBERS.current()
     Webhook.objects.filter(pk=webhook.pk).delete()
-    turn = start(user=alice, chat=chat, text=WORDS, now=now).turn
+    turn = start_turn(user=alice, chat=chat, text=WORDS, now=now).turn
     assert turn.status == turn.Status.QUEUED
-    assert delivering.deliver(lane="fast", clock=clock) == 0
-    other, _ = managing.create(owner=alice, url=receiver.url, events=["task.changed"], now=now)
-    delivering.tidy(other, now=now)
+    assert delivering.send_due_deliveries(lane="fast", clock=clock) == 0
+    other, _ = managing.create_webhook(
+        owner=alice, url=receiver.url, events=["task.changed"], now=now
+    )
+    delivering.prune_deliveries(other, now=now)
     assert not WebhookDelivery.objects.exclude(webhook=other).exists()
 
 
@@ -203,7 +205,7 @@ def test_who_accepts_a_message_sends_the_task_and_the_sweep_finds_what_it_lost(
     django_capture_on_commit_callbacks: Any,
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
-        start(user=alice, chat=chat, text=WORDS, now=now)
+        start_turn(user=alice, chat=chat, text=WORDS, now=now)
     assert (queue.DELIVER, {"lane": "fast"}) in sent
     sent.clear()
     with django_capture_on_commit_callbacks(execute=True):
@@ -213,7 +215,7 @@ def test_who_accepts_a_message_sends_the_task_and_the_sweep_finds_what_it_lost(
 
 def test_large_data_of_the_ledger_are_left_out(now: datetime, webhook: Webhook) -> None:
     data = {"scope": "instance", "seq": 7, "data": {"long": "x" * outbox.MOST_BYTES}}
-    row = outbox.delivery("ledger.recorded", data, webhook=webhook.pk, at=now)
+    row = outbox.build_delivery("ledger.recorded", data, webhook=webhook.pk, at=now)
     assert json.loads(row.body)["data"] == {"scope": "instance", "seq": 7, "left_out": True}
 
 
@@ -227,8 +229,8 @@ def test_the_example_of_the_documentation_knows_a_genuine_delivery(
     names: dict[str, Any] = {}
     exec(code, names)  # noqa: S102  # our own documentation
     clock.now = timezone.now()
-    managing.test(webhook=made[0], now=clock())
-    assert delivering.deliver(lane="fast", clock=clock) == 1
+    managing.queue_test_event(webhook=made[0], now=clock())
+    assert delivering.send_due_deliveries(lane="fast", clock=clock) == 1
     [(headers, body)] = receiver.came
     assert names["is_genuine"](made[1], headers, body)
     assert not names["is_genuine"](made[1], headers, body + b" ")
