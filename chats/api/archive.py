@@ -18,7 +18,7 @@ from chats.memory.search import check_question, search_archive
 from chats.record import access
 
 
-class FoundOut(serializers.Serializer[Any]):
+class ArchiveHitOut(serializers.Serializer[Any]):
     """Matching original messages, best first."""
 
     data = MessageOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
@@ -41,7 +41,7 @@ class Archive(Endpoint):
         operation_id="chats_archive_search",
         summary="Search the originals of a chat",
         parameters=[ArchiveQuery],
-        responses=add_error_responses({200: FoundOut}, errors=(*READ_ERRORS, 422)),
+        responses=add_error_responses({200: ArchiveHitOut}, errors=(*READ_ERRORS, 422)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Search the original messages by keywords, optionally of one speaker.

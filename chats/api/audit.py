@@ -39,7 +39,7 @@ from contextpolicy.models import AuditEvent
 READ = "contextpolicy.view_auditevent"
 
 
-class NotUnderstood(Refusal):
+class InvalidSearch(Refusal):
     """A search query of the audit log is invalid. The message says which part, and why."""
 
     code = SearchNotUnderstood.code
@@ -121,7 +121,7 @@ class LedgerExport(Endpoint):
 
         An audit event is recorded before the first line and after the last. A file without the
         final count is incomplete. Raises `Forbidden`, `NotFound`, `InvalidCharacter` and
-        `NotUnderstood`.
+        `InvalidSearch`.
         """
         user = get_request_user(request)
         require_permissions(user, "view_auditevent")
@@ -134,11 +134,11 @@ class LedgerExport(Endpoint):
 
 
 def parse_search_query(text: str, *, names: bool) -> LedgerSearch:
-    """Parse a search query. Raises `NotUnderstood`."""
+    """Parse a search query. Raises `InvalidSearch`."""
     try:
         return parse_search_line(text, names=names)
     except SearchNotUnderstood as refusal:
-        raise NotUnderstood(reason=str(refusal)) from refusal
+        raise InvalidSearch(reason=str(refusal)) from refusal
 
 
 def list_visible_events(user: User) -> QuerySet[AuditEvent]:

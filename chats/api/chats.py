@@ -28,7 +28,7 @@ from chats.api.outputs import (
 from chats.api.pages import paginate_rows
 from chats.api.parsing import MessageParser
 from chats.api.schema import EDIT_ERRORS, IDEMPOTENCY_KEY, READ_ERRORS, add_error_responses
-from chats.api.unchanged import Unchanged
+from chats.api.unchanged import ConditionalEndpoint
 from chats.models import ApiKey, Chat
 from chats.record import access
 from chats.record.idempotency import IdempotentRequest
@@ -96,7 +96,7 @@ class Chats(Endpoint):
         return Response(made, status=202, headers=build_replay_header(repeated=accepted.repeated))
 
 
-class OneChat(Unchanged):
+class ChatDetail(ConditionalEndpoint):
     """One chat."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write", "DELETE": "chats:write"}

@@ -120,7 +120,7 @@ class Compare(Endpoint):
         return Response(serialize_row(ComparisonOut, found))
 
 
-class OneCompaction(Endpoint):
+class CompactionDetail(Endpoint):
     """One compaction."""
 
     scopes: ClassVar = {"GET": "chats:read"}

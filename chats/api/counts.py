@@ -200,7 +200,7 @@ class PolicyBalance(Endpoint):
         return Response(PolicyBalanceOut({"data": rows}).data)
 
 
-class EverybodysCounts(Endpoint):
+class InstallationCounts(Endpoint):
     """The daily counts of the instance."""
 
     scopes: ClassVar = {"GET": "policy:read"}

@@ -126,7 +126,7 @@ class EraseChat(Erasure):
         return Response(proof._asdict())
 
 
-class Wishes(Endpoint):
+class PendingErasures(Endpoint):
     """The user's pending erasures."""
 
     scopes: ClassVar = {"GET": "chats:read"}
@@ -149,7 +149,7 @@ class Wishes(Endpoint):
         )
 
 
-class OneWish(Endpoint):
+class PendingErasureDetail(Endpoint):
     """One pending erasure."""
 
     scopes: ClassVar = {"DELETE": "chats:erase"}

@@ -168,7 +168,7 @@ class Evaluations(Endpoint):
         return Response(serialize_row(EvaluationOut, row), status=202)
 
 
-class OneEvaluation(Endpoint):
+class EvaluationDetail(Endpoint):
     """One shadow evaluation."""
 
     scopes: ClassVar = {"GET": "policy:read"}

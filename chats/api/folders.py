@@ -16,7 +16,7 @@ from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import EmptyBody, FolderChange, FolderName
 from chats.api.outputs import FolderOut, serialize_row, serialize_rows
 from chats.api.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
-from chats.api.unchanged import Unchanged
+from chats.api.unchanged import ConditionalEndpoint
 from chats.record import access
 
 
@@ -59,7 +59,7 @@ class Folders(Endpoint):
         return Response(serialize_row(FolderOut, folder), status=201)
 
 
-class OneFolder(Unchanged):
+class FolderDetail(ConditionalEndpoint):
     """One folder."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write", "DELETE": "chats:write"}

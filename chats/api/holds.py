@@ -115,7 +115,7 @@ class Holds(Endpoint):
         return Response(serialize_row(HoldOut, row), status=201)
 
 
-class OneHold(Endpoint):
+class HoldDetail(Endpoint):
     """One legal hold."""
 
     scopes: ClassVar = {"GET": "policy:read"}

@@ -248,7 +248,7 @@ class ImportConditions(Endpoint):
         return Response(serialize_row(ImportConditionsOut, conditions))
 
 
-class OneImport(Endpoint):
+class ImportDetail(Endpoint):
     """One of the user's imports."""
 
     scopes: ClassVar = {"GET": "chats:read", "DELETE": "chats:write"}

@@ -15,7 +15,7 @@ from chats.actions import memory
 from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import MemoryChange, NewPreference, PreferenceChange, PreferenceDeletion
 from chats.api.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
-from chats.api.unchanged import Unchanged
+from chats.api.unchanged import ConditionalEndpoint
 from chats.memory import preferences
 from chats.models import MemorySettings, Preference
 from chats.record import access
@@ -59,7 +59,7 @@ class MemoryOut(serializers.Serializer[object]):
     preferences = PreferenceOut(many=True)
 
 
-class Memory(Unchanged):
+class Memory(ConditionalEndpoint):
     """The user's memory."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
@@ -130,7 +130,7 @@ class Preferences(Endpoint):
         return Response(preferences.serialize_preference(row), status=201)
 
 
-class OnePreference(Endpoint):
+class PreferenceDetail(Endpoint):
     """One preference."""
 
     scopes: ClassVar = {"PATCH": "chats:write", "DELETE": "chats:write"}

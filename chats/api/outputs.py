@@ -228,7 +228,7 @@ class TurnOut(serializers.Serializer[Turn]):
         return {"code": turn.error_code, "message": turn.localized_error}
 
 
-class WhyNotOut(serializers.Serializer[CompactionOutcome]):
+class SkipReasonOut(serializers.Serializer[CompactionOutcome]):
     """The compaction decision after a turn."""
 
     code = serializers.CharField(help_text="Stable code. `started`: a summary was started.")
@@ -267,7 +267,7 @@ class TurnDetailOut(TurnOut):
         help_text="Retrieved context, in prompt order. If empty, the notes of the receipts have "
         "the reason.",
     )
-    compaction = WhyNotOut(help_text="Why a summary was started after this turn, or why not.")
+    compaction = SkipReasonOut(help_text="Why a summary was started after this turn, or why not.")
 
 
 class AcceptedOut(serializers.Serializer[Any]):
@@ -395,7 +395,7 @@ class ExplanationOut(serializers.Serializer[Mapping[str, Any]]):
     fields = ExplainedFieldOut(many=True)  # type: ignore[assignment]  # as above
 
 
-class MendedFindingOut(serializers.Serializer[Mapping[str, Any]]):
+class FixedWarningOut(serializers.Serializer[Mapping[str, Any]]):
     """A warning about a policy, with suggested fixes."""
 
     code = serializers.CharField()
@@ -461,7 +461,7 @@ class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
 class PolicyPreviewOut(serializers.Serializer[Mapping[str, Any]]):
     """Warnings about a policy, and the next prompt with and without it."""
 
-    findings = MendedFindingOut(many=True)
+    findings = FixedWarningOut(many=True)
     state = serializers.CharField(
         allow_null=True, help_text="Token of this preview. It changes when either side changes."
     )

@@ -53,7 +53,7 @@ class Keys(Endpoint):
         return Response({**serialize_row(KeyOut, key), "secret": secret}, status=201)
 
 
-class OneKey(Endpoint):
+class KeyDetail(Endpoint):
     """One of the user's API keys."""
 
     scopes: ClassVar = {"DELETE": NO_KEY}

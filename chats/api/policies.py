@@ -41,7 +41,7 @@ from chats.api.policy_outputs import (
 )
 from chats.api.policy_versions import serialize_version
 from chats.api.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
-from chats.api.unchanged import Unchanged
+from chats.api.unchanged import ConditionalEndpoint
 from contextpolicy import publish, recommended
 from contextpolicy.imports import create_imported_policy, export_policy, import_strategy
 from contextpolicy.linter.judge import lint_policy
@@ -119,7 +119,7 @@ class Policies(Endpoint):
         return Response(serialize_row(PolicyDetailOut, serialize_policy(made.slug)), status=201)
 
 
-class OnePolicy(Unchanged):
+class PolicyDetail(ConditionalEndpoint):
     """One policy."""
 
     scopes: ClassVar = {"GET": "policy:read", "PATCH": "policy:write"}

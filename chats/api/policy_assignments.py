@@ -107,7 +107,7 @@ class Assignments(Endpoint):
         return Response(serialize_row(AssignmentOut, row), status=201)
 
 
-class OneAssignment(Endpoint):
+class AssignmentDetail(Endpoint):
     """One assignment."""
 
     scopes: ClassVar = {"DELETE": "policy:write"}

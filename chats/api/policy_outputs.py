@@ -5,7 +5,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from chats.api.outputs import MendedFindingOut, PreviewSideOut
+from chats.api.outputs import FixedWarningOut, PreviewSideOut
 from contextpolicy.linter.findings import Finding
 from contextpolicy.models import PolicyAssignment
 
@@ -46,7 +46,7 @@ class VersionOut(VersionRowOut):
     values = serializers.DictField(help_text="Fields that are set, by name.")
     locks = serializers.ListField(child=serializers.CharField())
     changes = FieldChangeOut(many=True)
-    findings = MendedFindingOut(many=True)
+    findings = FixedWarningOut(many=True)
 
 
 class PolicyRowOut(serializers.Serializer[Row]):
@@ -84,7 +84,7 @@ class PolicyDetailOut(PolicyRowOut):
 class LintOut(serializers.Serializer[Row]):
     """Warnings about values and locks."""
 
-    findings = MendedFindingOut(many=True)
+    findings = FixedWarningOut(many=True)
 
 
 class ExportedPolicyOut(serializers.Serializer[Row]):
@@ -127,7 +127,7 @@ class PolicySampleOut(serializers.Serializer[Mapping[str, Any]]):
     among all chats in use.
     """
 
-    findings = MendedFindingOut(many=True)
+    findings = FixedWarningOut(many=True)
     in_use = serializers.IntegerField()
     judged = serializers.IntegerField()
     changed = serializers.IntegerField()

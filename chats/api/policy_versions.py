@@ -126,7 +126,7 @@ def build_conflict_refusal(
     return refusal
 
 
-class OneVersion(Endpoint):
+class PolicyVersionDetail(Endpoint):
     """One version of a policy."""
 
     scopes: ClassVar = {"GET": "policy:read"}

@@ -96,7 +96,7 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
     worst = WorstChatOut(many=True)
 
 
-class Radii(Endpoint):
+class RadiusList(Endpoint):
     """All counts of affected chats."""
 
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
@@ -146,7 +146,7 @@ class Radii(Endpoint):
         return Response(serialize_row(RadiusOut, row), status=202)
 
 
-class OneRadius(Endpoint):
+class RadiusDetail(Endpoint):
     """One count of affected chats."""
 
     scopes: ClassVar = {"GET": "policy:read"}

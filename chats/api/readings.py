@@ -138,7 +138,7 @@ class Readings(Endpoint):
         return Response(serialize_reading(chat_id, actor=actor, now=now), status=201)
 
 
-class AskedReadings(Endpoint):
+class ReadingRequests(Endpoint):
     """Reading requests of auditors."""
 
     scopes: ClassVar = {"GET": "audit:read"}
@@ -203,7 +203,7 @@ class RefuseReading(Endpoint):
         return answer_reading_request(request, asked_id, is_granted=False)
 
 
-class OneReading(Endpoint):
+class ReadingDetail(Endpoint):
     """Access to one chat."""
 
     scopes: ClassVar = {"GET": "audit:read", "DELETE": "audit:read"}

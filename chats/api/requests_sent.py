@@ -216,7 +216,7 @@ class SentRequestFile(Endpoint):
         )
 
 
-class SummaryAsked(Endpoint):
+class SentSummaryRequest(Endpoint):
     """The request for a summary."""
 
     scopes: ClassVar = {"GET": "chats:read"}
@@ -238,7 +238,7 @@ class SummaryAsked(Endpoint):
         )
 
 
-class SummaryAskedFile(Endpoint):
+class SentSummaryRequestFile(Endpoint):
     """The request for a summary, as a file."""
 
     scopes: ClassVar = {"GET": "chats:read"}

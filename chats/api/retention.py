@@ -97,7 +97,7 @@ class RetentionCertificate(serializers.Serializer[object]):
     )
 
 
-class RetentionAhead(Endpoint):
+class RetentionForecast(Endpoint):
     """Preview of a retention run."""
 
     scopes: ClassVar = {"GET": "policy:read"}

@@ -17,7 +17,7 @@ from chats.api.outputs import TurnOut, build_page_serializer, serialize_row
 from chats.api.pages import paginate_rows
 from chats.api.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
 from chats.api.team_outputs import AgentContextOut, RosterOut, RoundOut, SavedRosterOut
-from chats.api.unchanged import Unchanged
+from chats.api.unchanged import ConditionalEndpoint
 from chats.models import Round, Team
 from chats.record import access
 from chats.teams import conversation, play, rosters
@@ -113,7 +113,7 @@ class Rosters(Endpoint):
         return Response({**serialize_team(saved.team), "warnings": saved.warnings}, status=201)
 
 
-class OneRoster(Unchanged):
+class RosterDetail(ConditionalEndpoint):
     """One team."""
 
     scopes: ClassVar = {"GET": "chats:read", "PUT": "chats:write", "DELETE": "chats:write"}
@@ -190,7 +190,7 @@ class CopyRoster(Endpoint):
         return Response({**serialize_team(saved.team), "warnings": saved.warnings}, status=201)
 
 
-class ContextOfAgent(Endpoint):
+class AgentContextDetail(Endpoint):
     """The context of an agent in a chat."""
 
     scopes: ClassVar = {"GET": "chats:read"}
@@ -257,7 +257,7 @@ class Rounds(Endpoint):
         return Response({"data": told, "next_cursor": page.next_cursor})
 
 
-class GoOn(Endpoint):
+class ContinueRound(Endpoint):
     """Continue a round that ended early."""
 
     scopes: ClassVar = {"POST": "chats:write"}

@@ -15,12 +15,12 @@ from chats.api.endpoint import Endpoint, get_request_user
 from chats.api.inputs import StateChange, StateRestoration
 from chats.api.outputs import StateOut, serialize_row, serialize_rows
 from chats.api.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
-from chats.api.unchanged import Unchanged
+from chats.api.unchanged import ConditionalEndpoint
 from chats.models import Chat
 from chats.record import access
 
 
-class StateEndpoint(Unchanged):
+class StateEndpoint(ConditionalEndpoint):
     """The state of a chat's active branch."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}

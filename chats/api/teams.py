@@ -31,7 +31,7 @@ from chats.api.team_outputs import (
     TeamMessageOut,
     TeamOut,
 )
-from chats.api.unchanged import Unchanged
+from chats.api.unchanged import ConditionalEndpoint
 from chats.models import Chat, Message
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import access
@@ -83,7 +83,7 @@ def stream_team_messages(
     return stream_lines(request, chat, part, name=name, cursor=cursor)
 
 
-class TeamOfChat(Unchanged):
+class TeamOfChat(ConditionalEndpoint):
     """A team chat."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}

@@ -20,7 +20,7 @@ from chats.turns.start import continue_reply, retry_turn
 from chats.turns.stop import stop_turn
 
 
-class OneTurn(Endpoint):
+class TurnDetail(Endpoint):
     """One turn."""
 
     scopes: ClassVar = {"GET": "chats:read"}

@@ -28,7 +28,7 @@ EDITS = ("patch", "put", "delete")
 ANY = "*"
 
 
-class ChangedMeanwhile(Refusal):
+class PreconditionFailed(Refusal):
     """The resource has changed since the client read it."""
 
     code = "changed_meanwhile"
@@ -39,7 +39,7 @@ class ChangedMeanwhile(Refusal):
     )
 
 
-class Unchanged(Endpoint):
+class ConditionalEndpoint(Endpoint):
     """Base class of endpoints that read and edit one resource.
 
     Subclasses implement `get` and `rows`. Locking these rows must prevent other edits of the
@@ -103,7 +103,7 @@ def edit_if_match(
 ) -> HttpResponseBase:
     """Run `edit`, and return its response with the new ETag.
 
-    Raises `ChangedMeanwhile` if the resource does not match `If-Match`, and what `edit` raises.
+    Raises `PreconditionFailed` if the resource does not match `If-Match`, and what `edit` raises.
     """
     read(request, *args, **kwargs)  # Raises for another person's resource before it is locked.
     with transaction.atomic():
@@ -111,7 +111,7 @@ def edit_if_match(
         if not has_matching_etag(
             request.headers["If-Match"], compute_etag(read(request, *args, **kwargs))
         ):
-            raise ChangedMeanwhile
+            raise PreconditionFailed
         answer = edit(request, *args, **kwargs)
         if answer.status_code == 200:
             answer["ETag"] = compute_etag(read(request, *args, **kwargs))

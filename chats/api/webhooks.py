@@ -16,7 +16,7 @@ from chats.api.inputs import EmptyBody, PageQuery, PlainText, Strict
 from chats.api.outputs import build_page_serializer, serialize_row, serialize_rows
 from chats.api.pages import paginate_rows
 from chats.api.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
-from chats.api.unchanged import Unchanged
+from chats.api.unchanged import ConditionalEndpoint
 from chats.models import Webhook, WebhookDelivery
 from chats.record.outbox import EVENTS
 from chats.webhooks import managing
@@ -140,7 +140,7 @@ class Webhooks(Endpoint):
         return Response({**serialize_row(WebhookOut, webhook), "secret": secret}, status=201)
 
 
-class OneWebhook(Unchanged):
+class WebhookDetail(ConditionalEndpoint):
     """One of the user's webhooks."""
 
     scopes: ClassVar = {"GET": SCOPE, "PATCH": SCOPE, "DELETE": SCOPE}
@@ -233,7 +233,7 @@ class Deliveries(Endpoint):
         )
 
 
-class SendAgain(Endpoint):
+class RedeliverWebhook(Endpoint):
     """Redelivery of a webhook event."""
 
     scopes: ClassVar = {"POST": SCOPE}

@@ -17,7 +17,7 @@ from chats.memory import archive
 from chats.models import Branch, Chat, Compaction, Turn
 from chats.models.turns import UNFINISHED
 from chats.prompt import model_choice
-from chats.prompt.composition import Move
+from chats.prompt.composition import WindowMoveRequired
 from chats.record import history
 from chats.record.locking import lock_chat_for_writing
 from contextpolicy.engine.assembly import WindowNeeded
@@ -66,7 +66,7 @@ def apply_message_cap(*, chat_id: uuid.UUID, now: datetime) -> Compaction | None
         return None
     # Agents have separate windows, so a prompt size before and after does not exist.
     needed = WindowNeeded(to_seq, tokens_before=0, tokens_after=0, reason=window.CAP)
-    return move_window_if_idle(branch, move=Move(needed, effective), now=now)
+    return move_window_if_idle(branch, move=WindowMoveRequired(needed, effective), now=now)
 
 
 def find_cutoff_seq(branch: Branch, *, cap: int) -> int | None:
@@ -89,7 +89,9 @@ def find_cutoff_seq(branch: Branch, *, cap: int) -> int | None:
 
 
 @transaction.atomic
-def move_window_if_idle(branch: Branch, *, move: Move, now: datetime) -> Compaction | None:
+def move_window_if_idle(
+    branch: Branch, *, move: WindowMoveRequired, now: datetime
+) -> Compaction | None:
     """Move the window of a chat's active branch, unless a reply has started there."""
     try:
         chat = lock_chat_for_writing(branch.chat_id)

@@ -8,7 +8,7 @@ from django.db import transaction
 from chats.compaction.coverage import get_active_summary, update_compaction_statuses
 from chats.memory import archive
 from chats.models import Branch, Compaction
-from chats.prompt.composition import Move, get_calibration_factor
+from chats.prompt.composition import WindowMoveRequired, get_calibration_factor
 from chats.prompt.widening import WIDENED
 from chats.record.locking import lock_branch
 from contextpolicy import ledger
@@ -26,7 +26,9 @@ def is_makeshift(active: Compaction | None) -> bool:
 
 
 @transaction.atomic
-def move_window(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | None:
+def move_window(
+    *, branch_id: uuid.UUID, move: WindowMoveRequired, now: datetime
+) -> Compaction | None:
     """Leave everything up to `move.needed.to_seq` out of prompts, as a published `window` row.
 
     The active summary stays active below it. A widening move leaves out less than the previous

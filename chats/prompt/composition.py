@@ -73,7 +73,7 @@ class PromptRefused(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class WindowMoveRequired:
     """The window must move before a prompt fits. `compaction.window.move` stores the move."""
 
     needed: WindowNeeded
@@ -131,7 +131,7 @@ def compose_prompt(
     counter: TokenCounter,
     window_limit: int | None = None,
     branch: Branch | None = None,
-) -> Prompt | Move | tail.TailDue:
+) -> Prompt | WindowMoveRequired | tail.TailRequired:
     """Compose the prompt of the turn's next call.
 
     Returns an order to build the turn's tail or to move the window instead, if that must come
@@ -164,13 +164,13 @@ def compose_prompt(
     if turn.client is None and window_limit is None:
         needed = find_wider_window(branch, choice=choice, asked=asked, counter=counter)
         if needed is not None:
-            return Move(needed=needed, effective=choice.effective)
+            return WindowMoveRequired(needed=needed, effective=choice.effective)
     if turn.client is None:
         given, assembled = compose_with_search(given, branch=branch, choice=choice)
     else:
         assembled = ask_engine(given)
     if isinstance(assembled, WindowNeeded):
-        return Move(needed=assembled, effective=choice.effective)
+        return WindowMoveRequired(needed=assembled, effective=choice.effective)
     excerpts = tail.request_excerpts(turn, choice=choice, given=given, context=assembled)
     if excerpts is not None:
         return excerpts
@@ -203,7 +203,7 @@ def compose_for_agent(
     choice: model_choice.ChosenModel,
     counter: TokenCounter,
     window_limit: int | None,
-) -> Prompt | tail.TailDue:
+) -> Prompt | tail.TailRequired:
     """Compose the prompt of an agent's turn from the agent's view of the chat.
 
     If the prompt does not fit, the window shrinks for this agent only and is not stored. Returns an
@@ -281,7 +281,7 @@ def compose_lead(
     choice: model_choice.ChosenModel,
     counter: TokenCounter,
     expected: engine.Message | None = None,
-) -> Prompt | Move | None:
+) -> Prompt | WindowMoveRequired | None:
     """Compose the prefix of a branch's next prompt, independent of the question.
 
     The branch comes with its chat and active compaction. Room is reserved for the `expected`
@@ -298,7 +298,7 @@ def compose_lead(
     given = load_prompt_facts(branch=branch, choice=choice, asked=asked, counter=counter)
     given, assembled = compose_with_search(given, branch=branch, choice=choice)
     if isinstance(assembled, WindowNeeded):
-        return Move(needed=assembled, effective=choice.effective)
+        return WindowMoveRequired(needed=assembled, effective=choice.effective)
     lead = extract_shared_prefix(assembled)
     if lead is None:
         return None

@@ -33,7 +33,7 @@ Sent = Literal["full", "cut", "summary", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class MessageDisposition:
     """How one message is sent, or the reason why it is not.
 
     `cut_to` and `results_to`: the length in characters to which its texts and tool results are cut.
@@ -45,7 +45,7 @@ class Fate:
     results_to: int | None = None
 
 
-FULL = Fate("full")
+FULL = MessageDisposition("full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,18 @@ class Outlook:
             told += found[part]
         return found
 
-    def fate(self, seq: int) -> Fate:
+    def fate(self, seq: int) -> MessageDisposition:
         """Return how a message is sent. A newer message is sent in full."""
         segment = self.segments.get(seq)
         if segment is not None:
             return get_segment_disposition(segment)
         for out in self.sent.left_out:
             if out.from_seq <= seq <= out.to_seq:
-                return Fate("summary") if out.reason == "covered" else Fate("none", out.reason)
+                return (
+                    MessageDisposition("summary")
+                    if out.reason == "covered"
+                    else MessageDisposition("none", out.reason)
+                )
         return FULL
 
     def count(self, first: int, last: int) -> Counter[Sent]:
@@ -98,11 +102,11 @@ class Outlook:
         return found
 
 
-def get_segment_disposition(segment: Segment) -> Fate:
+def get_segment_disposition(segment: Segment) -> MessageDisposition:
     """Return how a message is sent that is a segment of the prompt."""
     if segment.cut_to is None and segment.result_limit is None:
         return FULL
-    return Fate("cut", cut_to=segment.cut_to, results_to=segment.result_limit)
+    return MessageDisposition("cut", cut_to=segment.cut_to, results_to=segment.result_limit)
 
 
 def compose_next_prompt(

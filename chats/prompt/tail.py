@@ -14,7 +14,7 @@ from contextpolicy.engine.strategies.entity_state import EntityState
 
 
 @dataclass(frozen=True, slots=True)
-class TailDue:
+class TailRequired:
     """Parts of the turn's tail must be built before its first prompt.
 
     `turns.state_extraction` builds the `state`, `turns.references` the `references`. For excerpts
@@ -53,7 +53,7 @@ def get_withheld_note(turn: Turn, *, choice: ChosenModel) -> str:
     return reason and f"references:{reason}"
 
 
-def find_missing_tail(turn: Turn, *, choice: ChosenModel) -> TailDue | None:
+def find_missing_tail(turn: Turn, *, choice: ChosenModel) -> TailRequired | None:
     """Return the parts of the tail that are still missing.
 
     None if it is complete.
@@ -67,12 +67,12 @@ def find_missing_tail(turn: Turn, *, choice: ChosenModel) -> TailDue | None:
     missing = should_retrieve_context(turn, values=values) and "references" not in known
     missing = missing and not values.reference_share
     missing = missing and not get_withheld_note(turn, choice=choice)
-    return TailDue(choice, state=state, references=missing) if state or missing else None
+    return TailRequired(choice, state=state, references=missing) if state or missing else None
 
 
 def request_excerpts(
     turn: Turn, *, choice: ChosenModel, given: ComposeInput, context: AssembledContext
-) -> TailDue | None:
+) -> TailRequired | None:
     """Return the order to look up excerpts of the chat itself, or None if none are needed.
 
     At most once per turn, before its first call, and only if the prompt leaves out messages and has
@@ -88,7 +88,7 @@ def request_excerpts(
     room = measure_excerpt_room(given, context)
     if room is None:
         return None
-    return TailDue(choice, state=False, references=True, room=room.tokens, sent=room.sent)
+    return TailRequired(choice, state=False, references=True, room=room.tokens, sent=room.sent)
 
 
 def request_agent_excerpts(
@@ -98,7 +98,7 @@ def request_agent_excerpts(
     given: ComposeInput,
     context: AssembledContext,
     seen: Seen,
-) -> TailDue | None:
+) -> TailRequired | None:
     """Return the order to look up excerpts for an agent's turn, or None if none are needed.
 
     Like `request_excerpts`, for the message that the agent answers, whether a person or an agent
@@ -113,7 +113,7 @@ def request_agent_excerpts(
     if room is None:
         return None
     asked = seen.question.seq
-    return TailDue(
+    return TailRequired(
         choice, state=False, references=True, room=room.tokens, sent=room.sent, asked=asked
     )
 

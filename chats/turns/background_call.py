@@ -12,7 +12,7 @@ from chats.providers import registry
 from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.collector import ReplyCollector
 from chats.providers.registry import ProviderAccountValue as Account
-from chats.turns.steps import Ending
+from chats.turns.steps import StepResult
 
 # How often to check for cancellation, in seconds.
 LOOK_EVERY = 0.1
@@ -24,7 +24,7 @@ async def run_background_call(
     account: Account,
     seconds: float,
     is_wanted: Callable[[], Awaitable[bool]],
-) -> tuple[ReplyCollector, Ending]:
+) -> tuple[ReplyCollector, StepResult]:
     """Make the call and return the reply with its ending.
 
     The call is cancelled as soon as `is_wanted` returns False. Unexpected errors of the adapter
@@ -47,7 +47,7 @@ async def run_background_call(
         await registry.aclose_all()
     if not hearing.cancelled() and (error := hearing.exception()):
         raise error
-    return reply, Ending(
+    return reply, StepResult(
         usage=reply.usage,
         body_sha256=reply.body_sha256,
         finish=Message.Finish.STOPPED if is_given_up else Message.Finish.STOP,

@@ -38,7 +38,7 @@ from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
 from chats.turns import background_call, side_calls
 from chats.turns.side_calls import SidePrompt
-from chats.turns.steps import WORKER, Ending, close_call
+from chats.turns.steps import WORKER, StepResult, close_call
 from chats.turns.tellings import can_save_preferences
 from contextpolicy import ledger
 from contextpolicy.engine.budget import Budget, compute_prompt_limit, convert_provider_tokens
@@ -90,7 +90,7 @@ def read_chat(
         text, ending = async_to_sync(call_inference_model)(call, is_closing)
     except Exception:
         logger.exception("preferences of %s failed unexpectedly", chat_id)
-        text, ending = "", Ending(error_code="internal_error")
+        text, ending = "", StepResult(error_code="internal_error")
     finish_inference_call(call, text=text, ending=ending, now=clock())
 
 
@@ -330,7 +330,7 @@ def number_inference_call(turn: Turn) -> int:
 
 async def call_inference_model(
     call: ReadingCall, is_closing: Callable[[], bool]
-) -> tuple[str, Ending]:
+) -> tuple[str, StepResult]:
     """Make the call. Return its text, empty unless the reply is complete, and its ending."""
 
     async def is_wanted() -> bool:
@@ -344,7 +344,9 @@ async def call_inference_model(
 
 
 @transaction.atomic
-def finish_inference_call(call: ReadingCall, *, text: str, ending: Ending, now: datetime) -> None:
+def finish_inference_call(
+    call: ReadingCall, *, text: str, ending: StepResult, now: datetime
+) -> None:
     """Store the suggestions and the reading position. Does nothing if the claim was lost."""
     try:
         chat = locking.lock_chat(call.reading.chat_id)
@@ -401,7 +403,7 @@ def store_suggestions(call: ReadingCall, *, text: str, chat: Chat, now: datetime
     )
 
 
-def is_ending_retryable(ending: Ending) -> bool:
+def is_ending_retryable(ending: StepResult) -> bool:
     """Return True if a retry may succeed. A request that the provider rejected is never retried."""
     if ending.finish == Message.Finish.STOPPED:
         return True

@@ -11,14 +11,14 @@ from datetime import datetime
 from chats.ground.leases import LeaseLost
 from chats.models import Turn
 from chats.prompt import composition
-from chats.prompt.tail import TailDue
+from chats.prompt.tail import TailRequired
 from chats.turns import steps
 from chats.turns.lease import Lease
 from contextpolicy.engine.tokens import TokenCounter
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class ClaimedTurn:
     """A claimed turn with its open step.
 
     `prompt` and `receipt_id` are set if a call was recorded. `due`: parts of the tail to build
@@ -29,12 +29,12 @@ class Opening:
     turn: Turn
     prompt: composition.Prompt | None = None
     receipt_id: uuid.UUID | None = None
-    due: TailDue | None = None
+    due: TailRequired | None = None
 
 
 def open_turn(
     *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
-) -> Opening | None:
+) -> ClaimedTurn | None:
     """Claim the turn and prepare its first call if possible.
 
     None if another worker holds the turn.
@@ -45,10 +45,10 @@ def open_turn(
     lease, turn = begun
     try:
         prompt = composition.compose_prompt(turn=turn, counter=counter, branch=turn.branch)
-        if isinstance(prompt, TailDue):
-            return Opening(lease, turn, due=prompt)
+        if isinstance(prompt, TailRequired):
+            return ClaimedTurn(lease, turn, due=prompt)
         if not isinstance(prompt, composition.Prompt) or prompt.need.action == "swap":
-            return Opening(lease, turn)
+            return ClaimedTurn(lease, turn)
         receipt_id = steps.create_receipt(
             lease=lease, turn=turn, prompt=prompt, call=1, now=now, is_first_asking=True
         )
@@ -58,5 +58,5 @@ def open_turn(
         # `turns.run` meets the error again and handles it. Raised from here, a connection error
         # would retry the claim, which this worker already holds. The chat would then see the error
         # only after the lease expires.
-        return Opening(lease, turn)
-    return Opening(lease, turn, prompt, receipt_id)
+        return ClaimedTurn(lease, turn)
+    return ClaimedTurn(lease, turn, prompt, receipt_id)

@@ -1,8 +1,8 @@
 """The work on one turn from opening to end, as a coroutine on the worker's event loop.
 
 Read it from the top: `run_opened_turn` waits for the opening, and `worker.heartbeats` keeps the
-lease alive. `TurnAttempt.work` repeats steps, `TurnAttempt.answer` calls the model with retries,
-and `turns.call` reads one stream. All writes are in `turns.steps`.
+lease alive. `TurnAttempt.run_steps` repeats steps, `TurnAttempt.call_model` calls the model with
+retries, and `turns.call` reads one stream. All writes are in `turns.steps`.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ from chats.turns import lanes, overflow_learning, references, state_extraction, 
 from chats.turns import lease as leases
 from chats.turns.call import ModelCall
 from chats.turns.lease import Heartbeat, Partial
-from chats.turns.opening import Opening
-from chats.turns.steps import Ending
+from chats.turns.opening import ClaimedTurn
+from chats.turns.steps import StepResult
 from contextpolicy.engine.calibration import Factors
 from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
@@ -92,7 +92,7 @@ class Worker(Protocol):
 
 async def run_opened_turn(
     *,
-    opened: Awaitable[Opening | None],
+    opened: Awaitable[ClaimedTurn | None],
     asked_at: float,
     worker: Worker,
     runs: dict[uuid.UUID, "TurnAttempt"],
@@ -112,8 +112,8 @@ async def run_opened_turn(
     try:
         if time.monotonic() - asked_at > settings.HEARTBEAT_EVERY:
             # The lease has been running since the claim, and the next heartbeat may be late.
-            current.obey((await worker.db(leases.renew_leases, leases=[opening.lease]))[0])
-        await current.to_the_end()
+            current.on_heartbeat((await worker.db(leases.renew_leases, leases=[opening.lease]))[0])
+        await current.run()
     finally:
         if runs.get(turn_id) is current:
             del runs[turn_id]
@@ -133,13 +133,13 @@ class Interrupted(Exception):
 class TurnAttempt:
     """One attempt at one turn."""
 
-    def __init__(self, *, opening: Opening, worker: Worker) -> None:
+    def __init__(self, *, opening: ClaimedTurn, worker: Worker) -> None:
         self.lease = opening.lease
         self.worker = worker
         # As read by the open step.
         self.turn = opening.turn
         # Kept until its prompt and call are used.
-        self.opening: Opening | None = opening
+        self.opening: ClaimedTurn | None = opening
         self.prompt: composition.Prompt | None = None
         self.reason = ""
         self.interrupted = asyncio.Event()
@@ -155,14 +155,14 @@ class TurnAttempt:
             self.reason = reason
             self.interrupted.set()
 
-    async def to_the_end(self) -> None:
+    async def run(self) -> None:
         """Work until the turn ends or its lease is lost. `worker.heartbeats` renews the lease."""
         try:
-            await self.work()
+            await self.run_steps()
         except LeaseLost:
             logger.info("turn %s: lease lost", self.lease.turn_id)
         except Interrupted:
-            await self.hand_back()
+            await self.requeue_turn()
         except (OperationalError, InterfaceError) as error:
             # Not even a failure can be written. The next attempt starts over.
             logger.warning(
@@ -172,23 +172,23 @@ class TurnAttempt:
             # Report unexpected errors in the chat, so that the page does not wait forever.
             logger.exception("turn %s failed unexpectedly", self.lease.turn_id)
             with suppress(LeaseLost):
-                await self.fail("internal_error", INTERNAL_SENTENCE)
+                await self.end_as_failed("internal_error", INTERNAL_SENTENCE)
 
-    async def work(self) -> None:
+    async def run_steps(self) -> None:
         """Run steps as long as tools ran or new messages arrived."""
         if self.turn.attempt > 1:
-            self.say("restarted")
+            self.publish("restarted")
         while True:
             # The previous step's text is stored and no part of this step.
             self.call = None
             self.saved = 0
-            self.say("step")
+            self.publish("step")
             if self.turn.stop_requested_at:
                 self.interrupt(STOP)
             try:
-                goes_on = await self.step()
+                goes_on = await self.run_step()
             except Refusal as refusal:
-                await self.fail(refusal.code, refusal.full)
+                await self.end_as_failed(refusal.code, refusal.full)
                 return
             if not goes_on:
                 return
@@ -199,17 +199,17 @@ class TurnAttempt:
                 now=self.worker.clock(),
             )
 
-    async def step(self) -> bool:
+    async def run_step(self) -> bool:
         """Compose, call, store. Return True if another step follows."""
         prompt = self.opening.prompt if self.opening else None
-        call = await self.answer(prompt or await self.compose())
+        call = await self.call_model(prompt or await self.compose())
         if self.reason == STOP:
-            await self.stopped(call)
+            await self.save_stopped_reply(call)
             return False
         if call.error:
-            await self.fail(call.error.code, call.error.full, call=call)
+            await self.end_as_failed(call.error.code, call.error.full, call=call)
             return False
-        return await self.finish(call)
+        return await self.finish_step(call)
 
     async def compose(self, *, smaller_than: int | None = None) -> composition.Prompt:
         """Compose the prompt of the running step. Moves the window first if needed."""
@@ -224,7 +224,7 @@ class TurnAttempt:
                 counter=self.worker.counter,
                 window_limit=smaller_than,
             )
-            if isinstance(prompt, tail.TailDue):
+            if isinstance(prompt, tail.TailRequired):
                 await self.build_tail(prompt)
                 continue
             if isinstance(prompt, composition.Prompt) and prompt.need.action != "swap":
@@ -241,13 +241,13 @@ class TurnAttempt:
             )
         raise RuntimeError("the prompt does not fit after five window moves")
 
-    async def build_tail(self, due: tail.TailDue) -> None:
+    async def build_tail(self, due: tail.TailRequired) -> None:
         """Build the missing parts of the tail, once per turn.
 
         A stop takes effect before the reply.
         """
         if due.state:
-            await self.read_state(due.choice)
+            await self.extract_state(due.choice)
         if due.references:
             found = await references.look_up(
                 self.turn,
@@ -262,7 +262,7 @@ class TurnAttempt:
                 references.store_retrieved_context, lease=self.lease, turn=self.turn, found=found
             )
 
-    async def read_state(self, choice: model_choice.ChosenModel) -> None:
+    async def extract_state(self, choice: model_choice.ChosenModel) -> None:
         """Update the chat's state up to the question."""
         tail = await self.worker.db(
             state_extraction.begin_extraction,
@@ -273,15 +273,15 @@ class TurnAttempt:
             now=self.worker.clock(),
         )
         if isinstance(tail, state_extraction.Extraction):
-            self.say("state", state_extraction.SENTENCE)
+            self.publish("state", state_extraction.SENTENCE)
             call = await state_extraction.call_extraction_model(
                 tail,
                 provider=self.worker.provider(tail.account),
                 clock=self.worker.clock,
                 interrupted=self.interrupted,
             )
-            self.say("state")
-            self.go_on_unless_gone()
+            self.publish("state")
+            self.stop_if_unwanted()
             tail = await self.worker.db(
                 state_extraction.finish_extraction,
                 lease=self.lease,
@@ -293,7 +293,7 @@ class TurnAttempt:
             )
         self.turn.tail = tail
 
-    async def answer(self, prompt: composition.Prompt) -> ModelCall:
+    async def call_model(self, prompt: composition.Prompt) -> ModelCall:
         """Call the model, with retries until the first token: temporary errors, and an overflow
         once.
 
@@ -303,7 +303,7 @@ class TurnAttempt:
         number = 0
         while True:
             number += 1
-            call = await self.one_call(prompt, number)
+            call = await self.call_once(prompt, number)
             overflow = (
                 None
                 if overflowed or self.reason
@@ -315,11 +315,11 @@ class TurnAttempt:
                 if smaller is None:
                     return call
                 prompt = smaller
-                await self.drop(call, overflow)
+                await self.discard_call(call, overflow)
                 continue
             if self.reason or call.is_useful:
                 return call
-            plain = await self.without_tools(call, prompt)
+            plain = await self.call_without_tools(call, prompt)
             if plain is not None:
                 prompt = plain
                 continue
@@ -333,7 +333,7 @@ class TurnAttempt:
                 raise EmptyReply
             emptied = call.error is None
 
-    async def without_tools(
+    async def call_without_tools(
         self, call: ModelCall, prompt: composition.Prompt
     ) -> composition.Prompt | None:
         """Return a prompt without tools if the server rejected the call because of them.
@@ -374,7 +374,7 @@ class TurnAttempt:
             # The required parts alone exceed the model's limit.
             return None
 
-    async def drop(self, call: ModelCall, overflow: ProviderError) -> None:
+    async def discard_call(self, call: ModelCall, overflow: ProviderError) -> None:
         """Record a call whose reply is discarded, and withdraw the text already shown."""
         was_shown = call.is_useful
         call.error = overflow
@@ -389,15 +389,15 @@ class TurnAttempt:
                 partial_text="",
                 partial_reasoning="",
             )
-            self.say("anew")
+            self.publish("anew")
 
-    async def one_call(self, prompt: composition.Prompt, number: int) -> ModelCall:
+    async def call_once(self, prompt: composition.Prompt, number: int) -> ModelCall:
         """Record one call, then read its stream."""
-        receipt_id = await self.booked(prompt, number)
+        receipt_id = await self.create_receipt(prompt, number)
         self.prompt = prompt
         call = ModelCall(
             receipt_id=receipt_id,
-            say=self.say,
+            say=self.publish,
             clock=self.worker.clock,
             # API clients get the text unchanged.
             folds_thoughts=self.turn.client is None,
@@ -407,10 +407,10 @@ class TurnAttempt:
         if not self.reason:
             provider = self.worker.provider(prompt.account)
             await call.listen(provider, prompt.request, interrupted=self.interrupted)
-        self.go_on_unless_gone()
+        self.stop_if_unwanted()
         return call
 
-    async def booked(self, prompt: composition.Prompt, number: int) -> uuid.UUID:
+    async def create_receipt(self, prompt: composition.Prompt, number: int) -> uuid.UUID:
         """Return the receipt of the next call. The opening has already recorded the first one."""
         opening, self.opening = self.opening, None
         if opening is not None and opening.receipt_id is not None:
@@ -424,7 +424,7 @@ class TurnAttempt:
             now=self.worker.clock(),
         )
 
-    def go_on_unless_gone(self) -> None:
+    def stop_if_unwanted(self) -> None:
         """Raise `LeaseLost` or `Interrupted` if this attempt must not write any more."""
         if self.reason == LOST:
             raise LeaseLost(self.lease.turn_id)
@@ -436,7 +436,7 @@ class TurnAttempt:
         await self.worker.db(
             steps.close_call,
             receipt_id=call.receipt_id,
-            ending=self.ending(call),
+            ending=self.build_result(call),
             now=self.worker.clock(),
         )
 
@@ -454,32 +454,32 @@ class TurnAttempt:
             return False
         until = self.worker.clock() + timedelta(seconds=seconds)
         await self.worker.db(leases.update_held_turn, lease=self.lease, waiting_until=until)
-        self.say("state", turn_notices.WAITING.format(until=f"{until:%H:%M:%S}"))
+        self.publish("state", turn_notices.WAITING.format(until=f"{until:%H:%M:%S}"))
         with suppress(TimeoutError):
             await asyncio.wait_for(self.interrupted.wait(), seconds)
-        self.go_on_unless_gone()
+        self.stop_if_unwanted()
         await self.worker.db(leases.update_held_turn, lease=self.lease, waiting_until=None)
         return not self.reason
 
-    async def finish(self, call: ModelCall) -> bool:
+    async def finish_step(self, call: ModelCall) -> bool:
         """Store the model's reply. Return False if the turn has ended."""
-        await self.use_tools(call)
-        await self.await_place()
+        await self.run_tools(call)
+        await self.wait_for_lane()
         if call.finish == Message.Finish.INCOMPLETE:
-            await self.fail("reply_incomplete", CUT_SENTENCE, call=call)
+            await self.end_as_failed("reply_incomplete", CUT_SENTENCE, call=call)
             return False
         goes_on = await self.worker.db(
             steps.close_step,
             lease=self.lease,
-            ending=self.ending(call),
+            ending=self.build_result(call),
             counter=self.worker.counter,
             now=self.worker.clock(),
         )
         if not goes_on:
-            self.say("end")
+            self.publish("end")
         return goes_on
 
-    async def use_tools(self, call: ModelCall) -> None:
+    async def run_tools(self, call: ModelCall) -> None:
         """Run the model's tool calls. At the step limit, the reply ends with finish `LIMIT`."""
         if call.finish not in {Message.Finish.TOOL_CALLS, Message.Finish.STOP}:
             return
@@ -490,7 +490,7 @@ class TurnAttempt:
             return
         offered = {spec.name for spec in self.prompt.request.tools} if self.prompt else set()
         for index, request in call.requests.items():
-            look = await self.look_for(request) if request.name in offered else None
+            look = await self.start_vector_search(request) if request.name in offered else None
             result = await self.worker.db(
                 steps.use_tool,
                 lease=self.lease,
@@ -507,7 +507,7 @@ class TurnAttempt:
         if self.turn.step >= settings.MAX_STEPS:
             call.finish = Message.Finish.LIMIT
 
-    async def look_for(self, request: ToolCallPart) -> Look | None:
+    async def start_vector_search(self, request: ToolCallPart) -> Look | None:
         """Return the vector search for a search call. None without an embedding model."""
         if self.prompt is None:
             return None
@@ -519,12 +519,12 @@ class TurnAttempt:
             owner_id=self.turn.branch.chat.owner_id,
         )
 
-    async def stopped(self, call: ModelCall) -> None:
+    async def save_stopped_reply(self, call: ModelCall) -> None:
         """End a reply that a person stopped. The text so far becomes the reply."""
         call.finish = Message.Finish.STOPPED
-        await self.end_early(Turn.Status.STOPPED, self.ending(call))
+        await self.end_without_reply(Turn.Status.STOPPED, self.build_result(call))
 
-    async def fail(
+    async def end_as_failed(
         self, code: str, sentence: str | Promise, *, call: ModelCall | None = None
     ) -> None:
         """End the turn as failed. Text that was already shown is kept as an incomplete reply."""
@@ -533,9 +533,11 @@ class TurnAttempt:
         elif self.call is not None and self.call.has_text:
             call = self.call
             call.finish = Message.Finish.INCOMPLETE
-        await self.end_early(Turn.Status.FAILED, self.ending(call, code=code, sentence=sentence))
+        await self.end_without_reply(
+            Turn.Status.FAILED, self.build_result(call, code=code, sentence=sentence)
+        )
 
-    async def await_place(self) -> None:
+    async def wait_for_lane(self) -> None:
         """Wait until earlier lanes of the round have ended, to keep the order of replies.
 
         A lane that stays without a worker for `UNBEGUN_SECONDS` no longer blocks the others.
@@ -548,11 +550,11 @@ class TurnAttempt:
             if not states or time.monotonic() > give_up:
                 return
             await asyncio.sleep(PLACE_EVERY)
-            self.go_on_unless_gone()
+            self.stop_if_unwanted()
 
-    async def end_early(self, status: str, ending: Ending) -> None:
+    async def end_without_reply(self, status: str, ending: StepResult) -> None:
         """Write the end and send it on."""
-        await self.await_place()
+        await self.wait_for_lane()
         await self.worker.db(
             steps.end_early,
             lease=self.lease,
@@ -561,17 +563,17 @@ class TurnAttempt:
             counter=self.worker.counter,
             now=self.worker.clock(),
         )
-        self.say("end")
+        self.publish("end")
 
-    def ending(
+    def build_result(
         self, call: ModelCall | None, *, code: str = "", sentence: str | Promise = ""
-    ) -> Ending:
+    ) -> StepResult:
         """Return the ending of a call as a value."""
         if call is None:
-            return Ending(error_code=code, error_sentence=sentence)
+            return StepResult(error_code=code, error_sentence=sentence)
         if call.error and not code:
             code, sentence = call.error.code, call.error.full
-        return Ending(
+        return StepResult(
             parts=call.parts() if call.is_useful else (),
             finish=call.finish,
             usage=call.usage,
@@ -591,16 +593,16 @@ class TurnAttempt:
             shares=self.prompt.shares if self.prompt else {},
         )
 
-    async def hand_back(self) -> None:
+    async def requeue_turn(self) -> None:
         """Return the turn to the queue because this process shuts down.
 
         Another worker restarts it at once.
         """
         with suppress(LeaseLost):
             await self.worker.db(steps.requeue_turn, lease=self.lease, now=self.worker.clock())
-            self.say("restarted")
+            self.publish("restarted")
 
-    def unsaved(self) -> Partial | None:
+    def get_unsaved_text(self) -> Partial | None:
         """Return the partial text if it grew since the last checkpoint, else None."""
         call = self.call
         if call is None or call.length <= self.saved:
@@ -614,14 +616,14 @@ class TurnAttempt:
             reasoning=str(call.reasoning),
         )
 
-    def obey(self, beat: Heartbeat) -> None:
+    def on_heartbeat(self, beat: Heartbeat) -> None:
         """React to a heartbeat: the turn was asked to stop, or its lease is lost."""
         if beat is Heartbeat.STOP:
             self.interrupt(STOP)
         elif beat is Heartbeat.LOST:
             self.interrupt(LOST)
 
-    def say(self, kind: str, text: str = "", offset: int = 0) -> None:
+    def publish(self, kind: str, text: str = "", offset: int = 0) -> None:
         """Publish one frame on the live bus."""
         turn = self.turn
         frame = Frame(

@@ -26,7 +26,7 @@ from chats.record import locking, states
 from chats.turns import breaker, side_calls, state_prompt
 from chats.turns.call import ModelCall
 from chats.turns.lease import Lease, lock_held_turn, update_held_turn
-from chats.turns.steps import WORKER, Ending, close_call
+from chats.turns.steps import WORKER, StepResult, close_call
 from contextpolicy import ledger
 from contextpolicy.engine.strategies.entity_state import (
     STATE_V1,
@@ -157,7 +157,7 @@ def finish_extraction(
     if known is not None and "state" in known:
         return known
     row, code = publish_extracted_state(extraction, turn=turn, call=call, stopped=stopped, now=now)
-    ending = Ending(
+    ending = StepResult(
         usage=call.usage,
         body_sha256=call.body_sha256,
         finish=Message.Finish.STOPPED if stopped else Message.Finish.STOP,

@@ -48,7 +48,7 @@ LONGEST_SENTENCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class StepResult:
     """The end of a step or a turn: its parts, why the text stopped, and the error if any."""
 
     parts: Sequence[Mapping[str, Any]] = ()
@@ -271,7 +271,7 @@ def store_receipt(
     return receipt
 
 
-def close_call(*, receipt_id: uuid.UUID, ending: Ending, now: datetime) -> None:
+def close_call(*, receipt_id: uuid.UUID, ending: StepResult, now: datetime) -> None:
     """Complete a receipt with the call's outcome. Does nothing if it is already complete."""
     completed = {
         "outcome": ending.outcome,
@@ -282,7 +282,7 @@ def close_call(*, receipt_id: uuid.UUID, ending: Ending, now: datetime) -> None:
     statements.OPEN_RECEIPT.run(completed, receipt=receipt_id, body=ending.body_sha256)
 
 
-def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: datetime) -> bool:
+def close_step(*, lease: Lease, ending: StepResult, counter: TokenCounter, now: datetime) -> bool:
     """Store a finished step.
 
     Return True if the turn continues: tools ran, or a message arrived.
@@ -319,7 +319,7 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
     return goes_on
 
 
-def should_continue_turn(turn: Turn, *, ending: Ending) -> bool:
+def should_continue_turn(turn: Turn, *, ending: StepResult) -> bool:
     """Return True if a turn continues after a step: its tools ran, or a message arrived.
 
     In a team, the next agent answers new messages. A client's turn has one step: the client runs
@@ -340,7 +340,7 @@ def lock_chat_and_turn(lease: Lease) -> tuple[Chat, Turn]:
     return chat, lock_held_turn(lease)
 
 
-def calibrate_from_usage(*, turn: Turn, ending: Ending) -> None:
+def calibrate_from_usage(*, turn: Turn, ending: StepResult) -> None:
     """Update the model's calibration from the provider's token counts."""
     if turn.model_id is not None and ending.usage:
         calibration.update_model_factors(
@@ -354,7 +354,7 @@ def calibrate_from_usage(*, turn: Turn, ending: Ending) -> None:
 
 
 def store_step(
-    *, turn: Turn, chat: Chat, ending: Ending, counted: messages.Counted, now: datetime
+    *, turn: Turn, chat: Chat, ending: StepResult, counted: messages.Counted, now: datetime
 ) -> Message:
     """Store the step's assistant message and complete its receipt."""
     if ending.receipt_id:
@@ -373,7 +373,7 @@ def store_step(
 
 @transaction.atomic
 def end_early(
-    *, lease: Lease, status: str, ending: Ending, counter: TokenCounter, now: datetime
+    *, lease: Lease, status: str, ending: StepResult, counter: TokenCounter, now: datetime
 ) -> None:
     """End a turn that failed or was stopped. The text so far becomes its reply."""
     chat, turn = lock_chat_and_turn(lease)
@@ -397,7 +397,7 @@ def finish_turn(
     chat: Chat,
     status: str,
     reply: Message | None,
-    ending: Ending,
+    ending: StepResult,
     now: datetime,
 ) -> None:
     """Set the turn's final status, record it in the ledger, and enqueue follow-up jobs."""
@@ -450,7 +450,7 @@ def finish_turn(
     enqueue_next(branch_id=turn.branch_id)
 
 
-def save_preferences(turn: Turn, *, chat: Chat, ending: Ending, now: datetime) -> None:
+def save_preferences(turn: Turn, *, chat: Chat, ending: StepResult, now: datetime) -> None:
     """Save preferences that the person stated, and schedule inference of others."""
     if ending.tells:
         tellings.save_stated_preferences(turn, chat=chat, now=now)
@@ -467,13 +467,13 @@ def ask_for_indexing(chat: Chat, reply: Message | None) -> None:
         queue.enqueue_indexing(chat.pk)
 
 
-def should_write_title(reply: Message | None, *, ending: Ending) -> bool:
+def should_write_title(reply: Message | None, *, ending: StepResult) -> bool:
     """Return True if this is a chat's first reply and a model may write the title."""
     is_first = reply is not None and reply.seq == 2 and not ending.error_code
     return is_first and bool(ending.light_model) and settings.TITLES_BY_MODEL
 
 
-def build_ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[str, Any]:
+def build_ending_data(*, turn: Turn, reply: Message | None, ending: StepResult) -> dict[str, Any]:
     """Return the ledger data of an ended turn: ids, numbers, and a commitment to each call."""
     data: dict[str, Any] = {"finish": ending.finish if reply else "", **build_attempt_data(turn)}
     if reply is not None:

@@ -29,7 +29,7 @@ from chats.record import history, locking
 from chats.turns import background_call, side_calls
 from chats.turns.side_calls import SidePrompt
 from chats.turns.start import derive_title
-from chats.turns.steps import WORKER, Ending, close_call
+from chats.turns.steps import WORKER, StepResult, close_call
 from contextpolicy import ledger
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine import names
@@ -111,7 +111,7 @@ def write_title(
         text, ending = async_to_sync(call_title_model)(call, is_closing)
     except Exception:
         logger.exception("title of %s failed unexpectedly", call.chat_id)
-        text, ending = "", Ending(error_code="internal_error")
+        text, ending = "", StepResult(error_code="internal_error")
     finish_title_call(call, title=parse_title(text, said=call.said), ending=ending, now=clock())
 
 
@@ -227,7 +227,9 @@ def compose_title_prompt(
     )
 
 
-async def call_title_model(call: TitleCall, is_closing: Callable[[], bool]) -> tuple[str, Ending]:
+async def call_title_model(
+    call: TitleCall, is_closing: Callable[[], bool]
+) -> tuple[str, StepResult]:
     """Make the call. Return its text, empty unless the reply is complete, and its ending."""
 
     async def is_wanted() -> bool:
@@ -290,7 +292,7 @@ def is_title_source(message: Message) -> bool:
 
 
 @transaction.atomic
-def finish_title_call(call: TitleCall, *, title: str, ending: Ending, now: datetime) -> None:
+def finish_title_call(call: TitleCall, *, title: str, ending: StepResult, now: datetime) -> None:
     """Complete the receipt and set the chat's title, unless it was changed during the call."""
     try:
         chat = locking.lock_chat(call.chat_id)

@@ -33,7 +33,7 @@ from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
 from chats.turns import background_call, statements
-from chats.turns.steps import WORKER, Ending, close_call, store_receipt
+from chats.turns.steps import WORKER, StepResult, close_call, store_receipt
 from contextpolicy import ledger
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.tokens import TokenCounter
@@ -140,7 +140,7 @@ def warm_up_branch(
         logger.warning("warm-up of %s left to the sweep: %s", branch_id, type(error).__name__)
 
 
-def run_warm_up(call: WarmCall, *, is_closing: Callable[[], bool]) -> Ending:
+def run_warm_up(call: WarmCall, *, is_closing: Callable[[], bool]) -> StepResult:
     """Make the call and return its ending, also after an unexpected error.
 
     Raises Django's DatabaseError, because then nothing can be written.
@@ -152,7 +152,7 @@ def run_warm_up(call: WarmCall, *, is_closing: Callable[[], bool]) -> Ending:
         raise
     except Exception:
         logger.exception("warm-up of %s failed unexpectedly", call.branch.pk)
-        return Ending(error_code="internal_error")
+        return StepResult(error_code="internal_error")
 
 
 def prepare_warm_up(
@@ -215,7 +215,7 @@ def find_idle_branch(branch_id: uuid.UUID) -> Branch | None:
 def prepare_next_turn(
     branch: Branch,
     *,
-    made: composition.Prompt | composition.Move | None,
+    made: composition.Prompt | composition.WindowMoveRequired | None,
     choice: model_choice.ChosenModel,
     now: datetime,
 ) -> bool:
@@ -225,11 +225,16 @@ def prepare_next_turn(
 
     The window does not move while a summary is being written or may be.
     """
-    if isinstance(made, composition.Move) or (made is not None and made.need.action == "swap"):
+    if isinstance(made, composition.WindowMoveRequired) or (
+        made is not None and made.need.action == "swap"
+    ):
         ready = branch.compactions.filter(status=Compaction.Status.PREPARED, needs_approval=False)
         if ready.exists() and publish_prepared(branch_id=branch.pk, now=now):
             return True
-    if not isinstance(made, composition.Move) or choice.values.strategy == "dynamic_summary":
+    if (
+        not isinstance(made, composition.WindowMoveRequired)
+        or choice.values.strategy == "dynamic_summary"
+    ):
         return False
     if branch.compactions.filter(status__in=IN_THE_MAKING).exists():
         return False
@@ -341,7 +346,7 @@ def number_warm_up_call(turn: Turn) -> int:
     return cast(int, rows.aggregate(last=Max("call"))["last"] or 0) + 1
 
 
-async def send_warm_up(call: WarmCall, is_closing: Callable[[], bool]) -> Ending:
+async def send_warm_up(call: WarmCall, is_closing: Callable[[], bool]) -> StepResult:
     """Make the call while it is useful, and return its ending."""
     wanted = StillWanted(call, is_closing)
     _, ending = await background_call.run_background_call(
@@ -382,7 +387,7 @@ class StillWanted:
 
 
 @transaction.atomic
-def close_warm_up(call: WarmCall, *, ending: Ending, now: datetime) -> None:
+def close_warm_up(call: WarmCall, *, ending: StepResult, now: datetime) -> None:
     """Complete the receipt and release the lease. Does nothing to a call that was swept."""
     mine = WarmUp.objects.filter(pk=call.branch.pk, lease_token=call.token)
     done = {"warmed_at": now} if ending.outcome == Receipt.Outcome.OK else {}

@@ -58,7 +58,7 @@ def composed(turn: Turn) -> composition.Prompt:
         prompt = composition.compose_prompt(turn=turn, counter=counter)
         if isinstance(prompt, composition.Prompt):
             return prompt
-        assert isinstance(prompt, composition.Move)
+        assert isinstance(prompt, composition.WindowMoveRequired)
         window.move_window(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)
     raise AssertionError("the window moved and moved")
 

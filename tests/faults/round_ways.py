@@ -43,7 +43,7 @@ def stand_anywhere() -> None:
     async def at_once(_attempt: run.TurnAttempt) -> None:
         """Do not wait for other lanes."""
 
-    run.TurnAttempt.await_place = at_once  # type: ignore[method-assign, assignment]  # on purpose
+    run.TurnAttempt.wait_for_lane = at_once  # type: ignore[method-assign, assignment]  # on purpose
 
 
 def look_anew() -> None:

@@ -63,7 +63,7 @@ def settle(turn: Any) -> None:
         prompt = composition.compose_prompt(turn=turn, counter=O200kCounter())
         if isinstance(prompt, composition.Prompt):
             return
-        assert isinstance(prompt, composition.Move)
+        assert isinstance(prompt, composition.WindowMoveRequired)
         window.move_window(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)
 
 

@@ -25,11 +25,11 @@ class LeasedTurn(Protocol):
 
     lease: Lease
 
-    def unsaved(self) -> Partial | None:
+    def get_unsaved_text(self) -> Partial | None:
         """Return the partial text if it grew since the last save. Called once per checkpoint."""
         ...
 
-    def obey(self, beat: Heartbeat) -> None:
+    def on_heartbeat(self, beat: Heartbeat) -> None:
         """React to the state of the row: continue, stop or abandon."""
         ...
 
@@ -69,7 +69,7 @@ class LeaseKeeper:
         while True:
             await asyncio.sleep(settings.CHECKPOINT_EVERY)
             runs = sorted(self.runs.values(), key=get_turn_id)
-            texts = [(run, text) for run in runs if (text := run.unsaved())]
+            texts = [(run, text) for run in runs if (text := run.get_unsaved_text())]
             if texts:
                 runs = [run for run, _ in texts]
                 await self.tell(
@@ -88,4 +88,4 @@ class LeaseKeeper:
             logger.warning("heartbeat failed for %d turns: %s", len(runs), type(error).__name__)
             return
         for run, beat in zip(runs, beats, strict=True):
-            run.obey(beat)
+            run.on_heartbeat(beat)

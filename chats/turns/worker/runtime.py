@@ -37,7 +37,7 @@ from chats.providers import registry
 from chats.providers.base import Provider, Timeouts
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.turns import steps
-from chats.turns.opening import Opening, open_turn
+from chats.turns.opening import ClaimedTurn, open_turn
 from chats.turns.run import SHUTDOWN, STOP, TurnAttempt, run_opened_turn
 from chats.turns.worker.executor import DeadlineExecutor
 from chats.turns.worker.heartbeats import LeaseKeeper
@@ -75,7 +75,7 @@ class Runtime:
         self.spare = ThreadPoolExecutor(SPARE_THREADS, thread_name_prefix="aside")
         self.runs: dict[uuid.UUID, TurnAttempt] = {}
         # The openings of unfinished turns, including those in progress.
-        self.begun: set[DatabaseCall[Opening | None]] = set()
+        self.begun: set[DatabaseCall[ClaimedTurn | None]] = set()
         self.closing = False
         self.drainer: threading.Thread | None = None
         self.loop = uvloop.new_event_loop()
@@ -125,7 +125,7 @@ class Runtime:
         }
 
     async def work(
-        self, turn_id: uuid.UUID, opened: "DatabaseCall[Opening | None]", over: "Future[None]"
+        self, turn_id: uuid.UUID, opened: "DatabaseCall[ClaimedTurn | None]", over: "Future[None]"
     ) -> None:
         """Work on one turn and report its end. Exceptions never stop the loop."""
         ASKED_AT.set(opened.asked_at)

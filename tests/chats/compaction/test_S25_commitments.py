@@ -25,7 +25,7 @@ from chats.record import receipts, witness
 from chats.turns.recover import release_expired
 from chats.turns.run import SHUTDOWN, STOP
 from chats.turns.start import start_turn
-from chats.turns.steps import Ending, close_call
+from chats.turns.steps import StepResult, close_call
 from contextpolicy import ledger, roles
 from contextpolicy.engine.segments import format_prompt_json
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -516,7 +516,7 @@ def test_an_erasure_takes_the_hash_of_the_body_also_of_a_call_that_ends_later(
     late = Receipt.objects.latest("created_at")
     Receipt.objects.filter(pk=late.pk).update(outcome="open")
     erasure.erase_message(user=alice, message=first, now=now)
-    close_call(receipt_id=late.pk, ending=Ending(body_sha256="c" * 64), now=now)
+    close_call(receipt_id=late.pk, ending=StepResult(body_sha256="c" * 64), now=now)
     erased = Receipt.objects.exclude(erased_at=None)
     assert erased.count() == 2
     assert set(erased.values_list("body_sha256", flat=True)) == {""}

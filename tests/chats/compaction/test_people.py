@@ -12,7 +12,7 @@ from chats.compaction.publish import ClaimLost, publish_prepared
 from chats.ground.refusals import NotFound
 from chats.models import Chat, Compaction, Message
 from chats.prompt import model_choice
-from chats.prompt.composition import Move
+from chats.prompt.composition import WindowMoveRequired
 from chats.record.messages import InvalidCharacter
 from contextpolicy.engine.assembly import WindowNeeded
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -158,7 +158,7 @@ def test_inv_55_redo_brings_back_the_window_over_the_summary(
     row = compact(alice, roomy, now)
     for _ in range(4):
         say(roomy, f"More. {SENTENCE}", SENTENCE * 3)
-    move = Move(
+    move = WindowMoveRequired(
         needed=WindowNeeded(
             to_seq=branch_of(roomy).last_seq - 2, reason="tokens", tokens_before=9, tokens_after=1
         ),

@@ -19,7 +19,7 @@ from chats.ground import queue
 from chats.memory import archive
 from chats.memory.search import search_archive
 from chats.models import Branch, Chat, Compaction, Message, Team, TeamVersion, Turn
-from chats.prompt.composition import Move
+from chats.prompt.composition import WindowMoveRequired
 from chats.teams import conversation, rosters, snapshots
 from chats.teams.rosters import InvalidTeam, TeamDraft
 from contextpolicy.engine.assembly import WindowNeeded
@@ -223,7 +223,7 @@ def test_a_chat_that_changed_meanwhile_is_left_alone(
     branch = branch_of(chat)
     effective = EffectivePolicy.objects.create(digest="e" * 64, values={}, sources={})
     needed = WindowNeeded(5, tokens_before=0, tokens_after=0, reason="cap")
-    move = Move(needed, effective)
+    move = WindowMoveRequired(needed, effective)
     Chat.objects.filter(pk=chat.pk).update(deleted_at=now)
     assert cap.move_window_if_idle(branch, move=move, now=now) is None
     assert cap.apply_message_cap(chat_id=chat.pk, now=now) is None

@@ -107,10 +107,10 @@ class FakeRun:
         self.lease = Lease(turn_id=uuid.uuid4(), token="t")
         self.heard: list[Heartbeat] = []
 
-    def unsaved(self) -> Partial | None:
+    def get_unsaved_text(self) -> Partial | None:
         return partial(self.lease, "so far")
 
-    def obey(self, beat: Heartbeat) -> None:
+    def on_heartbeat(self, beat: Heartbeat) -> None:
         self.heard.append(beat)
 
 

@@ -32,7 +32,7 @@ from chats.providers.base import ErrorCode, Finished, ProviderError, TextDelta, 
 from chats.record import usage, witness
 from chats.turns import inferring, recover
 from chats.turns.start import start_turn
-from chats.turns.steps import Ending
+from chats.turns.steps import StepResult
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import SetPolicy, set_policy
@@ -573,7 +573,7 @@ def test_a_dead_worker_is_followed_once_and_nothing_is_doubled(
     # A worker that was only slow writes nothing after the takeover.
     answer = proposes((1, "job", "I work as a gardener"))
     for call in dead:
-        inferring.finish_inference_call(call, text=answer, ending=Ending(), now=now)
+        inferring.finish_inference_call(call, text=answer, ending=StepResult(), now=now)
     assert kept() == []
     say("I like tea")
     (request,) = reads(proposes((1, "note", "I like tea"))).requests

@@ -25,7 +25,7 @@ def turn(alice: User, chat: Chat, now: datetime) -> Turn:
     return start_turn(user=alice, chat=chat, text="Hello", now=now).turn
 
 
-def opened(turn: Turn, now: datetime) -> opening.Opening | None:
+def opened(turn: Turn, now: datetime) -> opening.ClaimedTurn | None:
     return opening.open_turn(turn_id=turn.pk, worker="a", counter=ApproximateCounter(), now=now)
 
 
