@@ -11,6 +11,7 @@ from typing import Any
 from django.utils.translation import gettext
 
 from contextpolicy.engine.schema import SchemaRefused, check_schema
+from contextpolicy.wording import translate_phrase
 
 # An explicit "nothing". Unlike an empty field, it overrides a farther policy.
 NONE = "none"
@@ -105,7 +106,7 @@ def parse_schema_lines(text: str) -> dict[str, Any]:
     try:
         check_schema(schema)
     except SchemaRefused as error:
-        raise LinesRefused(str(error)) from error
+        raise LinesRefused(translate_phrase(error.args[0])) from error
     return schema
 
 

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Literal
 
 from contextpolicy.engine.factscan import KINDS
+from contextpolicy.engine.phrases import Phrase, gettext_noop
 from contextpolicy.engine.policy_checks import (
     estimate_tokens,
     find_limit_clashes,
@@ -102,7 +103,10 @@ def parse_policy_values(
     unknown = sorted(set(data) - _FIELD_NAMES)
     if unknown:
         raise MalformedPolicy(
-            f"A policy has no field {unknown[0]!r}. Remove it or correct its name."
+            Phrase(
+                gettext_noop("A policy has no field {name!r}. Remove it or correct its name."),
+                name=unknown[0],
+            )
         )
     values: dict[str, object] = {}
     if base is not None:
@@ -132,7 +136,14 @@ def _checked(name: str, value: object) -> object:
         return None
     fits, wanted = _KINDS[name]
     if not fits(value):
-        raise MalformedPolicy(f"The policy field {name} cannot be {value!r}. Give {wanted}.")
+        raise MalformedPolicy(
+            Phrase(
+                gettext_noop("The policy field {name} cannot be {value!r}. Give {wanted}."),
+                name=name,
+                value=value,
+                wanted=wanted,
+            )
+        )
     if name in _LISTS and isinstance(value, list | tuple):
         return tuple(value)
     return float(value) if isinstance(value, int) and name in _SHARES else value
@@ -170,17 +181,17 @@ def _one_of(*words: str) -> tuple[Callable[[object], bool], str]:
 _SHARES = frozenset({"prepare_at", "compact_at", "compact_to"})
 _OPTIONAL = frozenset(name for name in _FIELD_NAMES if getattr(PolicyValues(), name) is None)
 _BY_EXAMPLE: Mapping[type, tuple[Callable[[object], bool], str]] = {
-    bool: (lambda value: isinstance(value, bool), "true or false"),
-    int: (_is_integer, "a whole number"),
+    bool: (lambda value: isinstance(value, bool), Phrase(gettext_noop("true or false"))),
+    int: (_is_integer, Phrase(gettext_noop("a whole number"))),
     # Python's JSON parser accepts NaN and Infinity.
     float: (
         lambda value: _is_integer(value) or (isinstance(value, float) and isfinite(value)),
-        "a number",
+        Phrase(gettext_noop("a number")),
     ),
-    str: (lambda value: isinstance(value, str), "a text"),
-    dict: (lambda value: isinstance(value, Mapping), "an object"),
+    str: (lambda value: isinstance(value, str), Phrase(gettext_noop("a text"))),
+    dict: (lambda value: isinstance(value, Mapping), Phrase(gettext_noop("an object"))),
     # The fields without a default value are optional numbers.
-    type(None): (_is_integer, "a whole number or null"),
+    type(None): (_is_integer, Phrase(gettext_noop("a whole number or null"))),
 }
 _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     **{
@@ -195,14 +206,18 @@ _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "unmanaged": _one_of("none", "keys", "asked", "all"),
     "undo_right": _one_of("owner", "admins", "nobody"),
     "edit_right": _one_of("owner", "admins", "nobody"),
-    "allowed_models": (_is_names, "a list of model names"),
-    "memory_providers": (_is_names, "a list of provider names"),
-    "skills": (_is_names, "a list of skill names"),
-    "summary_sections": (_is_names, "a list of headings"),
-    "pinned_kinds": (_is_kinds, f"a list of {', '.join(KINDS)}"),
+    "allowed_models": (_is_names, Phrase(gettext_noop("a list of model names"))),
+    "memory_providers": (_is_names, Phrase(gettext_noop("a list of provider names"))),
+    "skills": (_is_names, Phrase(gettext_noop("a list of skill names"))),
+    "summary_sections": (_is_names, Phrase(gettext_noop("a list of headings"))),
+    "pinned_kinds": (_is_kinds, Phrase(gettext_noop("a list of {kinds}"), kinds=", ".join(KINDS))),
     "tool_output_rules": (
         _is_rules,
-        "an object of tool names, each with limit or keep_newest or both as whole numbers",
+        Phrase(
+            gettext_noop(
+                "an object of tool names, each with limit or keep_newest or both as whole numbers"
+            )
+        ),
     ),
 }
 

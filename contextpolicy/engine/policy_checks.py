@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 
+from contextpolicy.engine.phrases import Phrase, gettext_noop
 from contextpolicy.engine.policy_fields import PolicyFields, compute_mark_tokens
 from contextpolicy.engine.schema import SchemaRefused, check_schema
 
@@ -37,8 +38,14 @@ def find_number_clashes(values: PolicyFields) -> list[Clash]:
     for name, number in _numbers(values):
         smallest = 0 if name in _MAY_BE_ZERO or name.endswith("keep_newest") else 1
         if not smallest <= number <= LARGEST_NUMBER:
-            sentence = (
-                f"{name} is {number:,}. Give a whole number from {smallest} to {LARGEST_NUMBER:,}."
+            sentence = Phrase(
+                gettext_noop(
+                    "{name} is {number:,}. Give a whole number from {smallest} to {largest:,}."
+                ),
+                name=name,
+                number=number,
+                smallest=smallest,
+                largest=LARGEST_NUMBER,
             )
             found.append(("number_out_of_range", (name.partition(".")[0],), sentence))
     return found
@@ -47,16 +54,25 @@ def find_number_clashes(values: PolicyFields) -> list[Clash]:
 def find_reserve_clashes(values: PolicyFields, *, model_window: int | None) -> list[Clash]:
     """Find a reserve that leaves no room for a prompt."""
     if values.reserve_tokens >= values.token_budget:
-        sentence = (
-            f"reserve_tokens ({values.reserve_tokens:,}) takes the whole token_budget "
-            f"({values.token_budget:,}). Keep the reserve below the budget."
+        sentence = Phrase(
+            gettext_noop(
+                "reserve_tokens ({reserve_tokens:,}) takes the whole token_budget "
+                "({token_budget:,}). Keep the reserve below the budget."
+            ),
+            reserve_tokens=values.reserve_tokens,
+            token_budget=values.token_budget,
         )
         return [("reserve_exceeds_budget", ("reserve_tokens", "token_budget"), sentence)]
     if model_window is None or values.reserve_tokens < model_window:
         return []
-    sentence = (
-        f"reserve_tokens ({values.reserve_tokens:,}) takes the whole context window of the model "
-        f"({model_window:,}). Keep it below {model_window:,} or choose a larger model."
+    sentence = Phrase(
+        gettext_noop(
+            "reserve_tokens ({reserve_tokens:,}) takes the whole context window of the "
+            "model ({model_window:,}). Keep it below {model_window:,} or choose a larger "
+            "model."
+        ),
+        reserve_tokens=values.reserve_tokens,
+        model_window=model_window,
     )
     return [("reserve_exceeds_window", ("reserve_tokens",), sentence)]
 
@@ -97,19 +113,29 @@ def _bytes(text: str) -> int:
 def _references(values: PolicyFields, limit: int) -> list[Clash]:
     found: list[Clash] = []
     if not 0 <= values.reference_share <= LARGEST_SHARE:
-        sentence = f"reference_share is a share between 0 and {LARGEST_SHARE}."
+        sentence = Phrase(
+            gettext_noop("reference_share is a share between 0 and {largest}."),
+            largest=LARGEST_SHARE,
+        )
         found.append(("reference_share_out_of_range", ("reference_share",), sentence))
     is_absolute = values.references and not values.reference_share
     if is_absolute and values.reference_tokens > limit - SMALLEST_ROOM:
-        sentence = (
-            f"reference_tokens ({values.reference_tokens:,}) leaves less than {SMALLEST_ROOM:,} of "
-            f"{limit:,} prompt tokens. Lower it to {max(1, limit - SMALLEST_ROOM):,} or raise "
-            "token_budget."
+        sentence = Phrase(
+            gettext_noop(
+                "reference_tokens ({reference_tokens:,}) leaves less than {smallest:,} of "
+                "{limit:,} prompt tokens. Lower it to {at_most:,} or raise token_budget."
+            ),
+            reference_tokens=values.reference_tokens,
+            smallest=SMALLEST_ROOM,
+            limit=limit,
+            at_most=max(1, limit - SMALLEST_ROOM),
         )
         found.append(("references_too_large", ("reference_tokens", "token_budget"), sentence))
     if values.reference_count > MOST_REFERENCES:
-        sentence = (
-            f"reference_count is {values.reference_count:,}. Set it to {MOST_REFERENCES} or less."
+        sentence = Phrase(
+            gettext_noop("reference_count is {reference_count:,}. Set it to {most} or less."),
+            reference_count=values.reference_count,
+            most=MOST_REFERENCES,
         )
         found.append(("too_many_references", ("reference_count",), sentence))
     return found
@@ -119,46 +145,71 @@ def _small_rooms(values: PolicyFields, limit: int) -> list[Clash]:
     found: list[Clash] = []
     system = _bytes(values.system_text)
     if values.max_bytes is not None and values.max_bytes - system < SMALLEST_BYTES:
-        sentence = (
-            f"max_bytes is {values.max_bytes:,} and system_text takes {system:,} of them. Set it "
-            f"to {system + SMALLEST_BYTES:,} or more."
+        sentence = Phrase(
+            gettext_noop(
+                "max_bytes is {max_bytes:,} and system_text takes {system:,} of them. Set it "
+                "to {at_least:,} or more."
+            ),
+            max_bytes=values.max_bytes,
+            system=system,
+            at_least=system + SMALLEST_BYTES,
         )
         found.append(("max_bytes_too_small", ("max_bytes", "system_text"), sentence))
     if values.window_tokens is not None and values.window_tokens < SMALLEST_ROOM:
-        sentence = (
-            f"window_tokens ({values.window_tokens:,}) leaves history too little. Set it to "
-            f"{SMALLEST_ROOM:,} or more."
+        sentence = Phrase(
+            gettext_noop(
+                "window_tokens ({window_tokens:,}) leaves history too little. Set it to "
+                "{smallest:,} or more."
+            ),
+            window_tokens=values.window_tokens,
+            smallest=SMALLEST_ROOM,
         )
         found.append(("window_too_small", ("window_tokens",), sentence))
     if values.pins_tokens is not None and values.pins_tokens > limit - SMALLEST_ROOM:
-        sentence = (
-            f"pins_tokens ({values.pins_tokens:,}) leaves less than {SMALLEST_ROOM:,} of "
-            f"{limit:,} prompt tokens. Lower it to {max(1, limit - SMALLEST_ROOM):,} or raise "
-            "token_budget."
+        sentence = Phrase(
+            gettext_noop(
+                "pins_tokens ({pins_tokens:,}) leaves less than {smallest:,} of {limit:,} "
+                "prompt tokens. Lower it to {at_most:,} or raise token_budget."
+            ),
+            pins_tokens=values.pins_tokens,
+            smallest=SMALLEST_ROOM,
+            limit=limit,
+            at_most=max(1, limit - SMALLEST_ROOM),
         )
         found.append(("pins_too_large", ("pins_tokens", "token_budget"), sentence))
     found += _references(values, limit)
     if values.retention_days is not None and values.retention_days > MOST_DAYS:
-        sentence = f"retention_days is {values.retention_days:,}. Set it to {MOST_DAYS:,} or less."
+        sentence = Phrase(
+            gettext_noop("retention_days is {retention_days:,}. Set it to {most:,} or less."),
+            retention_days=values.retention_days,
+            most=MOST_DAYS,
+        )
         found.append(("retention_too_long", ("retention_days",), sentence))
     if len(values.question_prefix) > LONGEST_PREFIX:
-        sentence = f"question_prefix is longer than {LONGEST_PREFIX} characters. Shorten it."
+        sentence = Phrase(
+            gettext_noop("question_prefix is longer than {longest} characters. Shorten it."),
+            longest=LONGEST_PREFIX,
+        )
         found.append(("question_prefix_too_long", ("question_prefix",), sentence))
     return found
 
 
 def _state_clashes(values: PolicyFields) -> list[Clash]:
     if not values.state_schema:
-        sentence = (
-            "The strategy entity_state keeps a state and has no schema for it. Give state_schema "
-            'as a JSON Schema of an object, such as {"type": "object", "properties": {"date": '
-            '{"type": "string"}}}.'
+        sentence = Phrase(
+            gettext_noop(
+                "The strategy entity_state keeps a state and has no schema for it. Give "
+                'state_schema as a JSON Schema of an object, such as {{"type": "object", '
+                '"properties": {{"date": {{"type": "string"}}}}}}.'
+            )
         )
         return [("state_schema_missing", ("state_schema",), sentence)]
     try:
         check_schema(values.state_schema)
     except SchemaRefused as error:
-        return [(error.code, ("state_schema",), f"state_schema: {error}")]
+        return [
+            (error.code, ("state_schema",), Phrase("state_schema: {reason}", reason=error.args[0]))
+        ]
     return []
 
 
@@ -166,15 +217,25 @@ def _system_clashes(values: PolicyFields, limit: int, system_tokens: int) -> lis
     if limit - system_tokens >= SMALLEST_ROOM:
         return []
     if system_tokens == 0:
-        sentence = (
-            f"The prompt limit (token_budget less reserve_tokens) is {limit:,} tokens. It must be "
-            f"at least {SMALLEST_ROOM:,}."
+        sentence = Phrase(
+            gettext_noop(
+                "The prompt limit (token_budget less reserve_tokens) is {limit:,} tokens. It "
+                "must be at least {smallest:,}."
+            ),
+            limit=limit,
+            smallest=SMALLEST_ROOM,
         )
         return [("prompt_limit_too_small", ("token_budget", "reserve_tokens"), sentence)]
-    sentence = (
-        f"system_text takes about {system_tokens:,} of {limit:,} prompt tokens and leaves less "
-        f"than {SMALLEST_ROOM:,} for the chat. Shorten it to {max(0, limit - SMALLEST_ROOM):,} "
-        "tokens or raise token_budget."
+    sentence = Phrase(
+        gettext_noop(
+            "system_text takes about {system_tokens:,} of {limit:,} prompt tokens and "
+            "leaves less than {smallest:,} for the chat. Shorten it to {at_most:,} tokens "
+            "or raise token_budget."
+        ),
+        system_tokens=system_tokens,
+        limit=limit,
+        smallest=SMALLEST_ROOM,
+        at_most=max(0, limit - SMALLEST_ROOM),
     )
     return [("system_text_too_long", ("system_text", "token_budget"), sentence)]
 
@@ -184,19 +245,30 @@ def _heading_clashes(values: PolicyFields) -> list[Clash]:
     names = values.summary_sections
     sentence = ""
     if len(names) > MOST_SECTIONS:
-        sentence = f"summary_sections has {len(names):,} headings. Name at most {MOST_SECTIONS}."
+        sentence = Phrase(
+            gettext_noop("summary_sections has {count:,} headings. Name at most {most}."),
+            count=len(names),
+            most=MOST_SECTIONS,
+        )
     elif len({name.casefold() for name in names}) < len(names):
-        sentence = "summary_sections names a heading twice. Name each once."
+        sentence = Phrase(gettext_noop("summary_sections names a heading twice. Name each once."))
     for name in names:
         if not name or name != " ".join(name.split()) or name[0] == "#" or name[-1] in "#:":
-            sentence = (
-                f"The heading “{name}” in summary_sections is not a plain line. Use words on "
-                "one line, without number signs or a colon around them."
+            sentence = Phrase(
+                gettext_noop(
+                    "The heading “{name}” in summary_sections is not a plain line. Use words on "
+                    "one line, without number signs or a colon around them."
+                ),
+                name=name,
             )
         elif len(name) > LONGEST_SECTION:
-            sentence = (
-                f"The heading “{name[:20]}…” in summary_sections is longer than "
-                f"{LONGEST_SECTION} characters. Shorten it."
+            sentence = Phrase(
+                gettext_noop(
+                    "The heading “{name}…” in summary_sections is longer than {longest} "
+                    "characters. Shorten it."
+                ),
+                name=name[:20],
+                longest=LONGEST_SECTION,
             )
     return [("headings_refused", ("summary_sections",), sentence)] if sentence else []
 
@@ -217,9 +289,16 @@ def _mark_clashes(values: PolicyFields, limit: int) -> list[Clash]:
         if summarises
         else "0 < compact_to <= compact_at <= 1"
     )
-    sentence = (
-        f"The sizes are out of order: compact_to is {low:,}, prepare_at {prepare:,}, compact_at "
-        f"{high:,} of {limit:,} prompt tokens. The order must be {order}."
+    sentence = Phrase(
+        gettext_noop(
+            "The sizes are out of order: compact_to is {low:,}, prepare_at {prepare:,}, "
+            "compact_at {high:,} of {limit:,} prompt tokens. The order must be {order}."
+        ),
+        low=low,
+        prepare=prepare,
+        high=high,
+        limit=limit,
+        order=order,
     )
     names = [
         f"{name}{suffix}"
@@ -244,28 +323,44 @@ def _summary_clashes(values: PolicyFields, limit: int, system_tokens: int) -> li
     """
     names = ("summary_max_tokens", "compact_to", "token_budget")
     if limit < values.summary_max_tokens + SMALLEST_ROOM:
-        sentence = (
-            f"summary_max_tokens ({values.summary_max_tokens:,}) leaves less than "
-            f"{SMALLEST_ROOM:,} of {limit:,} prompt tokens. Lower it to "
-            f"{max(0, limit - SMALLEST_ROOM):,} or raise token_budget."
+        sentence = Phrase(
+            gettext_noop(
+                "summary_max_tokens ({summary_max_tokens:,}) leaves less than {smallest:,} of "
+                "{limit:,} prompt tokens. Lower it to {at_most:,} or raise token_budget."
+            ),
+            summary_max_tokens=values.summary_max_tokens,
+            smallest=SMALLEST_ROOM,
+            limit=limit,
+            at_most=max(0, limit - SMALLEST_ROOM),
         )
         return [("summary_too_large", names, sentence)]
     headings = estimate_tokens("".join(f"## {name}\n" for name in values.summary_sections))
     if 2 * headings > values.summary_max_tokens:
-        sentence = (
-            f"The headings in summary_sections take about {headings:,} of "
-            f"{values.summary_max_tokens:,} tokens, more than half of a summary. Name fewer or "
-            f"shorter ones, or raise summary_max_tokens to {2 * headings:,}."
+        sentence = Phrase(
+            gettext_noop(
+                "The headings in summary_sections take about {headings:,} of "
+                "{summary_max_tokens:,} tokens, more than half of a summary. Name fewer or "
+                "shorter ones, or raise summary_max_tokens to {at_least:,}."
+            ),
+            headings=headings,
+            summary_max_tokens=values.summary_max_tokens,
+            at_least=2 * headings,
         )
         return [("headings_too_large", ("summary_sections", "summary_max_tokens"), sentence)]
     low = _marks(values, limit)[0]
     if values.summary_max_tokens + system_tokens < low:
         return []
-    sentence = (
-        f"system_text (about {system_tokens:,} tokens) and a summary of "
-        f"{values.summary_max_tokens:,} reach compact_to ({low:,} tokens): each turn would "
-        f"compact again. Lower summary_max_tokens below {max(0, low - system_tokens):,}, or raise "
-        "compact_to or token_budget."
+    sentence = Phrase(
+        gettext_noop(
+            "system_text (about {system_tokens:,} tokens) and a summary of "
+            "{summary_max_tokens:,} reach compact_to ({low:,} tokens): each turn would "
+            "compact again. Lower summary_max_tokens below {at_most:,}, or raise "
+            "compact_to or token_budget."
+        ),
+        system_tokens=system_tokens,
+        summary_max_tokens=values.summary_max_tokens,
+        low=low,
+        at_most=max(0, low - system_tokens),
     )
     return [("summary_reaches_low_mark", (*names, "system_text"), sentence)]
 
@@ -275,28 +370,45 @@ def _folding_clashes(values: PolicyFields, limit: int) -> list[Clash]:
     keep, threshold, size = values.keep_last_messages, values.turn_threshold, values.window_size
     most_kept = _marks(values, limit)[1] // SMALLEST_MESSAGE
     if keep >= most_kept:
-        sentence = (
-            f"keep_last_messages ({keep:,}) leaves nothing to summarise: even the shortest "
-            f"messages reach prepare_at first. Keep fewer than {most_kept:,}."
+        sentence = Phrase(
+            gettext_noop(
+                "keep_last_messages ({keep:,}) leaves nothing to summarise: even the shortest "
+                "messages reach prepare_at first. Keep fewer than {most_kept:,}."
+            ),
+            keep=keep,
+            most_kept=most_kept,
         )
         found.append(("keep_last_never_folds", ("keep_last_messages", "prepare_at"), sentence))
     if size is not None and size < keep:
-        sentence = (
-            f"keep_last_messages ({keep:,}) is more than window_size ({size:,}) allows. Keep "
-            f"at most {size:,} or widen the window."
+        sentence = Phrase(
+            gettext_noop(
+                "keep_last_messages ({keep:,}) is more than window_size ({size:,}) allows. "
+                "Keep at most {size:,} or widen the window."
+            ),
+            keep=keep,
+            size=size,
         )
         found.append(("keep_last_exceeds_window", ("keep_last_messages", "window_size"), sentence))
     if threshold is not None and values.fold_turns > threshold:
-        sentence = (
-            f"fold_turns ({values.fold_turns:,}) is more than turn_threshold ({threshold:,}): too "
-            f"few turns would stay. Summarise at most {threshold:,}."
+        sentence = Phrase(
+            gettext_noop(
+                "fold_turns ({fold_turns:,}) is more than turn_threshold ({threshold:,}): too "
+                "few turns would stay. Summarise at most {threshold:,}."
+            ),
+            fold_turns=values.fold_turns,
+            threshold=threshold,
         )
         found.append(("fold_exceeds_threshold", ("fold_turns", "turn_threshold"), sentence))
     if threshold is not None and size is not None and size < 2 * (threshold + 1):
-        sentence = (
-            f"window_size ({size:,}) is reached before turn_threshold ({threshold:,} turns, two "
-            f"messages each): nothing would be summarised. Set window_size to "
-            f"{2 * (threshold + 1):,} or more, or lower turn_threshold."
+        sentence = Phrase(
+            gettext_noop(
+                "window_size ({size:,}) is reached before turn_threshold ({threshold:,} turns, "
+                "two messages each): nothing would be summarised. Set window_size to "
+                "{at_least:,} or more, or lower turn_threshold."
+            ),
+            size=size,
+            threshold=threshold,
+            at_least=2 * (threshold + 1),
         )
         found.append(("window_below_threshold", ("window_size", "turn_threshold"), sentence))
     return found
@@ -309,16 +421,26 @@ def _turn_clashes(values: PolicyFields) -> list[Clash]:
     if turns is None:
         return found
     if keep > 2 * turns:
-        sentence = (
-            f"keep_last_messages ({keep:,}) is more than window_turns ({turns:,} turns, two "
-            f"messages each) allows. Keep at most {2 * turns:,} or widen the window."
+        sentence = Phrase(
+            gettext_noop(
+                "keep_last_messages ({keep:,}) is more than window_turns ({turns:,} turns, two "
+                "messages each) allows. Keep at most {at_most:,} or widen the window."
+            ),
+            keep=keep,
+            turns=turns,
+            at_most=2 * turns,
         )
         found.append(("keep_last_exceeds_window", ("keep_last_messages", "window_turns"), sentence))
     if threshold is not None and turns <= threshold:
-        sentence = (
-            f"window_turns ({turns:,}) is reached before turn_threshold ({threshold:,}): nothing "
-            f"would be summarised. Set window_turns to {threshold + 1:,} or more, or lower "
-            "turn_threshold."
+        sentence = Phrase(
+            gettext_noop(
+                "window_turns ({turns:,}) is reached before turn_threshold ({threshold:,}): "
+                "nothing would be summarised. Set window_turns to {at_least:,} or more, or "
+                "lower turn_threshold."
+            ),
+            turns=turns,
+            threshold=threshold,
+            at_least=threshold + 1,
         )
         found.append(("window_below_threshold", ("window_turns", "turn_threshold"), sentence))
     return found

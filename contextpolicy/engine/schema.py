@@ -8,6 +8,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time
 
+from contextpolicy.engine.phrases import Phrase, gettext_noop
+
 DEEPEST = 8
 LARGEST = 65_536
 
@@ -61,11 +63,19 @@ def check_schema(schema: Mapping[str, object]) -> None:
     if schema.get("type") != "object":
         raise SchemaRefused(
             "schema_not_an_object",
-            'The schema has to describe an object. Begin it with "type": "object".',
+            Phrase(
+                gettext_noop(
+                    'The schema has to describe an object. Begin it with "type": "object".'
+                )
+            ),
         )
     if len(json.dumps(schema)) > LARGEST:
         raise SchemaRefused(
-            "schema_too_large", f"The schema is longer than {LARGEST:,} characters. Shorten it."
+            "schema_too_large",
+            Phrase(
+                gettext_noop("The schema is longer than {largest:,} characters. Shorten it."),
+                largest=LARGEST,
+            ),
         )
     _check(schema, "the schema", DEEPEST)
 
@@ -82,19 +92,36 @@ def _check(schema: object, place: str, depth: int) -> None:
     if isinstance(schema, bool):
         return
     if not isinstance(schema, Mapping):
-        raise _malformed(place, "is not an object")
+        raise _malformed(
+            Phrase(gettext_noop("{place} is not an object. Correct it."), place=_begin(place))
+        )
     if depth == 0:
         raise SchemaRefused(
-            "schema_too_deep", f"The schema is nested more than {DEEPEST} levels deep. Flatten it."
+            "schema_too_deep",
+            Phrase(
+                gettext_noop("The schema is nested more than {deepest} levels deep. Flatten it."),
+                deepest=DEEPEST,
+            ),
         )
     for keyword, demand in schema.items():
         if keyword not in _CHECKS and keyword not in _NOTES:
             raise SchemaRefused(
                 "schema_keyword_unsupported",
-                f"{keyword!r} in {place} is not supported. Use {', '.join(sorted(_CHECKS))}.",
+                Phrase(
+                    gettext_noop("{keyword!r} in {place} is not supported. Use {keywords}."),
+                    keyword=keyword,
+                    place=place,
+                    keywords=", ".join(sorted(_CHECKS)),
+                ),
             )
         if keyword in _CHECKS and not _CHECKS[keyword](demand):
-            raise _malformed(place, f"has an invalid {keyword!r}")
+            raise _malformed(
+                Phrase(
+                    gettext_noop("{place} has an invalid {keyword!r}. Correct it."),
+                    place=_begin(place),
+                    keyword=keyword,
+                )
+            )
     for name, inner in _inner(schema):
         _check(inner, f"{name} of {place}", depth - 1)
 
@@ -106,8 +133,13 @@ def _inner(schema: Mapping[str, object]) -> list[tuple[str, object]]:
     return [(repr(name), inner) for name, inner in found]
 
 
-def _malformed(place: str, what: str) -> SchemaRefused:
-    return SchemaRefused("schema_malformed", f"{place.capitalize()} {what}. Correct it.")
+def _malformed(sentence: Phrase) -> SchemaRefused:
+    return SchemaRefused("schema_malformed", sentence)
+
+
+def _begin(place: str) -> str:
+    """Capitalise the first letter; names of properties keep their case."""
+    return place[:1].upper() + place[1:]
 
 
 def _is_type(demand: object) -> bool:

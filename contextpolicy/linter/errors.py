@@ -1,6 +1,7 @@
 """Finds errors that prevent saving a policy. Warnings are in `findings`."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.utils.translation import gettext
@@ -18,6 +19,7 @@ from contextpolicy.engine.policy import (
 from contextpolicy.engine.schema import SchemaRefused, check_schema
 from contextpolicy.history_providers import find_provider_problems
 from contextpolicy.models import ModelSpec, Skill
+from contextpolicy.wording import translate_phrase
 
 # In characters.
 LONGEST_TEXT, LONGEST_INSTRUCTION = 20_000, 4_000
@@ -42,14 +44,17 @@ def find_policy_errors(values: Mapping[str, Any], *, locks: Collection[str] = ()
     found = _lock_problems(values, locks) + _strategy_problems(values)
     found += _text_problems(whole) + _schema_problems(values) + _model_problems(values)
     found += _skill_problems(values) + find_provider_problems(whole.history_provider)
-    return found + find_value_problems(whole, model_window=None)
+    return found + [
+        replace(problem, sentence=translate_phrase(problem.sentence))
+        for problem in find_value_problems(whole, model_window=None)
+    ]
 
 
 def _malformed(name: str, value: object) -> list[Problem]:
     try:
         parse_policy_values({name: value})
     except MalformedPolicy as error:
-        return [Problem(error.code, (name,), str(error))]
+        return [Problem(error.code, (name,), translate_phrase(error.args[0]))]
     return []
 
 
@@ -110,7 +115,11 @@ def _schema_problems(values: Mapping[str, Any]) -> list[Problem]:
     try:
         check_schema(schema)
     except SchemaRefused as error:
-        return [Problem(error.code, ("state_schema",), f"state_schema: {error}")]
+        return [
+            Problem(
+                error.code, ("state_schema",), f"state_schema: {translate_phrase(error.args[0])}"
+            )
+        ]
     return []
 
 

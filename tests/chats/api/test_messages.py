@@ -183,16 +183,16 @@ def test_messages_come_in_pages_with_the_waiting_ones_last(
     assert [message["seq"] for message in some] == [2, 3]
 
 
-@pytest.mark.parametrize("moment", ["waiting", "page_of"])
+@pytest.mark.parametrize("moment", ["list_waiting_messages", "paginate_rows"])
 def test_f09_message_taken_up_while_it_is_listed_is_there_once(
     moment: str, of_alice: Program, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room: Any = store if moment == "waiting" else api_messages
+    room: Any = store if moment == "list_waiting_messages" else api_messages
     real = getattr(room, moment)
     sent = of_alice.post(f"chats/{chat.pk}/messages", {"text": "Here"}).json()["message"]["id"]
 
     def before(*arguments: Any, **named: Any) -> Any:
-        found = real(*arguments, **named) if moment == "waiting" else None
+        found = real(*arguments, **named) if moment == "list_waiting_messages" else None
         Message.objects.filter(pk=sent).update(seq=1)
         Branch.objects.filter(chat=chat).update(last_seq=1)
         return real(*arguments, **named) if found is None else found

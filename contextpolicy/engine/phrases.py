@@ -1,0 +1,24 @@
+"""English sentences that keep their template and values, so that pages can translate them."""
+
+from collections.abc import Mapping
+
+
+class Phrase(str):
+    """A sentence in English. `template.format(**values)` is its text."""
+
+    __slots__ = ("template", "values")
+
+    template: str
+    values: Mapping[str, object]
+
+    def __new__(cls, template: str, /, **values: object) -> "Phrase":
+        """Return the sentence with its values. The template is marked with `gettext_noop`."""
+        phrase = super().__new__(cls, template.format(**values))
+        phrase.template = template
+        phrase.values = values
+        return phrase
+
+
+def gettext_noop(template: str) -> str:
+    """Mark a template for the catalogues of translations. Returns it unchanged."""
+    return template
