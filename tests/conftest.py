@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.management.commands import migrate
 from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.sqlite3.base import DatabaseWrapper as SQLite
+from django.test.utils import setup_databases, teardown_databases
 from hypothesis import HealthCheck, settings
 from pytest_django import Settings
 
@@ -22,6 +24,7 @@ from chats.models import Chat, ProviderAccount
 from chats.record import outbox
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
+from project import tables
 from tests.faults.harness import new_folder
 from tests.faults.shares import EVERY_ROW, rows_of_other_days
 from tests.faults.stores import Cluster
@@ -61,6 +64,28 @@ def close_own_connection(connection: SQLite) -> None:
 SQLite.close = close_own_connection  # type: ignore[assignment,method-assign]
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    request: pytest.FixtureRequest, django_db_modify_db_settings: None, django_db_blocker: Any
+) -> Iterator[None]:
+    """Create the test database as a new instance does, which is faster than each migration.
+
+    `tests/project/test_tables.py` compares the results.
+    """
+    migrate_tables = migrate.Command.handle
+
+    def create_and_migrate(self: migrate.Command, *arguments: Any, **options: Any) -> Any:
+        tables.create_in_empty_database()
+        return migrate_tables(self, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch, django_db_blocker.unblock():
+        patch.setattr(migrate.Command, "handle", create_and_migrate)
+        created = setup_databases(verbosity=0, interactive=False, serialized_aliases=())
+    yield
+    with django_db_blocker.unblock():
+        teardown_databases(created, verbosity=0)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

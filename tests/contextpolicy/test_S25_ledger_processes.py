@@ -10,17 +10,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.faults.programs import CREATE_TABLES
 from tests.faults.stores import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITERS, EVENTS_EACH = 4, 25
 
-MIGRATE = """
-import django
-django.setup()
-from django.core.management import call_command
-call_command("migrate", skip_checks=True, verbosity=0)
-"""
 WRITE = """
 import sys
 import django
@@ -87,7 +82,7 @@ def test_S25_writers_at_the_same_time_make_one_gap_free_chain(
 ) -> None:
     url = "" if database == "sqlite" else request.getfixturevalue("postgres")
     env = environment(tmp_path, url)
-    run(MIGRATE, env)
+    run(CREATE_TABLES, env)
 
     writers = [
         subprocess.Popen(
@@ -117,7 +112,7 @@ def test_S25_writers_at_the_same_time_make_one_gap_free_chain(
 def test_S25_the_application_role_of_postgresql_cannot_step_around_the_triggers(
     postgres: str, tmp_path: Path
 ) -> None:
-    run(MIGRATE, environment(tmp_path, postgres))
+    run(CREATE_TABLES, environment(tmp_path, postgres))
     role = sql.Identifier(f"app_{uuid.uuid4().hex}")
     with psycopg.connect(postgres, autocommit=True) as owner:
         owner.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(role))
@@ -314,7 +309,7 @@ def test_S25_the_upgrade_salts_what_was_bare_and_says_where_the_new_form_begins(
     url = "" if database == "sqlite" else request.getfixturevalue("postgres")
     env = environment(tmp_path, url)
     run(BEFORE, env)
-    run(MIGRATE, env)
+    run(CREATE_TABLES, env)
     run(AFTER, env)
     output = run(VERIFY, env)
     # Two of them name content that was erased before: a receipt and a summary.
@@ -322,7 +317,7 @@ def test_S25_the_upgrade_salts_what_was_bare_and_says_where_the_new_form_begins(
     assert "1202 model calls were made before the ledger recorded commitments." in output
     # Migrating back and forth again works, and summaries get commitments again.
     run(BACK, env)
-    run(MIGRATE, env)
+    run(CREATE_TABLES, env)
     assert "Verified " in run(VERIFY, env)
 
 
@@ -330,5 +325,5 @@ def test_S25_the_upgrade_salts_what_was_bare_and_says_where_the_new_form_begins(
 @pytest.mark.in_turn
 def test_S25_a_new_instance_begins_in_the_new_form(tmp_path: Path) -> None:
     env = environment(tmp_path, "")
-    run(MIGRATE, env)
+    run(CREATE_TABLES, env)
     run(FRESH, env)

@@ -188,11 +188,26 @@ def run(
     return said
 
 
+# As `manage.py setup` begins: this takes a tenth of the time of the single migrations.
+CREATE_TABLES = """
+import django; django.setup()
+from django.core.management import call_command
+from project.tables import create_in_empty_database
+create_in_empty_database()
+call_command("migrate", verbosity=0, skip_checks=True)
+"""
+
+
+def create_tables(env: Mapping[str, str]) -> None:
+    """Create the tables of a new instance in the empty database of an environment."""
+    settings = {"DJANGO_SETTINGS_MODULE": "project.settings"}
+    run(python("-c", CREATE_TABLES), env={**settings, **env})
+
+
 def put_tables(data: Path) -> None:
     """Put a database with all tables and no rows into a data folder.
 
-    The database is made once per set of migrations. A start on an empty folder spends half of its
-    time on migrations, and few tests need that.
+    The database is made once per set of migrations, because few tests need a first start.
     """
     made = hashlib.sha256()
     for file in sorted(ROOT.glob("*/migrations/*.py")):
@@ -203,7 +218,7 @@ def put_tables(data: Path) -> None:
         kept.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir="/tmp") as folder:
             env = {"PATH": os.environ["PATH"], "HOME": folder, "PALIMPSEST_DATA": folder}
-            run(python(MANAGE, "migrate", "--verbosity", "0"), env=env)
+            create_tables(env)
             ours = kept.with_name(f"{kept.name}.{os.getpid()}")
             shutil.copyfile(Path(folder) / "palimpsest.sqlite3", ours)
             ours.replace(kept)

@@ -15,13 +15,12 @@ from redis import Redis
 from project.broker import BrokerMissing, wait_until_ready
 from project.broker import build_broker_command as embedded_broker
 from tests.faults.programs import (
-    MANAGE,
     Program,
     absent,
+    create_tables,
     free_port,
     needed,
     put_tables,
-    python,
     run,
     until,
 )
@@ -193,7 +192,7 @@ class Postgres:
         if self.cluster.has_tables:
             return
         owner = {**env, "DATABASE_URL": self.owner_url}
-        run(python(MANAGE, "migrate", "--verbosity", "0"), env=owner)
+        create_tables(owner)
         self.cluster.execute(f"CREATE DATABASE {TABLES} OWNER owner TEMPLATE {self.name}")
         self.cluster.has_tables = True
 

@@ -30,6 +30,7 @@ from chats.turns.start import start_turn
 from chats.turns.stop import stop_turn
 from contextpolicy import publish
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
+from project.tables import create_in_empty_database
 from tests.chats.compaction.conftest import SENTENCE, VALUES
 from tests.chats.conftest import InlineWorker, ScriptedProvider
 from tests.fakes.summaries import summary_of
@@ -89,6 +90,7 @@ class Summariser:
 
 def prepare(dice: random.Random) -> User:
     """Create tables, Alice, models and policies, and install a fake queue and summariser."""
+    create_in_empty_database()
     call_command("migrate", verbosity=0)
     put(queue, "publish_task", after_commit)
     logging.getLogger("chats").addHandler(UnexpectedFailures(level=logging.ERROR))

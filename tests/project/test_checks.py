@@ -33,6 +33,8 @@ import json
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
+from project.tables import create_in_empty_database
+create_in_empty_database()
 call_command("migrate", verbosity=0, skip_checks=True)
 User.objects.create_user("alice", password="correct horse battery")
 browser = Client(headers={"host": "chat.example.org"})

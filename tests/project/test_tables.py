@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.faults.programs import MANAGE, apart, put_tables, python
+from tests.faults.programs import MANAGE, apart, python
 from tests.faults.stores import Cluster
 
 AT_ONCE = ("setup",)
@@ -70,7 +70,7 @@ def sqlite_schema(folder: Path) -> dict[tuple[str, str], object]:
 def test_a_new_file_has_the_tables_that_the_migrations_make(tmp_path: Path) -> None:
     at_once, by_steps = tmp_path / "new", tmp_path / "old"
     assert call(at_once, *AT_ONCE).returncode == 0
-    put_tables(by_steps)
+    assert call(by_steps, *STEP_BY_STEP).returncode == 0
     new, old = sqlite_schema(at_once), sqlite_schema(by_steps)
     assert len(old) > 200
     assert {key: found for key, found in new.items() if old.get(key) != found} == {}
@@ -114,7 +114,7 @@ def test_tables_that_could_not_be_created_at_once_are_made_step_by_step(tmp_path
     assert not [name for _, name in sqlite_schema(tmp_path) if name.startswith("chats_")]
     assert call(tmp_path, *AT_ONCE).returncode == 0
     by_steps = tmp_path / "old"
-    put_tables(by_steps)
+    assert call(by_steps, *STEP_BY_STEP).returncode == 0
     assert sqlite_schema(tmp_path) == sqlite_schema(by_steps)
 
 
@@ -122,5 +122,5 @@ def test_tables_that_are_there_are_left_to_the_migrations(tmp_path: Path) -> Non
     assert call(tmp_path, "migrate", "chats", "0040", "--verbosity", "0").returncode == 0
     assert call(tmp_path, *AT_ONCE).returncode == 0
     by_steps = tmp_path / "old"
-    put_tables(by_steps)
+    assert call(by_steps, *STEP_BY_STEP).returncode == 0
     assert sqlite_schema(tmp_path) == sqlite_schema(by_steps)
