@@ -1,10 +1,14 @@
-"""Replaces characters that databases cannot store: NUL and lone surrogates."""
+"""Replaces characters and numbers that cannot be stored: NUL, lone surrogates, NaN, infinity."""
 
+import json
+import math
 import re
 from typing import Any
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
+# Of a whole number.
+MOST_DIGITS = 1000
 
 
 def sanitise_text(text: str) -> str:
@@ -19,11 +23,42 @@ def sanitise_text(text: str) -> str:
 
 
 def sanitise_value(value: Any) -> Any:
-    """Return a JSON value with storable texts and object keys."""
+    """Return a JSON value with storable texts, object keys and numbers."""
     if isinstance(value, str):
         return sanitise_text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, list):
         return [sanitise_value(inner) for inner in value]
     if isinstance(value, dict):
         return {sanitise_text(key): sanitise_value(inner) for key, inner in value.items()}
     return value
+
+
+def read_server_json(data: str | bytes) -> Any:
+    """Parse the JSON of another server. Raises ValueError and RecursionError.
+
+    Broken UTF-8 becomes U+FFFD, and control characters within texts are accepted. Numbers that JSON
+    or a database cannot hold (NaN, infinity, 1e400, thousands of digits) become None.
+    """
+    text = data if isinstance(data, str) else data.decode("utf-8-sig", "replace")
+    return _DECODER.decode(text)
+
+
+def _finite(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
+
+
+def _whole(digits: str) -> int | None:
+    # Python refuses to convert more digits.
+    return int(digits) if len(digits) <= MOST_DIGITS else None
+
+
+# Made once: this parses each token of a stream.
+_DECODER = json.JSONDecoder(
+    strict=False,
+    parse_constant=lambda _name: None,
+    parse_float=_finite,
+    parse_int=_whole,
+)

@@ -6,10 +6,12 @@ while the calls are answered.
 """
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from chats.ground.texts import sanitise_text
 from chats.providers.base import (
     ExtraFields,
     Finished,
@@ -26,8 +28,8 @@ from chats.providers.chunks import (
     coerce_text,
     decode_payload,
     parse_token_count,
+    raise_error,
 )
-from chats.providers.failures import parse_stream_failure
 from chats.providers.sse import TextJoiner
 from chats.providers.stream_end import StreamEnd
 
@@ -70,11 +72,11 @@ class _Thought:
     def block(self) -> dict[str, str]:
         """Return the block in the request's format."""
         if self.data:
-            return {"type": "redacted_thinking", "data": self.data}
+            return {"type": "redacted_thinking", "data": sanitise_text(self.data)}
         return {
             "type": "thinking",
-            "thinking": "".join(self.pieces),
-            "signature": self.signature,
+            "thinking": sanitise_text("".join(self.pieces)),
+            "signature": sanitise_text(self.signature),
         }
 
 
@@ -100,9 +102,9 @@ class MessageReader:
         event = decode_payload(payload, end=self.end)
         if event is None:
             return
-        if event.get("error"):
-            raise parse_stream_failure(event)
+        raise_error(event)
         index, kind = event.get("index"), event.get("type")
+        index = index if isinstance(index, int) else None
         # Other events, such as pings, carry no part of the reply.
         if kind == "content_block_start":
             yield from self._open(index, coerce_mapping(event.get("content_block")))
@@ -176,11 +178,18 @@ class MessageReader:
             case "redacted_thinking":
                 self._thoughts[index] = _Thought(data=coerce_text(block.get("data")))
             case "tool_use":
-                call = _Call(slot=len(self._calls), call_id=coerce_text(block.get("id")))
+                call = _Call(slot=len(self._calls), call_id=self._new_id(block.get("id")))
                 self._calls[index] = call
-                yield ToolCallDelta(call.slot, call.call_id, coerce_text(block.get("name")), "")
+                name = sanitise_text(coerce_text(block.get("name")))
+                yield ToolCallDelta(call.slot, call.call_id, name, "")
                 if given := block.get("input"):
                     yield from self._argued(call, json.dumps(given, ensure_ascii=False))
+
+    def _new_id(self, given: object) -> str:
+        """Return the id of a new call: the server's, unless it is missing or taken."""
+        call_id = sanitise_text(coerce_text(given))
+        is_taken = any(call.call_id == call_id for call in self._calls.values())
+        return call_id if call_id and not is_taken else f"call_{uuid.uuid4().hex[:24]}"
 
     def _delta(self, index: object, delta: Mapping[str, Any]) -> Iterator[ProviderEvent]:
         self.end.note_chunk(has_output=True)

@@ -6,12 +6,12 @@ message with several blocks, so that a cache breakpoint can be set between them.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import Any
 
+from chats.ground.texts import read_server_json, sanitise_value
 from chats.providers.anthropic_chunks import THINKING_BLOCKS
 from chats.providers.base import ProviderRequest
 from chats.providers.wire import collect_sent_fields, open_loop
@@ -150,7 +150,7 @@ def _name(given: str) -> str:
 def _arguments(call: ToolCallPart) -> dict[str, Any]:
     """Return the arguments as an object. A model's invalid arguments are wrapped in one."""
     try:
-        read = json.loads(call.arguments or "{}")
+        read = sanitise_value(read_server_json(call.arguments or "{}"))
     except (ValueError, RecursionError):
         read = call.arguments
     return read if isinstance(read, dict) else {"arguments": read}

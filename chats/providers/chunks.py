@@ -4,13 +4,13 @@ Handles what servers really send, not only the schema: tool calls without ids or
 reasoning under two names, usage in each chunk, error objects within a stream.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 from django.utils.translation import gettext_noop
 
+from chats.ground.texts import read_server_json
 from chats.providers.base import (
     ExtraFields,
     Finished,
@@ -107,8 +107,7 @@ class ReplyReader:
         yield Finished("refusal" if reason == "stop" and self._refused else reason)
 
     def _chunk(self, chunk: Mapping[str, Any]) -> Iterator[ProviderEvent]:
-        if chunk.get("error") or chunk.get("object") == "error":
-            raise parse_stream_failure(chunk)
+        raise_error(chunk)
         usage = chunk.get("usage") or coerce_mapping(chunk.get("x_groq")).get("usage")
         if isinstance(usage, dict):
             self._usage = _usage_report(usage)
@@ -117,6 +116,7 @@ class ReplyReader:
             raise ProviderError("provider_protocol")
         # Only one choice is requested. A chunk without any has usage or filter results.
         for choice in map(coerce_mapping, choices[:1]):
+            raise_error(choice)
             reason = choice.get("finish_reason")
             if isinstance(reason, str) and reason.lower() == "error":
                 raise ProviderError("provider_error")
@@ -197,7 +197,7 @@ class WholeMessage:
 def parse_chunk(payload: bytes) -> Mapping[str, Any]:
     """Return the object in a payload. Raises ProviderError if there is none."""
     try:
-        chunk = json.loads(payload.decode())
+        chunk = read_server_json(payload)
     except (ValueError, RecursionError):
         raise ProviderError("provider_protocol") from None
     if not isinstance(chunk, dict):
@@ -226,9 +226,19 @@ def decode_payload(payload: bytes, *, end: StreamEnd) -> Mapping[str, Any] | Non
 def raise_late_error(payload: bytes) -> None:
     """Raise the ProviderError in a payload after the end mark, if any. Ignores everything else."""
     with suppress(ValueError, RecursionError):
-        chunk = json.loads(payload)
-        if isinstance(chunk, dict) and (chunk.get("error") or chunk.get("object") == "error"):
-            raise parse_stream_failure(chunk)
+        chunk = read_server_json(payload)
+        if isinstance(chunk, dict):
+            raise_error(chunk)
+
+
+def raise_error(chunk: Mapping[str, Any]) -> None:
+    """Raise the ProviderError in a chunk or a choice, if any."""
+    if chunk.get("error") or "error" in (chunk.get("object"), chunk.get("type")):
+        raise parse_stream_failure(chunk)
+    # An error in the form of no API, such as {"code": 500, "message": "…"}.
+    has_reply = "choices" in chunk or isinstance(chunk.get("message"), dict)
+    if not has_reply and chunk.get("code") and isinstance(chunk.get("message"), str):
+        raise parse_stream_failure(chunk)
 
 
 def extract_delta_reasoning(delta: Mapping[str, Any]) -> str:
@@ -244,7 +254,10 @@ def extract_delta_calls(delta: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the tool calls in a delta or message."""
     calls = delta.get("tool_calls")
     listed = calls if isinstance(calls, list) else [calls]
-    return [call for call in listed if isinstance(call, dict)]
+    found = [call for call in listed if isinstance(call, dict)]
+    # The form before tool calls. Some servers send both.
+    older = delta.get("function_call")
+    return [{"function": older}] if isinstance(older, dict) and not found else found
 
 
 def coerce_mapping(value: object) -> Mapping[str, Any]:

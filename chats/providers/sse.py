@@ -1,20 +1,25 @@
 """Parses server-sent events from raw bytes, split at any position.
 
 Follows the HTML standard, section "Server-sent events": LF, CR and CRLF end a line, a byte order
-mark and comments are skipped, several data lines form one event. Only data is returned; names, ids
-and retry times have no meaning in a model's reply.
+mark and comments are skipped, several data lines form one event. Only data is returned; ids and
+retry times have no meaning in a model's reply, nor do names other than `error`.
+
+Beyond the standard, for servers and proxies that do not follow it: a line that starts as a JSON
+object is an event, a data line after a complete one starts the next event, and `error:` is a field.
 """
 
 import json
 import re
 
-from chats.ground.texts import sanitise_text
+from chats.ground.texts import read_server_json, sanitise_text
 
 # Limit of a whole reply (not streamed). A stream is limited per line and by its reader.
 MAX_WHOLE_REPLY = 16 << 20
 MAX_LINE = 1 << 20
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+# Blank lines and complete comment lines at the start.
+_COMMENTS = re.compile(rb"\A(?:\s*:[^\r\n]*[\r\n]+)+")
 
 
 class LineTooLong(Exception):
@@ -24,15 +29,14 @@ class LineTooLong(Exception):
 class EventParser:
     """Accepts bytes as they arrive and returns the data of each complete event."""
 
-    def __init__(self, *, max_line: int = MAX_LINE, takes_json_lines: bool = False) -> None:
+    def __init__(self, *, max_line: int = MAX_LINE) -> None:
         self._max_line = max_line
-        # A line that starts as a JSON object is an event, even without `data:`.
-        self._takes_json_lines = takes_json_lines
         # A list of pieces, so that a long line in small pieces takes linear time.
         self._pieces: list[bytes] = []
         self._size = 0
         self._data: list[bytes] = []
         self._data_size = 0
+        self._is_error = False
         self._after_cr = False
         self._at_start = True
 
@@ -70,29 +74,44 @@ class EventParser:
             line = line.removeprefix(_BOM)
         if not line:
             return self._dispatch()
-        if self._takes_json_lines and line.lstrip().startswith(b"{"):
+        if line.lstrip().startswith(b"{"):
             return [*self._dispatch(), line]
         name, _, value = line.partition(b":")
-        if name == b"data":
-            self._add_data(value.removeprefix(b" "))
-        return []
+        value = value.removeprefix(b" ")
+        if name == b"event":
+            self._is_error = value.strip() == b"error"
+        self._is_error = self._is_error or name == b"error"
+        return self._add_data(value) if name in (b"data", b"error") else []
 
-    def _add_data(self, value: bytes) -> None:
+    def _add_data(self, value: bytes) -> list[bytes]:
+        """Add a line of data. Return the event before it, if that is complete."""
+        ended = self._dispatch() if self._is_next(value) else []
         self._data.append(value)
         self._data_size += len(value) + 1
         if self._data_size > self._max_line:
             raise LineTooLong
+        return ended
+
+    def _is_next(self, value: bytes) -> bool:
+        """Return True if a line of data starts the next event, without a blank line before it."""
+        start = value.lstrip()[:1]
+        is_start = bool(self._data) and bool(start) and start in b"{["
+        return is_start and _is_json(b"\n".join(self._data))
 
     def _dispatch(self) -> list[bytes]:
-        data, self._data, self._data_size = self._data, [], 0
-        return [b"\n".join(data)] if data else []
+        data, is_error = self._data, self._is_error
+        self._data, self._data_size, self._is_error = [], 0, False
+        if not data:
+            return []
+        event = b"\n".join(data)
+        return [_error_in(event) if is_error else event]
 
 
 class BodyParser:
     """Accepts the body of a response to a model call, and returns its payloads.
 
     The first bytes decide the format, because servers label it with either content type: one JSON
-    document, JSON lines, or server-sent events.
+    document, JSON lines, or server-sent events. Comments may come before each of them.
     """
 
     def __init__(self) -> None:
@@ -105,10 +124,12 @@ class BodyParser:
             self._start += chunk
             if len(self._start) < len(_BOM) and _BOM.startswith(self._start):
                 return []
-            begin = self._start.removeprefix(_BOM).lstrip()
-            if not begin:
-                # Blank lines keep a connection open until the reply starts.
-                self._start = self._start[: len(_BOM)]
+            begin = _COMMENTS.sub(b"", self._start.removeprefix(_BOM)).lstrip()
+            if not begin or begin.startswith(b":"):
+                # Blank lines and comments keep a connection open until the reply starts.
+                self._start = begin
+                if len(begin) > MAX_LINE:
+                    raise LineTooLong
                 return []
             self._parser = _Documents() if begin[:1] in b"{[" else EventParser()
             chunk, self._start = begin, b""
@@ -143,7 +164,7 @@ class _Documents:
         first, _, rest = body.partition(b"\n")
         if not _is_json(first):
             return []
-        self._lines = EventParser(takes_json_lines=True)
+        self._lines = EventParser()
         return [first, *self._lines.feed(rest)]
 
     def close(self) -> list[bytes]:
@@ -151,21 +172,32 @@ class _Documents:
             return self._lines.close()
         body = b"".join(self._pieces)
         try:
-            text = body.decode()
-            _, end = json.JSONDecoder().raw_decode(text)
+            text = body.decode(errors="replace")
+            _, end = json.JSONDecoder(strict=False, parse_int=str).raw_decode(text)
         except (ValueError, RecursionError):
             # The caller's parser reports the error.
             return [body]
-        rest = EventParser(takes_json_lines=True)
+        rest = EventParser()
         return [text[:end].encode(), *rest.feed(text[end:].encode()), *rest.close()]
 
 
 def _is_json(line: bytes) -> bool:
     try:
-        json.loads(line)
+        read_server_json(line)
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _error_in(event: bytes) -> bytes:
+    """Return the data of an error event with its content under `error`."""
+    try:
+        said = read_server_json(event)
+    except (ValueError, RecursionError):
+        said = event.decode(errors="replace")
+    if isinstance(said, dict) and said.get("error"):
+        return event
+    return json.dumps({"error": said or "error"}).encode()
 
 
 class TextJoiner:

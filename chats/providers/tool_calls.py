@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from chats.ground.texts import sanitise_text
 from chats.providers.base import ExtraFields, ToolCallDelta
 from chats.providers.extras import FieldsSoFar
 from chats.providers.sse import TextJoiner
@@ -67,7 +68,7 @@ class ToolCalls:
         arguments = function.get("arguments")
         if isinstance(arguments, dict):
             arguments = json.dumps(arguments, ensure_ascii=False)
-        said = _text(arguments)
+        said = arguments if isinstance(arguments, str) else ""
         index = piece.get("index")
         index = index if isinstance(index, int) else None
         call = self._of_index.get(index)
@@ -120,4 +121,5 @@ def _grown(call: _PartialCall, *, name: str, arguments: str, is_new: bool) -> To
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    """Return a name or an id that can be stored."""
+    return sanitise_text(value) if isinstance(value, str) else ""

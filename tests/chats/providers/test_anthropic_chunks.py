@@ -263,3 +263,45 @@ def test_a_block_of_thoughts_without_words_is_a_sign_of_life() -> None:
     assert not reader.end.has_output
     list(reader.read(json.dumps(opened({"type": "thinking", "thinking": ""})).encode()))
     assert reader.end.has_output
+
+
+def test_calls_without_ids_or_with_the_same_one_get_their_own() -> None:
+    tool = {"type": "tool_use", "name": "now", "input": {}}
+    ids = ("", "a", "a")
+    events = read(
+        START,
+        *(opened({**tool, "id": one}, index=place) for place, one in enumerate(ids)),
+        ended("tool_use"),
+        STOP,
+    )
+    found = [event.call_id for event in events if isinstance(event, ToolCallDelta)]
+    assert len(set(found)) == 3
+    assert all(found)
+
+
+@pytest.mark.parametrize("bad", ["\x00", "\ud800"])
+def test_names_and_signed_thoughts_can_be_stored(bad: str) -> None:
+    events = read(
+        START,
+        opened({"type": "thinking", "thinking": f"Hm{bad}", "signature": f"c2ln{bad}"}),
+        opened({"type": "redacted_thinking", "data": f"c2{bad}"}, index=1),
+        opened({"type": "tool_use", "id": f"a{bad}", "name": f"f{bad}", "input": {}}, index=2),
+        ended("tool_use"),
+        STOP,
+    )
+    for event in events:
+        assert bad not in repr(event).encode().decode("unicode_escape"), event
+
+
+def test_index_that_is_no_number_tears_nothing() -> None:
+    tool = {"type": "tool_use", "id": "a", "name": "now", "input": {}}
+    index: Any = {"n": 0}
+    events = read(
+        START,
+        opened(tool, index=index),
+        more({"type": "input_json_delta", "partial_json": '{"a": 1}'}, index=index),
+        closed(index),
+        ended("tool_use"),
+        STOP,
+    )
+    assert "".join(e.arguments for e in events if isinstance(e, ToolCallDelta)) == '{"a": 1}'

@@ -119,6 +119,24 @@ def test_arguments_may_come_as_an_object_or_not_at_all() -> None:
     assert _calls(events) == [("f", '{"ü": 1}'), ("g", "")]
 
 
+def test_call_in_the_older_form_is_a_call() -> None:
+    pieces = ({"name": "f", "arguments": ""}, {"arguments": '{"a"'}, {"arguments": ":1}"})
+    events = _read(*(_delta(function_call=one) for one in pieces), _delta("function_call"))
+    assert _calls(events) == [("f", '{"a":1}')]
+    both = _delta(
+        "tool_calls",
+        function_call={"name": "f", "arguments": "{}"},
+        tool_calls=[_call("{}", index=0, id="a", name="f")],
+    )
+    assert _calls(_read(both)) == [("f", "{}")]
+
+
+@pytest.mark.parametrize("bad", ["\x00", "\ud800"])
+def test_name_and_id_of_a_call_can_be_stored(bad: str) -> None:
+    first, _ = _read(_delta("tool_calls", tool_calls=[_call("{}", id=f"a{bad}", name=f"f{bad}")]))
+    assert first == ToolCallDelta(0, "a\ufffd", "f\ufffd", "{}")
+
+
 @pytest.mark.parametrize(
     ("given", "reason"),
     [

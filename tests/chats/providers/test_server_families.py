@@ -444,6 +444,25 @@ def test_error_near_the_end_is_not_swallowed(place: int) -> None:
     assert outcome(tuple(pieces))[0] == "provider_unavailable"
 
 
+@pytest.mark.parametrize(
+    "failed",
+    [
+        b'event: error\ndata: {"message": "The engine died."}\n\n',
+        b'event: error\ndata: {"detail": "The engine died."}\n\n',
+        b"event: error\ndata: The engine died.\n\n",
+        b'error: {"code": 500, "message": "The engine died."}\n\n',
+        b'{"error": {"message": "The engine died."}}\n',
+        event({"type": "error", "message": "The engine died."}),
+        event({"code": 500, "message": "The engine died."}),
+        event({"choices": [{"delta": {}, "error": {"code": 502, "message": "The engine died."}}]}),
+    ],
+    ids=["message", "detail", "text", "field", "no field", "type", "code", "choice"],
+)
+def test_error_in_another_form_is_not_swallowed(failed: bytes) -> None:
+    for pieces in ((*WORDS, failed, DONE), (*WORDS, LAST, piece("stop"), failed)):
+        assert outcome(pieces)[0].startswith("provider_")
+
+
 def test_silent_server_that_said_it_was_done_is_not_waited_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -467,6 +486,8 @@ LINES = "".join(
     "body",
     [
         b"".join((*WORDS, LAST, piece("stop"), *TAIL)),
+        b"".join((*WORDS, LAST, piece("stop"), DONE)).replace(b"\n\n", b"\n"),
+        f": waiting\n\n: waiting\n\n{PRETTY}\n\ndata: [DONE]\n\n".encode(),
         b"\xef\xbb\xbf" + b"".join((*WORDS, LAST, piece("stop"), *TAIL)),
         b": waiting\n\n" + b"".join((*WORDS, LAST, piece("stop"), DONE)),
         WHOLE.encode(),
@@ -478,6 +499,8 @@ LINES = "".join(
     ],
     ids=[
         "events",
+        "no blank lines",
+        "comments+pretty",
         "bom",
         "comment",
         "whole",
@@ -495,6 +518,29 @@ LINES = "".join(
 def test_first_bytes_decide_what_a_body_is(label: bytes, body: bytes, size: int) -> None:
     pieces = tuple(body[start : start + size] for start in range(0, len(body), size))
     assert outcome(pieces, label=label, gap=5) == ("stop", SAID)
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (b"is \xff.", "is \ufffd."),
+        (b"is\tlit.", "is\tlit."),
+        (b"is \x00.", "is \ufffd."),
+        (rb"is \ud83d.", "is \ufffd."),
+    ],
+)
+def test_damaged_text_is_repaired(said: bytes, text: str) -> None:
+    damaged = b'data: {"choices": [{"delta": {"content": "%b"}}]}\n\n' % said
+    assert outcome((*WORDS, damaged, piece("stop"), DONE)) == ("stop", f"The lamp {text}")
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"-Infinity", b"1e999", b"9" * 5000, b"-" + b"9" * 999])
+def test_impossible_number_ends_no_reply(number: bytes) -> None:
+    chunk = b'data: {"created": %b, "usage": {"prompt_tokens": %b, "completion_tokens": 1}}\n\n'
+    pieces = (*WORDS, chunk % (number, number), LAST, piece("stop"), DONE)
+    assert outcome(pieces) == ("stop", SAID)
+    whole = WHOLE.replace('"stop"', f'"stop", "logprobs": {number.decode()}').encode()
+    assert outcome((whole,)) == ("stop", SAID)
 
 
 def message(reason: str | None, text: str, /, *, delta: object = None, **more: Any) -> bytes:
