@@ -12,6 +12,7 @@ from chats.gateway.images import parse_image_part
 from chats.gateway.refused import InvalidRequest
 from chats.record.images import Bytes
 from contextpolicy.engine.extras import (
+    ORIGIN_MARK,
     THOUGHTS,
     CallExtras,
     read_extras,
@@ -230,13 +231,22 @@ def parse_tool_calls(message: Mapping[str, Any], *, param: str) -> list[ToolCall
 def attach_provider_fields(
     calls: list[ToolCallPart], message: Mapping[str, Any]
 ) -> list[ToolCallPart]:
-    """Attach to the first call the fields that the provider expects back with the message."""
-    if not calls:
-        return []
+    """Attach the fields that the provider expects back: those of the message to the first call.
+
+    Each call gets the mark of the model that made it.
+    """
     thoughts = next((name for name in THOUGHTS if isinstance(message.get(name), str)), "")
-    extras = read_extras(calls[0].extra)
-    extras = replace(extras, message=select_unknown_message_fields(message), thoughts=thoughts)
-    return [replace(calls[0], extra=extras.written()), *calls[1:]]
+    mark = message.get(ORIGIN_MARK)
+    found = [
+        replace(read_extras(call.extra), by=mark if isinstance(mark, str) else "") for call in calls
+    ]
+    if found:
+        found[0] = replace(
+            found[0], message=select_unknown_message_fields(message), thoughts=thoughts
+        )
+    return [
+        replace(call, extra=extras.written()) for call, extras in zip(calls, found, strict=True)
+    ]
 
 
 def parse_tool_call(item: Any, *, param: str) -> ToolCallPart:

@@ -165,6 +165,7 @@ async def stream_passthrough_reply(
     """Yield the reply, streamed or complete, or the error."""
     voice = Voice(spoken)
     collector = ReplyCollector(say=voice.say, folds_thoughts=False)
+    collector.origin = spoken.request.origin
     watch = Watch(spoken.key_id)
     try:
         async with (
@@ -235,7 +236,7 @@ def build_collected_reply(head: Reply, collector: ReplyCollector) -> Reply:
     if finish is None:
         reason = "The model stopped before the end of its reply. Send the request again."
         raise TurnFailed(code="reply_incomplete", reason=reason)
-    calls = [asking.part() for _, asking in sorted(collector.asked.items())]
+    calls = [asking.part(by=collector.origin) for _, asking in sorted(collector.asked.items())]
     return Reply(
         id=head.id,
         model=head.model,

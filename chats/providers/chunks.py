@@ -254,7 +254,7 @@ def extract_delta_calls(delta: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the tool calls in a delta or message."""
     calls = delta.get("tool_calls")
     listed = calls if isinstance(calls, list) else [calls]
-    found = [call for call in listed if isinstance(call, dict)]
+    found: list[Mapping[str, Any]] = [call for call in listed if isinstance(call, dict)]
     # The form before tool calls. Some servers send both.
     older = delta.get("function_call")
     return [{"function": older}] if isinstance(older, dict) and not found else found

@@ -3,10 +3,14 @@
 Some servers require thoughts or signatures back with tool results: DeepSeek `reasoning_content`,
 Gemini `extra_content`, OpenRouter `reasoning_details`. A call stores them as JSON text: `call` has
 the fields of the call, `message` those of its message, `thoughts` the field name under which the
-thoughts are returned, and `by` the model that wrote them (empty: a client sent them). They are
-returned only to that model, and only while the tool loop is open: after the newest user message.
+thoughts are returned, and `by` the model that wrote them. They are returned only to that model, and
+only while the tool loop is open: after the newest user message.
+
+Clients of the gateway get the fields with a mark of the model, and send both back. Fields without a
+mark (`by` is empty) may go to any model, because the client chose the model itself.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +23,7 @@ OF_A_MESSAGE = frozenset(
         "audio",
         "cache_control",
         "content",
+        "context_origin",
         "function_call",
         "id",
         "index",
@@ -33,6 +38,8 @@ OF_A_MESSAGE = frozenset(
         "tool_calls",
     }
 )
+# The field of a message that tells a client's fields from those of another model.
+ORIGIN_MARK = "context_origin"
 OF_A_CALL = frozenset({"cache_control", "function", "id", "index", "status", "type"})
 OF_A_FUNCTION = frozenset({"arguments", "name", "parsed_arguments"})
 THOUGHTS = ("reasoning_content", "reasoning")
@@ -56,6 +63,14 @@ class CallExtras:
         kept = {"by": self.by, "call": self.call, "message": self.message}
         text = json.dumps(kept | {"thoughts": self.thoughts}, ensure_ascii=False)
         return text if len(text) <= MOST else ""
+
+
+def origin_mark(origin: str) -> str:
+    """Return the mark of a model for clients, which hides the name of its provider.
+
+    `origin` is "provider/model", or already a mark.
+    """
+    return hashlib.sha256(origin.encode()).hexdigest()[:16] if "/" in origin else origin
 
 
 def read_extras(text: str) -> CallExtras:

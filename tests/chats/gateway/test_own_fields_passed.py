@@ -1,6 +1,7 @@
 """Server-specific fields pass through the gateway in both directions."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -139,19 +140,26 @@ def test_fields_of_a_response_go_to_the_program_and_back(door: Door) -> None:
     assert_given_back(door.sent[1])
 
 
-def test_another_model_gets_no_fields_of_a_recorded_reply(
-    program: Program, demo_model: ModelSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    door = Door(program, stream=False, off=False, monkeypatch=monkeypatch)
-    asked = [user("The weather?")]
-    reply = reply_in(door.ask("chat/completions", {"messages": asked, "tools": TOOLS}, *CALLING))
+@pytest.mark.parametrize("question", ["The weather?", "Another question."])
+def test_another_model_gets_no_fields(door: Door, demo_model: ModelSpec, question: str) -> None:
     ModelSpec.objects.create(
         slug="second", provider=demo_model.provider, name="second", context_window=64_000
     )
-    body = {"model": "second", "messages": [*asked, reply, result("a", "rain")], "tools": TOOLS}
-    door.ask("chat/completions", body, TextDelta("It rains."), Finished("stop"))
-    assert "c2ln" not in json.dumps(door.sent)
-    assert "reasoning_content" not in door.sent[1]
+    other, said = {"model": "second", "tools": TOOLS}, (TextDelta("So."), Finished("stop"))
+    asked = {"messages": [user("The weather?")], "tools": TOOLS}
+    reply = reply_in(door.ask("chat/completions", asked, *CALLING))
+    again = [user(question), reply, result("a", "rain")]
+    door.ask("chat/completions", {**other, "messages": again}, *said)
+    output = output_of(
+        door.ask("responses", {"input": "The weather?", "tools": RESPONSE_TOOLS}, *CALLING)
+    )
+    answered = {"type": "function_call_output", "call_id": "a", "output": "rain"}
+    items = [{"role": "user", "content": question}, *output, answered]
+    door.ask("responses", {**other, "tools": RESPONSE_TOOLS, "input": items}, *said)
+    for sent in map(build_openai_body, (door.program.requests[n] for n in (1, 3))):
+        assert sent["model"] == "second"
+        assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "tool"]
+        assert not {"c2ln", "Hm.", "context_origin"} & {*re.findall(r"[\w.]+", json.dumps(sent))}
 
 
 def test_fields_of_other_servers_reasoning_items_are_left_out() -> None:
