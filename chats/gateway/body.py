@@ -1,6 +1,7 @@
 """Parsing of request bodies to /v1, within limits, and classification of their fields."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any, NoReturn
@@ -95,7 +96,10 @@ def parse_gateway_body(stream: IO[bytes]) -> dict[str, Any]:
         raise BodyTooLarge(limit=limit)
     try:
         body = json.loads(
-            data, object_pairs_hook=refuse_repeated_keys, parse_constant=refuse_body_constant
+            data,
+            object_pairs_hook=refuse_repeated_keys,
+            parse_constant=refuse_body_constant,
+            parse_float=finite,
         )
     except RecursionError:
         raise build_depth_error() from None
@@ -123,6 +127,14 @@ def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def refuse_body_constant(name: str) -> NoReturn:
     """Refuse NaN and infinity, which JSON does not allow."""
     raise ValueError(f"{name} is not a JSON number")
+
+
+def finite(digits: str) -> float:
+    """Return the number. Raises ValueError if it is too large for a float."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:40]} is too large for a number")
+    return number
 
 
 def iter_body_strings(value: Any, *, depth: int) -> Iterator[str]:

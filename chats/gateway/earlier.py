@@ -18,7 +18,7 @@ from chats.gateway.hashes import build_room_key
 from chats.gateway.identity import INVALID, Identity
 from chats.gateway.refused import ForeignCompaction, PreviousResponseNotFound
 from chats.ground import secrets
-from chats.models import Branch, Chat, GatewayChat, Turn
+from chats.models import Branch, Chat, GatewayChat, Message, Turn
 from chats.record import access, history
 from chats.record.images import parse_data_url
 from contextpolicy.engine.messages import (
@@ -72,7 +72,20 @@ def find_previous_response(
         Item(history.get_engine_role(row), select_client_parts(row.parts))
         for row in rows.order_by("seq")
     ]
+    if turn.reply.finish == Message.Finish.TOOL_CALLS and items:
+        items[-1] = as_replied(items[-1])
     return Earlier(turn.branch, tuple(item for item in items if item.parts))
+
+
+def as_replied(item: Item) -> Item:
+    """Return a reply with calls without the results that a later request brought.
+
+    A repetition of that request brings them again, and another request may bring others.
+    """
+    parts = list(item.parts)
+    while parts and isinstance(parts[-1], ToolResultPart):
+        parts.pop()
+    return Item(item.role, tuple(parts))
 
 
 def find_replied_turn(turn_id: uuid.UUID, *, user: User) -> Turn | None:

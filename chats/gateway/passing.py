@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import cast
 
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponseBase
 
 from chats.gateway import direct, parameters
@@ -175,7 +176,7 @@ async def stream_passthrough_reply(
             async for event in events:
                 if event is not None:
                     collector.hear(event)
-                is_silent = await watch.is_silent() and spoken.is_stream
+                is_silent = await look(watch) and spoken.is_stream
                 if said := voice.more():
                     watch.note_words()
                     yield said
@@ -191,6 +192,17 @@ async def stream_passthrough_reply(
     call.usage.update(collector.usage)
     await call.end("ok")
     yield voice.end(reply)
+
+
+async def look(watch: Watch) -> bool:
+    """Return True if the stream needs a ping.
+
+    A database that is away ends no reply: the key is checked again later. Raises `InvalidKey`.
+    """
+    try:
+        return await watch.is_silent()
+    except (OperationalError, InterfaceError):
+        return False
 
 
 async def add_idle_ticks(

@@ -3,8 +3,8 @@
 The status is correct: nothing is sent before the first text, so an earlier failure is an error with
 its own status (`project.middleware.HeldHead` delays the head until then). A later failure ends the
 stream with an error event. A client that disconnects stops its turn, which is how OpenAI's clients
-cancel a reply. After a restart, a lost worker or a database failure, the turn continues, and a
-repeated request gets its reply.
+cancel a reply, unless it has already repeated its request with the same key. After a restart, a
+lost worker or a database failure, the turn continues, and a repeated request gets its reply.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from chats.ground import cancelling, databases
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Receipt, Turn
 from chats.people import keys
+from chats.record.idempotency import IdempotentRequest
 from chats.streams import connection
 from chats.streams.follow import (
     Delta,
@@ -86,6 +87,9 @@ class Asker:
     is_stream: bool
     # The turn as just stored. None if it may have progressed since.
     row: TurnRow | None = None
+    # The idempotency key, and the number of this repetition of its request.
+    keyed: IdempotentRequest | None = None
+    repeat: int = 0
 
 
 def build_relay_response(
@@ -130,11 +134,14 @@ async def stream_relayed_reply(asker: Asker, held: WaitingHead) -> AsyncIterator
 
 
 def stop_disconnected_turn(asker: Asker) -> None:
-    """Stop a turn after its client disconnected."""
+    """Stop a turn after its client disconnected, unless the client has repeated its request."""
+    now = timezone.now()
+    if asker.keyed is not None and asker.keyed.is_repeated(after=asker.repeat, now=now):
+        return
     turn = Turn.objects.filter(pk=asker.turn_id).first()
     if turn is not None:
         with suppress(stops.TurnIsOver):
-            stops.stop_turn(user=asker.user, turn=turn, now=timezone.now())
+            stops.stop_turn(user=asker.user, turn=turn, now=now)
 
 
 async def call_database(call: Callable[[], Any]) -> Any:

@@ -218,10 +218,7 @@ def reply_to_request(
     placed = placing.place_request(sent, counter=counter, now=now)
     turn = placed.turn
     place = ReplyPlace(turn.pk, int(turn.queued_at.timestamp()), is_kept=True)
-    source = sent.identity.source
-    return build_reply_response(
-        request, sent.api_key, placed=placed, asked=asked, form=form(place), source=source
-    )
+    return build_reply_response(request, sent, placed=placed, asked=asked, form=form(place))
 
 
 def build_idempotent_request(
@@ -237,12 +234,11 @@ def build_idempotent_request(
 
 def build_reply_response(
     request: HttpRequest,
-    key: ApiKey,
+    sent: placing.Sent,
     *,
     placed: placing.Placed,
     asked: body.RequestFields,
     form: wire.Form,
-    source: str,
 ) -> HttpResponseBase:
     """Return the response with the reply, and headers that describe its placement."""
     turn = placed.turn
@@ -253,17 +249,19 @@ def build_reply_response(
         "X-Context-Chat": str(chat_id),
         "X-Context-Decision": placed.decision,
         **({"Idempotent-Replayed": "true"} if placed.decision == "repeat" else {}),
-        "X-Context-Identity": source or "messages",
+        "X-Context-Identity": sent.identity.source or "messages",
         **({"X-Context-Tools-Left-Out": ", ".join(asked.left_out)} if asked.left_out else {}),
         **parameters.build_dropped_header(asked.dropped),
     }
     asker = relay.Asker(
-        user=key.owner,
-        key_id=key.pk,
+        user=sent.user,
+        key_id=sent.api_key.pk,
         turn_id=turn.pk,
         model=asked.model,
         form=form,
         is_stream=asked.stream,
         row=None if placed.decision == "repeat" else build_turn_row(turn, text=""),
+        keyed=sent.keyed,
+        repeat=placed.repeat,
     )
     return relay.build_relay_response(request, asker, headers=headers)

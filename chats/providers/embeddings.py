@@ -7,6 +7,7 @@ Uses the guarded client, because the vendor's package would cost the web process
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -80,7 +81,7 @@ def parse_embeddings(answer: bytes, *, wanted: int) -> Embedded:
     """Parse a response. Raises ProviderError unless it has an embedding for each input."""
     try:
         # NaN and infinity are neither JSON nor valid in a vector.
-        found = json.loads(answer, parse_constant=_refuse)
+        found = json.loads(answer, parse_constant=_refuse, parse_float=_finite)
         data, usage = found["data"], found.get("usage")
         is_whole = len(data) == wanted and all(entry.get("embedding") for entry in data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -90,6 +91,13 @@ def parse_embeddings(answer: bytes, *, wanted: int) -> Embedded:
     counted = usage if isinstance(usage, dict) else {}
     tokens = counted.get("prompt_tokens", counted.get("total_tokens"))
     return Embedded(data, tokens if is_count(tokens) else None)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(digits)
+    return number
 
 
 def _refuse(name: str) -> NoReturn:

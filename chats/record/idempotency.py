@@ -89,6 +89,21 @@ class IdempotentRequest:
             ).delete()
             self.kept(result=result, now=now)
 
+    def count_repeat(self) -> int:
+        """Count a repetition of a known key, and return its number, from 1."""
+        rows = IdempotencyRecord.objects.filter(
+            owner_id=self.owner_id, route=self.route, key=self.key
+        )
+        row = rows.select_for_update().get()
+        row.result["repeats"] = number = row.result.get("repeats", 0) + 1
+        row.save(update_fields=["result"])
+        return int(number)
+
+    def is_repeated(self, *, after: int, now: datetime) -> bool:
+        """Return True if the request was repeated after its repetition of this number."""
+        row = self.kept_on(self.route, now=now)
+        return row is not None and row.result.get("repeats", 0) > after
+
     def kept(self, *, result: dict[str, Any], now: datetime) -> IdempotencyRecord:
         """Store the result and return its row. The key must not be empty."""
         salt = new_salt()

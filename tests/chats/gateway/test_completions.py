@@ -276,6 +276,32 @@ def test_a_tool_loop_under_a_key_begins_again_behind_its_results(program: Progra
 
 
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("chat/completions", {"messages": [user("hi")]}), ("responses", {"input": "hi"})],
+)
+def test_a_client_that_leaves_after_repeating_its_request_stops_nothing(
+    program: Program, path: str, said: dict[str, Any], stream: bool
+) -> None:
+    body = {"model": "demo", "stream": stream, **said}
+    first, again = (program.open(body, path=path, **KEY) for _ in range(2))
+
+    async def leave(response: Any) -> None:
+        reading = asyncio.create_task(anext(response.streaming_content))
+        await asyncio.sleep(0.05)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    async_to_sync(leave)(first)
+    assert Turn.objects.get().status == "queued"
+    program.work(first["X-Context-Report-Id"], TextDelta("whole"), Finished("stop"))
+    assert "whole" in program.close(again).body
+    first, again = (program.open(body, path=path, **{"Idempotency-Key": "k3"}) for _ in range(2))
+    async_to_sync(leave)(again)
+    assert Turn.objects.get(pk=first["X-Context-Report-Id"]).status == "stopped"
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_a_database_that_is_away_is_an_error_in_openais_form(
     program: Program, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
@@ -382,7 +408,8 @@ def test_S17_what_is_not_done_here_is_refused_by_name(
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{", b"[]", b'{"model": NaN}', b'{"model": "a", "model": "b"}', b"\xff\xfe",
+        b"", b"{", b"[]", b'{"model": NaN}', b'{"n": 1e999}',
+        b'{"model": "a", "model": "b"}', b"\xff\xfe",
         b'{"a":' * 100 + b"1" + b"}" * 100, b"[" * 100_000,
     ],
 )  # fmt: skip

@@ -212,7 +212,8 @@ def test_an_impossible_count_of_tokens_is_no_report(count: str) -> None:
 @pytest.mark.parametrize(
     "answer",
     [b"[]", b"x", b'{"data": []}', b'{"data": [{}]}', b'{"data": [1]}', b'{"data": ["embedding"]}',
-     b'{"data": [{"embedding": [NaN]}]}', b'{"data": [{"embedding": [-Infinity]}]}'],
+     b'{"data": [{"embedding": [NaN]}]}', b'{"data": [{"embedding": [-Infinity]}]}',
+     b'{"data": [{"embedding": [1e400]}]}'],
 )  # fmt: skip
 def test_an_answer_that_is_none_is_not_passed_on(answer: bytes) -> None:
     with pytest.raises(ProviderError) as caught:

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from chats.gateway import direct, passing, relay
 from chats.models import ApiKey, Chat, Message, PassedOn, Receipt, Turn
+from chats.people import keys
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.record.usage import sum_person_usage
@@ -314,6 +315,24 @@ def test_a_stream_ends_once_its_key_is_revoked(
     assert provider.cancelled == 1
     row = PassedOn.objects.get()
     assert (row.outcome, row.error_code) == ("failed", "invalid_api_key")
+
+
+def test_a_database_that_is_away_ends_no_passed_reply(
+    program: Program, model: Model, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.STREAM_RECHECK_SECONDS = 0.01
+    keeping_nothing(program)
+
+    async def wait(_worker: Any) -> None:
+        await asyncio.sleep(0.05)
+
+    def away(**_named: Any) -> Any:
+        raise OperationalError("the connection was refused")
+
+    model(TextDelta("It is "), wait, TextDelta("secret."), Finished("stop"))
+    response = program.open({"model": "demo", "messages": [user(SECRET)], "stream": True}, **OFF)
+    monkeypatch.setattr(keys, "is_living", away)
+    assert program.close(response).text == "It is secret."
 
 
 def rows() -> dict[str, int]:

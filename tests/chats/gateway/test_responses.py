@@ -416,3 +416,30 @@ def test_a_response_that_is_asked_for_twice_under_a_key_is_one(program: Program)
     assert (too_long.status, too_long.json["error"]["param"]) == (422, "input")
     other = program.open({"model": "demo", "messages": [user("hi")]}, **header)
     assert program.close(other).json["error"]["code"] == "idempotency_key_reused"
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_tool_results_for_a_response_can_be_sent_again(program: Program, is_stopped: bool) -> None:
+    first = ask(program, "The weather?", *calling("a"), tools=[TOOL])
+    body = {
+        "model": "demo",
+        "previous_response_id": first.json["id"],
+        "input": [output("a", "rain")],
+        "tools": [TOOL],
+    }
+    key = {"Idempotency-Key": "k1"}
+    begun = program.open(body, path="responses", **key)
+    if is_stopped:
+        Turn.objects.filter(pk=begun["X-Context-Report-Id"]).update(
+            stop_requested_at=timezone.now()
+        )
+        program.work(begun["X-Context-Report-Id"])
+    again = program.open(body, path="responses", **key)
+    program.work(again["X-Context-Report-Id"], TextDelta("It rains."), Finished("stop"))
+    assert whole(program.close(again)).output_text == "It rains."
+    # Other results, without a key, get a branch.
+    changed = {**body, "input": [output("a", "snow")]}
+    other = program.open(changed, path="responses")
+    program.work(other["X-Context-Report-Id"])
+    assert program.close(other).headers["X-Context-Decision"] == "branch"
+    assert [wire.content for wire in program.requests[-1].messages] == ["The weather?", "", "snow"]
