@@ -16,7 +16,7 @@ from django.utils.translation import gettext_noop
 from chats.exchange.building import Builder, Unreadable, parse_milliseconds, select_texts
 from chats.exchange.citations import link_citation_numbers, remove_citation_cards
 from chats.exchange.drafts import ChatDraft
-from chats.exchange.jsonstream import get_list_items, release_lazy_value
+from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy_value
 from contextpolicy.engine.messages import FilePart, Part, ReasoningPart, TextPart
 
 Found = ChatDraft | Unreadable
@@ -40,6 +40,8 @@ def parse_deepseek_chat(chat: Mapping[str, Any]) -> Found:
         builder.names_children(own, node.get("children"))
         message = node.get("message")
         if not isinstance(message, Mapping):
+            if message is not None:
+                builder.drop(f"message_dropped:{own[:80]}")
             builder.skip(own, parent=parent)
             continue
         is_user, parts = parse_deepseek_parts(message, builder)
@@ -63,16 +65,17 @@ def parse_deepseek_chat(chat: Mapping[str, Any]) -> Found:
 
 def parse_deepseek_parts(message: Mapping[str, Any], builder: Builder) -> tuple[bool, list[Part]]:
     """Return whether a message is a person's, and its parts."""
-    fragments = [
-        item for item in get_list_items(message.get("fragments")) if isinstance(item, Mapping)
-    ]
+    listed = message.get("fragments")
+    fragments = [item for item in get_list_items(listed) if isinstance(item, Mapping)]
+    others = get_list_items(listed) if is_json_list(listed) else [listed]
+    strange = builder.texts(item for item in others if not isinstance(item, Mapping))
     is_user = str(message.get("role") or "").upper() == "USER"
     results = [one for item in fragments for one in get_list_items(item.get("results"))]
-    parts: list[Part] = []
+    parts: list[Part] = [TextPart(text) for text in strange]
     for fragment in fragments:
         kind = str(fragment.get("type") or "")
         is_user = is_user or kind == "REQUEST"
-        for text in select_texts([fragment.get("content")]):
+        for text in builder.texts([fragment.get("content")]):
             if kind == "THINK":
                 parts.append(ReasoningPart(text))
             elif kind in ("REQUEST", "RESPONSE", "TEXT"):
@@ -85,7 +88,7 @@ def parse_deepseek_parts(message: Mapping[str, Any], builder: Builder) -> tuple[
         # Older exports have a text and separate thoughts.
         thoughts = [message.get("reasoning_content"), message.get("thinking_content")]
         parts += [ReasoningPart(text) for text in select_texts(thoughts)]
-        parts += [TextPart(text) for text in select_texts([message.get("content")])]
+        parts += [TextPart(text) for text in builder.texts([message.get("content")])]
     return is_user, parts
 
 
@@ -107,9 +110,8 @@ def parse_grok_chat(chat: Mapping[str, Any]) -> Found:
         is_user = str(said.get("sender") or "").lower() in ("human", "user")
         thoughts = select_texts([said.get("thinking_trace")])
         parts: list[Part] = [ReasoningPart(text) for text in thoughts]
-        parts += [
-            TextPart(remove_citation_cards(text)) for text in select_texts([said.get("message")])
-        ]
+        texts = builder.texts([said.get("message")])
+        parts += [TextPart(remove_citation_cards(text)) for text in texts]
         for file in get_list_items(said.get("file_attachments")):
             builder.losses.append("file_by_name_only")
             parts.append(FilePart("file/*", str(file)[:200], ""))

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import math
 import re
 import struct
 import zipfile
@@ -21,6 +22,8 @@ MIB = 1024 * 1024
 # Maximum size of a line, and of a message in a list.
 LINE_BYTES = 16 * MIB
 LINES = 200_000
+# Of an integer.
+MOST_DIGITS = 30
 DEPTH = 100
 # Maximum values of a JSON document that is parsed at once; each uses about 100 bytes of memory.
 VALUES = 500_000
@@ -133,7 +136,9 @@ def parse_bounded_json(data: bytes | bytearray, *, place: str | Promise) -> Any:
     check_shape(data, place=place)
     try:
         text = data.decode("utf-8-sig")
-        return json.loads(text, parse_constant=refuse_constant, parse_int=parse_bounded_int)
+        return json.loads(
+            text, parse_constant=refuse_constant, parse_float=finite, parse_int=parse_bounded_int
+        )
     except UnicodeDecodeError as error:
         problem = Sentence(gettext_noop("The text in {place} is not valid UTF-8."), place=place)
         raise ImportRefused("import_malformed", problem) from error
@@ -171,11 +176,15 @@ def refuse_constant(name: str) -> float:
     raise ValueError(Sentence(gettext_noop("{name} is not valid JSON"), name=name))
 
 
-def parse_bounded_int(digits: str) -> int:
-    """Return an integer of limited length. Raises ValueError."""
-    if len(digits) > 30:
-        raise ValueError(gettext_lazy("a number has too many digits"))
-    return int(digits)
+def finite(digits: str) -> float | None:
+    """Return a number. None for one that is too large for JSON in a database."""
+    number = float(digits)
+    return number if math.isfinite(number) else None
+
+
+def parse_bounded_int(digits: str) -> int | None:
+    """Return an integer. None for an impossibly long one."""
+    return int(digits) if len(digits) <= MOST_DIGITS else None
 
 
 def measure_json_depth(data: bytes | bytearray) -> int:

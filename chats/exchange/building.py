@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,6 +29,12 @@ from contextpolicy.engine.messages import (
 Role = Literal["user", "assistant"]
 # Maximum number of losses listed for a chat; the others are counted.
 MOST_LOSSES = 50
+# Prefix of the loss of content that has an unknown form.
+DROPPED = "content_dropped:"
+# Names of JSON types where a text was expected.
+# A number of seconds, or a fraction of them, as a text.
+NUMBER = re.compile(r"\d{9,19}(?:\.\d{1,9})?")
+NAMES = {dict: "object", list: "list", bool: "boolean", int: "number", float: "number"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,8 @@ class Builder:
     losses: list[str] = field(default_factory=list)
     counted: int = 0
     lost: int = 0
+    # The number of losses when the last entry was complete.
+    noted: int = 0
     calls: int = 0
     # Whether an entry without a known parent follows the previous entry of the file.
     is_chain: bool = False
@@ -92,10 +101,13 @@ class Builder:
     ) -> str:
         """Add a message after `parent` and return its id here.
 
-        A message without parts is skipped.
+        A message without parts is skipped. If its content was dropped, it counts as lost.
         """
         listed = list(parts)
         self.counted += bool(listed)
+        if not listed:
+            self.count_dropped()
+        self.noted = len(self.losses)
         own_id, parent = intern(own_id), intern(parent) if parent is not None else None
         known = self.entries.get(own_id)
         if known is not None and known.parts and listed:
@@ -124,12 +136,21 @@ class Builder:
         """Skip an entry: its children follow its parent."""
         parent = intern(parent) if parent is not None else None
         self.entries.setdefault(intern(own_id), SourceEntry(own_id, parent))
+        self.noted = len(self.losses)
 
     def drop(self, loss: str) -> None:
         """Report a message that cannot be imported."""
         self.counted += 1
         self.lost += 1
         self.losses.append(loss)
+        self.noted = len(self.losses)
+
+    def count_dropped(self) -> None:
+        """Count a message as lost if its content was dropped since the previous entry."""
+        is_dropped = any(loss.startswith(DROPPED) for loss in self.losses[self.noted :])
+        self.counted += is_dropped
+        self.lost += is_dropped
+        self.noted = len(self.losses)
 
     def result(
         self, call_id: str, content: object, *, own_id: str = "", parent: str | None = None
@@ -140,6 +161,7 @@ class Builder:
         if own_id in self.entries:
             own_id = f"{own_id}~{len(self.entries)}"
         self.entries[own_id] = SourceEntry(own_id, parent, result=(call_id, content))
+        self.noted = len(self.losses)
 
     def names_children(self, own_id: str, children: object) -> None:
         """Store the order of an entry's children."""
@@ -324,8 +346,8 @@ class Builder:
 
     def blocks(self, content: object) -> list[Part]:
         """Read content: a text, or a list of typed blocks."""
-        if isinstance(content, str):
-            return [TextPart(content)] if content.strip() else []
+        if not is_json_list(content):
+            return [TextPart(text) for text in self.texts([content])]
         found: list[Part] = []
         for block in get_list_items(content):
             found += self.block(block)
@@ -333,17 +355,13 @@ class Builder:
 
     def block(self, block: object) -> list[Part]:
         """Read one block; an unknown kind is reported as a loss."""
-        if isinstance(block, str):
-            return [TextPart(block)] if block.strip() else []
         if not isinstance(block, Mapping):
-            return []
+            return [TextPart(text) for text in self.texts([block])]
         kind = block.get("type")
         if kind in ("text", "input_text", "output_text"):
-            text = block.get("text")
-            return [TextPart(text)] if isinstance(text, str) and text.strip() else []
+            return [TextPart(text) for text in self.texts([block.get("text")])]
         if kind == "thinking":
-            text = block.get("thinking")
-            return [ReasoningPart(text)] if isinstance(text, str) and text.strip() else []
+            return [ReasoningPart(text) for text in self.texts([block.get("thinking")])]
         if kind in ("tool_use", "toolCall"):
             called = block.get("input", block.get("arguments", {}))
             self.calls += 1
@@ -354,6 +372,16 @@ class Builder:
             return [FilePart("image/*" if "image" in str(kind) else "file/*", name, "")]
         self.losses.append(f"content_dropped:{str(kind)[:40]}")
         return []
+
+    def texts(self, values: Iterable[object]) -> list[str]:
+        """Return the texts among the values. Anything else that is not empty is a loss."""
+        found = []
+        for value in values:
+            if isinstance(value, str):
+                found += [value] if value.strip() else []
+            elif value is not None and value not in ([], {}):
+                self.losses.append(f"{DROPPED}{NAMES.get(type(value), 'value')}")
+        return found
 
 
 def list_entry_calls(entry: SourceEntry) -> list[ToolCallPart]:
@@ -393,20 +421,27 @@ def encode_as_json(value: object) -> str:
 
 
 def parse_milliseconds(ts: object) -> int | None:
-    """Return a time in milliseconds, from seconds, milliseconds or ISO 8601."""
-    if isinstance(ts, bool):
-        return None
-    if isinstance(ts, int | float) and 0 < ts < 10**14:
-        return int(ts if ts > 10**11 else ts * 1000)
+    """Return a time in milliseconds.
+
+    From ISO 8601, or from a number of seconds, milli-, micro- or nanoseconds, also as a text.
+    """
     if isinstance(ts, str):
         try:
-            moment = datetime.fromisoformat(ts)
-        except ValueError:
-            return None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return int(moment.timestamp() * 1000)
-    return None
+            return moment_of(datetime.fromisoformat(ts))
+        except (ValueError, OverflowError):
+            ts = float(ts) if NUMBER.fullmatch(ts) else None
+    if isinstance(ts, bool) or not isinstance(ts, int | float) or not 0 < ts < 10**20:
+        return None
+    # Seconds are below 10**11 until the year 5138.
+    power = next(power for power in (0, 3, 6, 9) if ts < 10 ** (11 + power))
+    return int(ts * 1000 / 10**power)
+
+
+def moment_of(moment: datetime) -> int | None:
+    """Return a time in milliseconds, in UTC if it has no zone. None before 1970."""
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    found = int(moment.timestamp() * 1000)
+    return found if found > 0 else None
 
 
 def select_texts(values: Iterable[Any]) -> list[str]:

@@ -3,9 +3,9 @@
 import re
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import IO, Any, cast
 
@@ -14,7 +14,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import aider, assistants, bounds, everything, foreign, jsonstream, reading
-from chats.exchange.building import Unreadable
+from chats.exchange.building import MOST_LOSSES, Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
 from chats.exchange.storing import clean_draft
 from chats.ground.sentences import Sentence
@@ -227,11 +227,33 @@ def read_archive_part(again: Open, *, size: int, name: str, work: Work) -> Archi
     first = foreign.read_first_line(again())
     if form := foreign.detect_session_format(first):
         lines = (v for _, v in bounds.read_json_lines(again(), name=name))
-        values = (value for value in lines if isinstance(value, dict))
-        drafts = list(sanitise_drafts(foreign.parse_session(form, values)))
+        drafts = of_session(form, lines)
         return build_sequential_part(form, len(drafts), lambda: iter(drafts))
     draft = reading.read_lines(again())
     return build_sequential_part(UI, 1, lambda: iter([draft]))
+
+
+def of_session(form: str, values: Iterable[Any]) -> list[Draft]:
+    """Return the chats of a session. Values that are not objects count as lost messages.
+
+    Raises `ImportRefused`.
+    """
+    strays = 0
+
+    def objects() -> Iterator[Mapping[str, Any]]:
+        nonlocal strays
+        for value in values:
+            if isinstance(value, dict):
+                yield value
+            else:
+                strays += 1
+
+    first, *rest = sanitise_drafts(foreign.parse_session(form, objects()))
+    if strays and isinstance(first, ChatDraft):
+        losses = (*first.losses, *["message_dropped"] * min(strays, MOST_LOSSES))
+        counted, lost = first.counted + strays, first.lost + strays
+        first = replace(first, losses=losses, counted=counted, lost=lost)
+    return [first, *rest]
 
 
 def build_sequential_part(
@@ -405,9 +427,7 @@ def read_object_part(again: Open, *, size: int, place: str | Promise) -> Archive
     if form == UI:
         ui = reading.read_values(values, chat_id=document.get("id"))
         return build_sequential_part(UI, 1, lambda: iter([ui]))
-    drafts = list(
-        sanitise_drafts(foreign.parse_session(form, (v for v in values if isinstance(v, dict))))
-    )
+    drafts = of_session(form, values)
     return build_sequential_part(form, len(drafts), lambda: iter(drafts))
 
 
@@ -421,9 +441,7 @@ def read_messages_part(
     if form == UI:
         draft: Draft = reading.read_values(values)
     else:
-        (draft,) = sanitise_drafts(
-            foreign.parse_session(form, (v for v in values if isinstance(v, dict)))
-        )
+        (draft,) = of_session(form, values)
     return build_sequential_part(form, 1, lambda: iter([draft]))
 
 
@@ -446,9 +464,14 @@ def read_gemini_part(again: Open, start: int, *, place: str | Promise, work: Wor
     """Return the conversations in a list of activities. Raises `ImportRefused`."""
     held = work.kept.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the work
     groups: dict[str, list[tuple[int, int]]] = {}
+    too_large: list[NotTaken] = []
     at = 0
-    for data, _ in read_list_values(again, start, place=place, work=work):
+    for number, (data, _) in enumerate(
+        read_list_values(again, start, place=place, work=work), start=1
+    ):
         if data is None:
+            refusal = bounds.build_chat_size_error()
+            too_large.append(NotTaken(f"Activity {number}", refusal.code, refusal.full))
             continue
         value = bounds.parse_bounded_json(data, place=place)
         if assistants.is_gemini_activity(value):
@@ -464,8 +487,9 @@ def read_gemini_part(again: Open, start: int, *, place: str | Promise, work: Wor
                 held.seek(begin)
                 activities.append(bounds.parse_bounded_json(held.read(length), place=place))
             yield next(iter(sanitise_drafts([assistants.parse_gemini_activities(activities)]))), 0
+        yield from ((missed, 0) for missed in too_large[max(behind - len(named), 0) :])
 
-    return ArchivePart("gemini", len(named), chats)
+    return ArchivePart("gemini", len(named) + len(too_large), chats)
 
 
 def join_archive_parts(parts: Sequence[ArchivePart], *, strange: Sequence[NotTaken] = ()) -> Source:

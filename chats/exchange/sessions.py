@@ -60,6 +60,8 @@ class _ClaudeCode:
         if line.get("type") == "summary":
             self.title = self.title or str(line.get("summary") or "")
         if not isinstance(own, str):
+            if line.get("type") in ROLES:
+                self.builder.drop("message_dropped:no_id")
             return
         parent = line.get("parentUuid")
         parent = line.get("logicalParentUuid") if parent is None else parent
@@ -76,6 +78,8 @@ class _ClaudeCode:
             self.compact_parent = parent or ""
         elif isinstance(message, Mapping) and is_said and not line.get("isMeta"):
             self.add(own, message, line, parent=parent)
+        elif line.get("type") in ROLES and not is_said:
+            self.builder.drop(f"message_dropped:{own[:80]}")
         self.builder.skip(own, parent=parent)
 
     def before_compaction(self) -> str:
@@ -91,7 +95,9 @@ class _ClaudeCode:
         """Add a message that contains text."""
         content = attach_tool_results(message.get("content"), self.builder, own=own, parent=parent)
         parts = self.builder.blocks(content)
-        if parts:
+        if not parts:
+            self.builder.count_dropped()
+        else:
             made = self.builder.add(
                 own,
                 parent=parent,
@@ -210,6 +216,8 @@ def parse_codex_session(lines: Lines) -> Found:
     for place, line in enumerate(lines, start=1):
         item = line.get("payload")
         if not isinstance(item, Mapping):
+            if line.get("type") == "response_item":
+                builder.drop(f"message_dropped:line-{place}")
             continue
         if line.get("type") == "session_meta":
             source = str(item.get("id") or "")
@@ -244,6 +252,8 @@ def parse_codex_item(
         parts = [ReasoningPart(text) for text in select_texts(listed)]
     elif kind != "message":
         builder.losses.append(f"entry_dropped:{str(kind)[:40]}")
+    elif item.get("role") not in ("system", "developer"):
+        builder.drop(f"message_dropped:{own}")
     role: Role = "user" if item.get("role") == "user" else "assistant"
     builder.add(own, parent=before, role=role, parts=parts, ts=ts)
 
@@ -288,7 +298,7 @@ def parse_opencode_parts(
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind in ("text", "reasoning") and not part.get("synthetic"):
             made = TextPart if kind == "text" else ReasoningPart
-            parts += [made(text) for text in select_texts([part.get("text")])]
+            parts += [made(text) for text in builder.texts([part.get("text")])]
         elif kind == "tool":
             call, output = parse_opencode_call(part, number=len(parts))
             parts.append(call)

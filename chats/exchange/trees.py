@@ -65,6 +65,8 @@ def parse_chatgpt_node(own: str, node: Mapping[str, Any], *, builder: Builder) -
     parent = parent if isinstance(parent, str) else None
     message = node.get("message")
     if not isinstance(message, Mapping):
+        if message is not None:
+            builder.drop(f"message_dropped:{own[:80]}")
         return builder.skip(own, parent=parent)
     author, about = message.get("author"), message.get("metadata")
     role = author.get("role") if isinstance(author, Mapping) else ""
@@ -115,11 +117,11 @@ def parse_chatgpt_parts(content: Mapping[str, Any], builder: Builder) -> list[Pa
             part for item in get_list_items(listed) for part in parse_chatgpt_part(item, builder)
         ]
     if kind in ("code", "execution_output", "tether_quote", "system_error"):
-        return [TextPart(text) for text in select_texts([content.get("text")])]
+        return [TextPart(text) for text in builder.texts([content.get("text")])]
     if kind == "thoughts":
         thoughts = content.get("thoughts")
-        told = [t.get("content") for t in get_list_items(thoughts) if isinstance(t, Mapping)]
-        return [ReasoningPart(text) for text in select_texts(told)]
+        told = [t.get("content") if isinstance(t, Mapping) else t for t in get_list_items(thoughts)]
+        return [ReasoningPart(text) for text in builder.texts(told)]
     if kind not in ("reasoning_recap", "user_editable_context", "model_editable_context"):
         builder.losses.append(f"content_dropped:{str(kind)[:40]}")
     return []
@@ -127,14 +129,14 @@ def parse_chatgpt_parts(content: Mapping[str, Any], builder: Builder) -> list[Pa
 
 def parse_chatgpt_part(item: object, builder: Builder) -> list[Part]:
     """Read one part of a message of ChatGPT."""
-    if isinstance(item, str):
-        return [TextPart(item)] if item.strip() else []
     if not isinstance(item, Mapping):
-        return []
+        return [TextPart(text) for text in builder.texts([item])]
     if isinstance(item.get("asset_pointer"), str):
         builder.losses.append("file_by_name_only")
         return [FilePart("image/*", "", str(item["asset_pointer"])[:500])]
-    return [TextPart(text) for text in select_texts([item.get("text")])]
+    if "text" not in item:
+        builder.losses.append(f"content_dropped:{str(item.get('content_type'))[:40]}")
+    return [TextPart(text) for text in builder.texts([item.get("text")])]
 
 
 def parse_claude_chat(chat: Mapping[str, Any]) -> Found:
@@ -168,7 +170,7 @@ def parse_claude_message(
     """Read one message of Claude with attached texts and files; return its id here."""
     role: Any = "user" if item.get("sender") == "human" else "assistant"
     content = item.get("content")
-    listed = content if is_json_list(content) and content else item.get("text")
+    listed = content if is_json_list(content) and content else item.get("text") or content
     blocks = get_list_items(listed) if is_json_list(listed) else [listed]
     parts: list[Part] = []
     open_calls: list[ToolCallPart] = []
@@ -279,6 +281,7 @@ def flatten_librechat_blocks(content: object) -> object:
     plain: list[object] = []
     for block in get_list_items(content):
         if not isinstance(block, Mapping):
+            plain.append(block)
             continue
         text = block.get("text")
         if block.get("type") == "text" and isinstance(text, Mapping):

@@ -9,7 +9,8 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from math import isfinite
+from typing import Literal, NoReturn, cast
 
 from contextpolicy.engine.messages import (
     FilePart,
@@ -311,7 +312,9 @@ def _tool(call: ToolCallPart, waiting: list[ToolResultPart]) -> dict[str, object
         "state": "output-available" if waiting else "input-available",
     }
     try:
-        written["input"] = json.loads(call.arguments)
+        written["input"] = json.loads(
+            call.arguments, parse_constant=_refuse_number, parse_float=_finite
+        )
     except (ValueError, RecursionError):
         written["input"] = None
     if _json(written["input"]) != call.arguments:
@@ -320,6 +323,16 @@ def _tool(call: ToolCallPart, waiting: list[ToolResultPart]) -> dict[str, object
     if waiting:
         written["output"] = waiting.pop(0).content
     return written
+
+
+def _refuse_number(digits: str) -> NoReturn:
+    """Refuse NaN and infinity, which readers of JSON in other languages do not accept."""
+    raise ValueError(digits)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if isfinite(number) else _refuse_number(digits)
 
 
 def _check_metadata(metadata: object, own_id: str) -> None:

@@ -380,3 +380,13 @@ def test_a_chat_message_of_no_known_form_is_refused(data: object) -> None:
     with pytest.raises(MalformedChatMessage) as refusal:
         parse_chat_messages(data)
     assert refusal.value.code == "malformed_chat_message"
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400", "-1e400"])
+def test_arguments_with_an_impossible_number_are_exported_as_text(number: str) -> None:
+    call = ToolCallPart("c", "f", f'{{"n": {number}}}')
+    written = serialize_ui_message(UIMessage("a", "assistant", (call,), {}))
+    (part,) = (each for each in written["parts"] if each["type"] == "tool-f")  # type: ignore[attr-defined]  # a list of parts
+    assert (part["input"], part["rawInput"]) == (None, call.arguments)
+    json.dumps(written, allow_nan=False)
+    assert parse_ui_message(written)[0].parts == (call,)

@@ -3,11 +3,12 @@
 import io
 import json
 import zipfile
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from chats.exchange.building import parse_milliseconds
 from chats.models import Branch, Chat, Message
 from chats.turns import start
 from tests.chats.api.bringing import Brought, bring, brought, refused
@@ -283,6 +284,151 @@ def test_what_is_lost_is_counted(of_alice: Program) -> None:
     chat["mapping"]["t"] = gpt_node("t", "n1", [], "tool", "A result without a call")
     found = bring(of_alice, json.dumps([chat]).encode())
     assert (counts(found), found.chats[0]["losses"]) == ((2, 3), ["stray_result:t"])
+
+
+STRANGE: dict[str, Any] = {
+    "chatgpt message": ("message", 7),
+    "chatgpt kind": ("message", {"author": {"role": "user"}, "content": {"content_type": "new"}}),
+    "chatgpt part": (
+        "message",
+        {"author": {"role": "user"}, "content": {"content_type": "text", "parts": [{"x": 1}, 5]}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("field", "value"), STRANGE.values(), ids=STRANGE)
+def test_a_message_of_unknown_form_is_counted(field: str, value: object, of_alice: Program) -> None:
+    chat = gpt("strange", 3)
+    chat["mapping"]["n1"][field] = value
+    found = bring(of_alice, json.dumps([chat]).encode())
+    assert counts(found) == (2, 3)
+    assert all("dropped:" in loss for loss in found.chats[0]["losses"])
+
+
+@pytest.mark.parametrize("value", [7, True, {"text": 5}, [{"type": "text", "text": {}}, 4]])
+@pytest.mark.parametrize("form", ["claude", "open_webui", "librechat", "deepseek", "llama", "code"])
+def test_content_of_an_unknown_type_is_counted(form: str, value: object, of_alice: Program) -> None:
+    texts_in: list[Any] = ["Hello?", value]
+    roles = ("user", "assistant")
+    chat: Any = {
+        "claude": {
+            "uuid": "c",
+            "chat_messages": [
+                {"uuid": f"m{n}", "sender": ("human", "assistant")[n], "content": text}
+                for n, text in enumerate(texts_in)
+            ],
+        },
+        "open_webui": {
+            "id": "w",
+            "chat": {
+                "history": {
+                    "messages": {
+                        f"w{n}": {"id": f"w{n}", "role": roles[n], "content": text}
+                        for n, text in enumerate(texts_in)
+                    }
+                }
+            },
+        },
+        "librechat": {
+            "conversationId": "l",
+            "messages": [
+                {"messageId": f"l{n}", "isCreatedByUser": not n, "text": text}
+                for n, text in enumerate(texts_in)
+            ],
+        },
+        "deepseek": {
+            "id": "d",
+            "mapping": {
+                f"d{n}": {
+                    "message": {
+                        "inserted_at": "2026-01-01T00:00:00Z",
+                        "fragments": [{"type": ("REQUEST", "RESPONSE")[n], "content": text}],
+                    }
+                }
+                for n, text in enumerate(texts_in)
+            },
+        },
+        "llama": {
+            "conv": {"id": "x"},
+            "messages": [
+                {"id": n, "role": roles[n], "content": text} for n, text in enumerate(texts_in)
+            ],
+        },
+    }
+    code = lines(
+        *(
+            {
+                "type": roles[n],
+                "sessionId": "s",
+                "uuid": f"c{n}",
+                "message": {"role": roles[n], "content": text},
+            }
+            for n, text in enumerate(texts_in)
+        )
+    )
+    found = bring(of_alice, code if form == "code" else json.dumps(chat[form]).encode())
+    assert (counts(found), texts(found.chats[0]["chat"])) == ((1, 2), ["Hello?"])
+    assert all("content_dropped:" in loss for loss in found.chats[0]["losses"])
+
+
+def test_values_of_a_list_of_messages_that_are_none_are_counted(of_alice: Program) -> None:
+    said_here = [{"role": "user", "content": "Hi"}, 7, None, {"role": "assistant", "content": "Ho"}]
+    found = bring(of_alice, json.dumps(said_here).encode())
+    assert (counts(found), found.chats[0]["losses"]) == ((2, 4), ["message_dropped"] * 2)
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "9" * 60, "18446744073709551616"])
+def test_an_impossible_number_keeps_no_chat_out(number: str, of_alice: Program) -> None:
+    chat = gpt("numbers", 2)
+    chat["mapping"]["n1"]["message"] |= {"create_time": "NUMBER", "weight": "NUMBER"}
+    data = json.dumps([chat]).replace('"NUMBER"', number).encode()
+    made = brought(of_alice, data)
+    assert (made["messages"], made["losses"]) == (2, [])
+    told = json.dumps(UI_CALL).replace('"NUMBER"', number).encode()
+    again = brought(of_alice, told)
+    exported = of_alice.get(f"chats/{again['chat']}/messages").content
+    assert b"Infinity" not in exported
+
+
+UI_CALL = {
+    "id": "u",
+    "role": "assistant",
+    "metadata": {"x": "NUMBER"},
+    "parts": [
+        {
+            "type": "tool-f",
+            "toolCallId": "c",
+            "state": "output-available",
+            "input": {"n": "NUMBER"},
+            "output": "x",
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("written", "year"),
+    [
+        (1_700_000_000, 2023),
+        (1_700_000_000.5, 2023),
+        (1_700_000_000_000, 2023),
+        (1_700_000_000_000_000, 2023),
+        (1_700_000_000_000_000_000, 2023),
+        ("1700000001", 2023),
+        ("1700000000.25", 2023),
+        ("2023-11-14T22:13:20Z", 2023),
+        ("2023-11-14 22:13:20", 2023),
+        ("0001-01-01T00:00:00+14:00", None),
+        ("1960-01-01", None),
+        (-5, None),
+        (True, None),
+        (float(10**30), None),
+        ("soon", None),
+    ],
+)
+def test_times_are_read_in_every_form(written: Any, year: int | None) -> None:
+    found = parse_milliseconds(written)
+    assert (datetime.fromtimestamp(found / 1000, UTC).year if found else None) == year
 
 
 PLAIN = [
