@@ -99,14 +99,19 @@ def check_version_count(
     values: Mapping[str, Any],
     locks: Collection[str],
     before: PolicyVersion | None,
+    share: float,
     now: datetime,
 ) -> BlastRadius | None:
-    """Check that a version may become active; return its count. Raises `BlastRadiusNeeded`."""
+    """Check that a version may become active; return its count. Raises `BlastRadiusNeeded`.
+
+    Chats that name the policy matter if their `share` of the active chats exceeds the limit.
+    """
     is_same = before is not None and compute_content_digest(
         before.values, before.locks
     ) == compute_content_digest(values, locks)
-    governs = not is_same and policy.assignments.filter(level__in=GOVERNING).exists()
-    if not governs or not is_count_required():
+    is_assigned = policy.assignments.filter(level__in=GOVERNING).exists()
+    is_wide = is_assigned or share > (settings.BLAST_RADIUS_LIMIT or 0)
+    if is_same or not is_wide or not is_count_required():
         return None
     rows = filter_fresh_radii(policy, digest=compute_content_digest(values, locks), now=now).filter(
         group=None

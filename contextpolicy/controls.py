@@ -33,6 +33,8 @@ OTHER_USES: list[Callable[[ContextPolicy], bool]] = []
 SHARED_USES: list[Callable[[ContextPolicy], bool]] = []
 # Each returns a person's share of all active chats.
 SHARES: list[Callable[[User, datetime], float]] = []
+# Each returns the share of all active chats that name a policy.
+NAMED_SHARES: list[Callable[[ContextPolicy, datetime], float]] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def require_change_count(change: Change, *, now: datetime) -> BlastRadius | None
             values=change.values,
             locks=change.locks,
             before=change.before,
+            share=sum(of(change.policy, now) for of in NAMED_SHARES),
             now=now,
         )
     (level,) = change.levels

@@ -290,8 +290,8 @@ def change_policy(
 ) -> None:
     """Rename, describe, retire or reactivate a policy. `create_policy_version` changes its values.
 
-    Raises `PolicyInUse` and `PolicyNameTaken`. Reactivating a policy that chats or agents name also
-    raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
+    Raises `PolicyInUse` and `PolicyNameTaken`. If chats or agents name the policy, retiring it
+    raises `SecondPersonNeeded`, and reactivating it also `blast.BlastRadiusNeeded`.
     """
     after = {"name": name, "description": description, "retired": retired}
     with transaction.atomic():
@@ -304,10 +304,31 @@ def change_policy(
             raise PolicyInUse
         if before["retired"] and not retired:
             check_revival(locked, actor=actor, now=now)
+        if retired and not before["retired"]:
+            check_retirement(locked, actor=actor, now=now)
         ContextPolicy.objects.filter(pk=policy.pk).update(**after)
         data = {"policy": locked.slug, "changes": diff_policy_values(before, after)}
         record_event("policy.changed", actor=actor, now=now, data=data)
     policy.refresh_from_db()
+
+
+def check_retirement(policy: ContextPolicy, *, actor: str, now: datetime) -> None:
+    """Check that a policy may end for chats and agents that name it. Raises `SecondPersonNeeded`.
+
+    Its locks end there, as with an assignment that is removed.
+    """
+    version = policy.current
+    if version is None:
+        return
+    change = controls.build_version_change(
+        policy,
+        values=version.values,
+        locks=version.locks,
+        author=version.created_by_id,
+        by=parse_actor_user(actor),
+    )
+    if change.levels and controls.check_change(replace(change, removed=True), now=now).waits:
+        raise two_persons.build_unassignment_refusal()
 
 
 def check_revival(policy: ContextPolicy, *, actor: str, now: datetime) -> None:

@@ -172,8 +172,8 @@ def change_roles(*, person: User, groups: Collection[Group], actor: str, now: da
     """Set a person's groups; every role except User gives access to the admin.
 
     Raises LastOwner. Raises `SecondPersonNeeded` if the actor wrote a group's policy, and joining
-    or leaving the group changes locks or retention for a member. Records `role.changed` on a
-    change.
+    or leaving the group changes locks or retention for a member, and `BlastRadiusNeeded`. Records
+    `role.changed` on a change.
     """
     with transaction.atomic():
         check_membership(person=person, groups=groups, by=parse_actor_user(actor), now=now)
@@ -191,7 +191,11 @@ def change_roles(*, person: User, groups: Collection[Group], actor: str, now: da
 def check_membership(
     *, person: User, groups: Collection[Group], by: int | None, now: datetime
 ) -> None:
-    """Check that a person may be moved in and out of groups. Raises `SecondPersonNeeded`."""
+    """Check that a person may be moved in and out of groups.
+
+    Raises `SecondPersonNeeded`. Raises `BlastRadiusNeeded` if a group's policy will apply to a
+    person with many of the active chats.
+    """
     before = set(person.groups.values_list("pk", flat=True)) if person.pk else set()
     after = {group.pk for group in groups}
     moved = PolicyAssignment.objects.filter(group__in=before ^ after)
@@ -200,10 +204,14 @@ def check_membership(
             row.policy,
             level=PolicyAssignment.Level.USER,
             by=by,
+            user=person if person.pk else None,
             removed=row.group_id in before,
         )
-        if controls.check_change(change, now=now).waits:
+        verdict = controls.check_change(change, now=now)
+        if verdict.waits:
             raise two_persons.build_membership_refusal(str(row.group))
+        if verdict.needs_count is not None:
+            raise verdict.needs_count
 
 
 def save_person(*, person: User, changed: Collection[str], actor: str, now: datetime) -> None:

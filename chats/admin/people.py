@@ -21,6 +21,7 @@ from chats.ground.refusals import NotFound
 from chats.people import accounts, invitations, keys
 from contextpolicy import roles
 from contextpolicy.admin.site import get_request_actor
+from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.two_persons import SecondPersonNeeded
 from contextpolicy.wording import join_items
 
@@ -67,7 +68,7 @@ class InvitationForm(forms.Form):
 class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
     """Accounts and their roles. Only superusers can change a superuser."""
 
-    refusals = (roles.LastOwner, SecondPersonNeeded, NotFound)
+    refusals = (roles.LastOwner, SecondPersonNeeded, BlastRadiusNeeded, NotFound)
     list_display = ("username", "first_name", "last_name", "held_roles", "is_active")
     list_filter = ("is_active", "groups")
     readonly_fields = ("last_login", "date_joined", "is_staff")

@@ -6,17 +6,19 @@ Also gives each person's share of the chats.
 from datetime import datetime
 
 from django.contrib.auth.models import User
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
-from chats.models import Agent, Chat
+from chats.models import Agent, ApiKey, Chat
 from chats.simulation import sampling
 from contextpolicy import controls
 from contextpolicy.models import ContextPolicy
 
 
 def is_policy_referenced(policy: ContextPolicy) -> bool:
-    """Return True if a chat was opened with the policy, or an agent of a team uses it."""
+    """Return True if a chat was opened with the policy, or an API key or an agent uses it."""
     if Chat.objects.filter(policy=policy).exists():
+        return True
+    if ApiKey.objects.filter(policy=policy, revoked_at=None).exists():
         return True
     return list_policy_agents(policy).exists()
 
@@ -34,11 +36,22 @@ def list_policy_agents(policy: ContextPolicy) -> QuerySet[Agent]:
 
 def calculate_chat_share(user: User, now: datetime) -> float:
     """Return the person's share of the chats in use; 0 if there are none."""
+    return share(Q(owner=user), now=now)
+
+
+def share_naming(policy: ContextPolicy, now: datetime) -> float:
+    """Return the share of the chats in use that name a policy; 0 if there are none."""
+    return share(Q(policy=policy), now=now)
+
+
+def share(wanted: Q, *, now: datetime) -> float:
+    """Return the share of the chats in use that meet a condition."""
     chats = sampling.select_chats_in_use(now=now)
-    everyone = chats.count()
-    return chats.filter(owner=user).count() / everyone if everyone else 0.0
+    found = chats.filter(wanted).count()
+    return found / chats.count() if found else 0.0
 
 
 controls.OTHER_USES.append(is_policy_referenced)
 controls.SHARED_USES.append(is_shared)
 controls.SHARES.append(calculate_chat_share)
+controls.NAMED_SHARES.append(share_naming)

@@ -12,7 +12,8 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from chats.actions import lifecycle
-from chats.models import Chat
+from chats.models import ApiKey, Chat
+from chats.people import keys
 from chats.simulation import evaluating, sampling
 from contextpolicy import controls, holds, imports, reasons, roles
 from contextpolicy.blast import BlastRadiusNeeded
@@ -303,6 +304,32 @@ def test_a_retired_policy_that_chats_name_is_not_revived_by_its_author_alone(
     assert not policy.retired
 
 
+def test_who_wrote_locks_does_not_end_them_alone_by_retiring_their_policy(
+    ines: User, ivan: User, alice: User, chat: Chat, now: datetime
+) -> None:
+    locks: Any = {"values": HARMLESS, "locks": ["token_budget"], "actor": by(ines), "now": now}
+    free, used = (create_policy(slug=slug, name=slug, **locks) for slug in ("free", "used"))
+    Chat.objects.filter(pk=chat.pk).update(policy=used)
+    stays: dict[str, Any] = {"description": "", "retired": True, "now": now}
+    with pytest.raises(SecondPersonNeeded, match="remove it"):
+        change_policy(policy=used, name="used", actor=by(ines), **stays)
+    change_policy(policy=free, name="free", actor=by(ines), **stays)
+    change_policy(policy=used, name="used", actor=by(ivan), **stays)
+    assert used.retired
+
+
+def test_a_version_of_a_policy_that_a_key_names_waits_where_it_erases_sooner(
+    ines: User, alice: User, now: datetime
+) -> None:
+    policy = written(ines, now, HARMLESS)
+    key, _ = keys.create_key(owner=alice, name="app", scopes=("gateway",), now=now)
+    ApiKey.objects.filter(pk=key.pk).update(policy=policy)
+    made = create_policy_version(
+        policy=policy, values=ERASES, locks=[], note="", actor=by(ines), now=now
+    )
+    assert made.activated_at is None
+
+
 def test_a_version_of_a_policy_that_chats_name_waits_where_it_erases_sooner(
     chat_under: Chat, ines: User, now: datetime
 ) -> None:
@@ -378,6 +405,32 @@ def test_a_person_with_most_chats_counts_as_many_people_do(
         assign_policy(policy=policy, level="user", user=alice, actor=by(ines), now=now)
     # Bob has no chat.
     assign_policy(policy=policy, level="user", user=bob, actor=by(ines), now=now)
+
+
+def test_chats_that_name_a_policy_are_counted(
+    counts: None, ines: User, chat: Chat, now: datetime
+) -> None:
+    policy = written(ines, now, HARMLESS)
+    Chat.objects.filter(pk=chat.pk).update(policy=policy)
+    with pytest.raises(BlastRadiusNeeded):
+        create_policy_version(
+            policy=policy, values=ERASES, locks=[], note="", actor=by(ines), now=now
+        )
+    assert in_force(policy) == HARMLESS
+
+
+def test_a_person_with_most_chats_is_counted_before_joining_a_group(
+    counts: None, ines: User, alice: User, bob: User, now: datetime
+) -> None:
+    group = Group.objects.create(name="Support")
+    policy = written(ines, now, HARMLESS)
+    assign_policy(
+        policy=policy, level="group", group=group, actor="system", now=now, is_agreed=True
+    )
+    with pytest.raises(BlastRadiusNeeded):
+        change_roles(person=alice, groups=[group], actor=by(ines), now=now)
+    change_roles(person=bob, groups=[group], actor=by(ines), now=now)
+    assert list(group.user_set.all()) == [bob]
 
 
 # Holds.
