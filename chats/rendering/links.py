@@ -129,7 +129,8 @@ def get_letter_script(char: str) -> str:
 def strip_trailing_marks(address: str) -> str:
     """Return the address without trailing punctuation of the sentence."""
     while address and (
-        address[-1] in ".,;:!?*_~\u2026"
+        address[-1] in ".,;:!?*_~"
+        or (not address[-1].isascii() and unicodedata.category(address[-1])[0] == "P")
         or (address[-1] == ")" and address.count(")") > address.count("("))
         or (address[-1] == "]" and address.count("]") > address.count("["))
     ):

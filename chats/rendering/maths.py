@@ -5,6 +5,7 @@ Invalid LaTeX, and formulas that are too long, too deep or too large, are shown 
 """
 
 import re
+import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
@@ -185,11 +186,21 @@ def find_next_dollar(text: str, start: int, most: int) -> int:
 
 
 def is_between_dollars(text: str, start: int, stop: int) -> bool:
-    """Return True if the text between two single dollars is a formula."""
+    """Return True if the text between two single dollars is a formula.
+
+    Chinese and Japanese texts have no space before one. Between two prices they have words.
+    """
     if text[start].isspace() or text[stop - 1].isspace() or MONEY.match(text, start, stop):
         return False
     before = text[start - 2] if start > 1 else ""
+    if is_wide(before):
+        return not any(map(is_wide, text[start:stop])) and not AFTER_DOLLAR.match(text, stop + 1)
     return not before.isalnum() and not AFTER_DOLLAR.match(text, stop + 1)
+
+
+def is_wide(char: str) -> bool:
+    """Return True for a Chinese, Japanese or Korean character, and for wide punctuation."""
+    return char != "" and unicodedata.east_asian_width(char) in "WF"
 
 
 def render_formula(

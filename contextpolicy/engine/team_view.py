@@ -139,6 +139,10 @@ def find_mentioned_members(text: str, *, names: Sequence[str]) -> tuple[str, ...
     return tuple(found)
 
 
+# Joiners of Persian words and of emoji, and skin tones: the name continues there.
+_JOINED = "[\u200c\u200d]\\S|[\U0001f3fb-\U0001f3ff]"
+
+
 @lru_cache(maxsize=256)
 def _mention_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
     longest_first = sorted({*names, EVERYBODY}, key=len, reverse=True)
@@ -148,7 +152,7 @@ def _mention_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
     )
     return re.compile(
         rf"(?<![^\W{_UNSPACED}])@"
-        rf"(?:\"(?P<quoted>[^\"\n]+)\"|(?P<plain>{words})(?![{build_combining_marks()}]|[^\W{_UNSPACED}]))",
+        rf"(?:\"(?P<quoted>[^\"\n]+)\"|(?P<plain>{words})(?![{build_combining_marks()}]|{_JOINED}|[^\W{_UNSPACED}]))",
         re.IGNORECASE,
     )
 

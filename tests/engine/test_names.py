@@ -73,6 +73,15 @@ def test_a_name_has_one_spelling() -> None:
         (["राम"], "@रामा please", []),
         (["राम"], "@राम please", ["राम"]),
         (["José"], '@"Jose\u0301" please', ["José"]),
+        (["می"], "@می\u200cخواهم please", []),
+        (["می"], "@می\u200c please", ["می"]),
+        (["\U0001f469"], "@\U0001f469\u200d\U0001f4bb please", []),
+        (
+            ["\U0001f469\u200d\U0001f4bb"],
+            "@\U0001f469\u200d\U0001f4bb hi",
+            ["\U0001f469\u200d\U0001f4bb"],
+        ),
+        (["\U0001f44d"], "@\U0001f44d\U0001f3fd please", []),
     ],
 )
 def test_a_mention_is_read_letter_by_letter(

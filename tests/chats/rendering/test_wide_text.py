@@ -84,3 +84,29 @@ def test_a_formula_never_reaches_into_code(text: str, codes: list[str], formulas
     assert html.count("<math") == formulas
     for code in codes:
         assert f"<code>{code}</code>" in html
+
+
+@pytest.mark.parametrize(
+    ("text", "formulas"),
+    [
+        ("设$x$为整数，则$x^2$也是", 2),
+        ("値は$\\alpha$。", 1),
+        ("단어$y$는", 1),
+        ("「$x$」", 1),
+        ("価格は$5と$10です", 0),
+        ("价格为$5，不是$6。", 0),
+        ("買い$AAPL、売り$TSLA。", 0),
+        ("約$5-$10です", 0),
+        ("環境変数$HOME:$PATH", 0),
+    ],
+)
+def test_a_formula_needs_no_space_after_wide_characters(text: str, formulas: int) -> None:
+    assert render_markdown(text).count("<math") == formulas
+
+
+@pytest.mark.parametrize(
+    "mark", ["\u061f", "\u060c", "\u061b", "\u06d4", "\u0964", "\u1362", "\u2026", "\u037e"]
+)
+def test_a_bare_address_ends_before_the_punctuation_of_its_sentence(mark: str) -> None:
+    html = render_markdown(f"https://example.com/a{mark} b")
+    assert 'href="https://example.com/a"' in html
