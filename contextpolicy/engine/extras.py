@@ -38,7 +38,7 @@ OF_A_MESSAGE = frozenset(
         "tool_calls",
     }
 )
-# The field of a message that tells a client's fields from those of another model.
+# The field of a message that names the model whose fields it has.
 ORIGIN_MARK = "context_origin"
 OF_A_CALL = frozenset({"cache_control", "function", "id", "index", "status", "type"})
 OF_A_FUNCTION = frozenset({"arguments", "name", "parsed_arguments"})
