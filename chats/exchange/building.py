@@ -182,9 +182,7 @@ class Builder:
         before: str | None = None
         for own_id, entry in self.entries.items():
             parent = entry.parent
-            if parent == own_id:
-                parent = None
-            if parent is None or parent not in self.entries:
+            if parent is None or parent == own_id or parent not in self.entries:
                 is_missing = parent is not None
                 parent = by_children.get(own_id)
                 if parent is None and is_missing:
@@ -203,9 +201,9 @@ class Builder:
         return found
 
     def has_parent(self, own_id: str) -> bool:
-        """Return True if the file contains the parent that an entry names."""
+        """Return True if the file contains the parent that an entry names, another entry."""
         entry = self.entries.get(own_id)
-        return entry is not None and entry.parent in self.entries
+        return entry is not None and entry.parent != own_id and entry.parent in self.entries
 
     def cut_loops(self, parents: dict[str, str | None]) -> None:
         """Turn the first entry of each loop into a root."""

@@ -91,6 +91,22 @@ def test_children_name_the_parent_of_a_node_that_names_none(of_alice: Program) -
     assert texts(found.chats[0]["chat"]) == [f"half says {turn}" for turn in range(4)]
 
 
+@pytest.mark.parametrize("has_children", [True, False])
+def test_a_node_that_names_itself_follows_the_node_whose_child_it_is(
+    has_children: bool, of_alice: Program
+) -> None:
+    chat = gpt("self", 4, children=has_children)
+    chat["mapping"]["n2"]["parent"] = "n2"
+    found = bring(of_alice, json.dumps([chat]).encode())
+    (made,) = found.chats
+    first = 0 if has_children else 2
+    assert texts(made["chat"]) == [f"self says {turn}" for turn in range(first, 4)]
+    assert (counts(found), made["losses"]) == (
+        (4, 4),
+        [] if has_children else ["parent_missing:n2"],
+    )
+
+
 def test_children_order_the_branches_and_nothing_else(of_alice: Program) -> None:
     nodes = [
         gpt_node("late", "u", [], "assistant", "Second reply"),
