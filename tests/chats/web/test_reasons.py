@@ -37,7 +37,12 @@ CHATS = Path(__file__).parents[3] / "chats"
 # Failures of calls that offer tools; the call for a summary offers none.
 OF_TOOLS = {"tools_unsupported", "too_many_tool_calls", "tool_call_too_long"}
 # The functions that end a compaction with a reason.
-ENDS = {"close_attempt", "record_failed_attempt", "retire_pending_summary", "retire_covering_summaries"}
+ENDS = {
+    "close_attempt",
+    "record_failed_attempt",
+    "retire_pending_summary",
+    "retire_covering_summaries",
+}
 
 
 def test_every_kind_of_the_engine_has_words() -> None:
