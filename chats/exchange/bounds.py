@@ -137,7 +137,10 @@ def parse_bounded_json(data: bytes | bytearray, *, place: str | Promise) -> Any:
     try:
         text = data.decode("utf-8-sig")
         return json.loads(
-            text, parse_constant=refuse_constant, parse_float=finite, parse_int=parse_bounded_int
+            text,
+            parse_constant=refuse_constant,
+            parse_float=parse_storable_float,
+            parse_int=parse_bounded_int,
         )
     except UnicodeDecodeError as error:
         problem = Sentence(gettext_noop("The text in {place} is not valid UTF-8."), place=place)
@@ -176,7 +179,7 @@ def refuse_constant(name: str) -> float:
     raise ValueError(Sentence(gettext_noop("{name} is not valid JSON"), name=name))
 
 
-def finite(digits: str) -> float | None:
+def parse_storable_float(digits: str) -> float | None:
     """Return a number. None for one that is too large for JSON in a database."""
     number = float(digits)
     return number if math.isfinite(number) else None

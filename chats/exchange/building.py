@@ -425,7 +425,7 @@ def parse_milliseconds(ts: object) -> int | None:
     """
     if isinstance(ts, str):
         try:
-            return moment_of(datetime.fromisoformat(ts))
+            return convert_to_milliseconds(datetime.fromisoformat(ts))
         except (ValueError, OverflowError):
             ts = float(ts) if NUMBER.fullmatch(ts) else None
     if isinstance(ts, bool) or not isinstance(ts, int | float) or not 0 < ts < 10**20:
@@ -435,7 +435,7 @@ def parse_milliseconds(ts: object) -> int | None:
     return int(ts * 1000 / 10**power)
 
 
-def moment_of(moment: datetime) -> int | None:
+def convert_to_milliseconds(moment: datetime) -> int | None:
     """Return a time in milliseconds, in UTC if it has no zone. None before 1970."""
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     found = int(moment.timestamp() * 1000)

@@ -227,13 +227,13 @@ def read_archive_part(again: Open, *, size: int, name: str, work: Work) -> Archi
     first = foreign.read_first_line(again())
     if form := foreign.detect_session_format(first):
         lines = (v for _, v in bounds.read_json_lines(again(), name=name))
-        drafts = of_session(form, lines)
+        drafts = parse_session_chats(form, lines)
         return build_sequential_part(form, len(drafts), lambda: iter(drafts))
     draft = reading.read_lines(again())
     return build_sequential_part(UI, 1, lambda: iter([draft]))
 
 
-def of_session(form: str, values: Iterable[Any]) -> list[Draft]:
+def parse_session_chats(form: str, values: Iterable[Any]) -> list[Draft]:
     """Return the chats of a session. Values that are not objects count as lost messages.
 
     Raises `ImportRefused`.
@@ -427,7 +427,7 @@ def read_object_part(again: Open, *, size: int, place: str | Promise) -> Archive
     if form == UI:
         ui = reading.read_values(values, chat_id=document.get("id"))
         return build_sequential_part(UI, 1, lambda: iter([ui]))
-    drafts = of_session(form, values)
+    drafts = parse_session_chats(form, values)
     return build_sequential_part(form, len(drafts), lambda: iter(drafts))
 
 
@@ -441,7 +441,7 @@ def read_messages_part(
     if form == UI:
         draft: Draft = reading.read_values(values)
     else:
-        (draft,) = of_session(form, values)
+        (draft,) = parse_session_chats(form, values)
     return build_sequential_part(form, 1, lambda: iter([draft]))
 
 

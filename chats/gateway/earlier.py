@@ -73,11 +73,11 @@ def find_previous_response(
         for row in rows.order_by("seq")
     ]
     if turn.reply.finish == Message.Finish.TOOL_CALLS and items:
-        items[-1] = as_replied(items[-1])
+        items[-1] = remove_later_results(items[-1])
     return Earlier(turn.branch, tuple(item for item in items if item.parts))
 
 
-def as_replied(item: Item) -> Item:
+def remove_later_results(item: Item) -> Item:
     """Return a reply with calls without the results that a later request brought.
 
     A repetition of that request brings them again, and another request may bring others.

@@ -176,7 +176,7 @@ async def stream_passthrough_reply(
             async for event in events:
                 if event is not None:
                     collector.hear(event)
-                is_silent = await look(watch) and spoken.is_stream
+                is_silent = await is_ping_due(watch) and spoken.is_stream
                 if said := voice.more():
                     watch.note_words()
                     yield said
@@ -194,7 +194,7 @@ async def stream_passthrough_reply(
     yield voice.end(reply)
 
 
-async def look(watch: Watch) -> bool:
+async def is_ping_due(watch: Watch) -> bool:
     """Return True if the stream needs a ping.
 
     A database that is away ends no reply: the key is checked again later. Raises `InvalidKey`.

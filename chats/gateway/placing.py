@@ -141,7 +141,7 @@ def place_request(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed
     """
     known = find_repeated_turn(sent, now=now)
     if known is not None and not is_to_begin_again(known):
-        repeat = repeated(sent)
+        repeat = count_request_repeat(sent)
         # The first client may have disconnected, and stopped the turn, in between.
         known = find_repeated_turn(sent, now=now)
         if known is not None and not is_to_begin_again(known):
@@ -157,7 +157,7 @@ def place_request(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed
         if chat_id is None:
             PERSON_LOCK.hold(owner=sent.user.pk)
             if known := find_repeated_turn(sent, now=now):
-                return Placed(known, "repeat", repeated(sent))
+                return Placed(known, "repeat", count_request_repeat(sent))
             chat = create_provisional_chat(sent, room=room, now=now)
             found = Placement(get_active_branch(chat), 0, 0, "new")
             return accept_request(sent, request, found, chat=chat, counter=counter, now=now)
@@ -165,7 +165,7 @@ def place_request(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed
         PERSON_LOCK.hold(owner=sent.user.pk)
         # A concurrent request may have been stored in between.
         if known := find_repeated_turn(sent, now=now):
-            return Placed(known, "repeat", repeated(sent))
+            return Placed(known, "repeat", count_request_repeat(sent))
         match = match_request(request, sent=sent, chat=chat) if match else None
         try:
             found = choose_placement(chat, match=match, sent=sent, now=now)
@@ -190,7 +190,7 @@ def find_repeated_turn(sent: Sent, *, now: datetime) -> Turn | None:
 
 
 @transaction.atomic
-def repeated(sent: Sent) -> int:
+def count_request_repeat(sent: Sent) -> int:
     """Count a repetition, which keeps the turn running if an earlier client disconnects."""
     return sent.keyed.count_repeat()
 
@@ -217,7 +217,7 @@ def requeue_request(
         if known is None or known.trigger is None or known.trigger.seq is None:
             raise NotFound
         if not is_to_begin_again(known):
-            return Placed(known, "repeat", repeated(sent))
+            return Placed(known, "repeat", count_request_repeat(sent))
         newest = max(n for n, item in enumerate(request.items) if item.role == "user")
         offset = known.trigger.seq - newest - 1
         last = len(request.items) + offset

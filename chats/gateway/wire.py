@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from chats.ground.refusals import Refusal
 from chats.models import Message, Turn
-from contextpolicy.engine.extras import ORIGIN_MARK, THOUGHTS, origin_mark, read_extras
+from contextpolicy.engine.extras import ORIGIN_MARK, THOUGHTS, hash_origin, read_extras
 
 DONE = "data: [DONE]\n\n"
 # The usual field for reasoning.
@@ -149,7 +149,7 @@ def collect_provider_fields(reply: Reply) -> dict[str, Any]:
         if extras.thoughts and reply.thoughts:
             found[extras.thoughts] = reply.thoughts
         if extras.by:
-            found[ORIGIN_MARK] = origin_mark(extras.by)
+            found[ORIGIN_MARK] = hash_origin(extras.by)
     return found
 
 

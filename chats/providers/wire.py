@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from chats.ground.texts import UNSTORABLE, sanitise_value
 from chats.providers.base import ProviderRequest
-from contextpolicy.engine.extras import CallExtras, origin_mark, read_extras
+from contextpolicy.engine.extras import CallExtras, hash_origin, read_extras
 from contextpolicy.engine.messages import (
     FilePart,
     ToolCallPart,
@@ -78,7 +78,7 @@ def _message(message: WireMessage, *, images: Mapping[str, str], by: str | None 
 def select_call_extras(call: ToolCallPart, *, by: str | None) -> CallExtras:
     """Return the fields of a call to send back to a model. None: to no model."""
     extras = read_extras(call.extra) if by is not None else CallExtras()
-    return extras if extras.by in ("", by, origin_mark(by or "")) else CallExtras()
+    return extras if extras.by in ("", by, hash_origin(by or "")) else CallExtras()
 
 
 def collect_sent_fields(message: WireMessage, *, by: str | None) -> dict[str, Any]:

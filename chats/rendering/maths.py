@@ -193,12 +193,14 @@ def is_between_dollars(text: str, start: int, stop: int) -> bool:
     if text[start].isspace() or text[stop - 1].isspace() or MONEY.match(text, start, stop):
         return False
     before = text[start - 2] if start > 1 else ""
-    if is_wide(before):
-        return not any(map(is_wide, text[start:stop])) and not AFTER_DOLLAR.match(text, stop + 1)
+    if is_wide_character(before):
+        return not any(map(is_wide_character, text[start:stop])) and not AFTER_DOLLAR.match(
+            text, stop + 1
+        )
     return not before.isalnum() and not AFTER_DOLLAR.match(text, stop + 1)
 
 
-def is_wide(char: str) -> bool:
+def is_wide_character(char: str) -> bool:
     """Return True for a Chinese, Japanese or Korean character, and for wide punctuation."""
     return char != "" and unicodedata.east_asian_width(char) in "WF"
 

@@ -36,15 +36,15 @@ def list_policy_agents(policy: ContextPolicy) -> QuerySet[Agent]:
 
 def calculate_chat_share(user: User, now: datetime) -> float:
     """Return the person's share of the chats in use; 0 if there are none."""
-    return share(Q(owner=user), now=now)
+    return compute_chat_share(Q(owner=user), now=now)
 
 
-def share_naming(policy: ContextPolicy, now: datetime) -> float:
+def compute_policy_share(policy: ContextPolicy, now: datetime) -> float:
     """Return the share of the chats in use that name a policy; 0 if there are none."""
-    return share(Q(policy=policy), now=now)
+    return compute_chat_share(Q(policy=policy), now=now)
 
 
-def share(wanted: Q, *, now: datetime) -> float:
+def compute_chat_share(wanted: Q, *, now: datetime) -> float:
     """Return the share of the chats in use that meet a condition."""
     chats = sampling.select_chats_in_use(now=now)
     found = chats.filter(wanted).count()
@@ -54,4 +54,4 @@ def share(wanted: Q, *, now: datetime) -> float:
 controls.OTHER_USES.append(is_policy_referenced)
 controls.SHARED_USES.append(is_shared)
 controls.SHARES.append(calculate_chat_share)
-controls.NAMED_SHARES.append(share_naming)
+controls.NAMED_SHARES.append(compute_policy_share)

@@ -65,7 +65,7 @@ class CallExtras:
         return text if len(text) <= MOST else ""
 
 
-def origin_mark(origin: str) -> str:
+def hash_origin(origin: str) -> str:
     """Return the mark of a model for clients, which hides the name of its provider.
 
     `origin` is "provider/model", or already a mark.
