@@ -58,7 +58,7 @@ def match_reasoning_block(text: str) -> tuple[str, str] | None:
 
 def match_reasoning_tags(text: str) -> tuple[str, str] | None:
     """Return the reasoning between tags at the beginning, and the rest; or None."""
-    tags = ThinkTags()
+    tags = ThinkTags(only_first=True)
     pieces = [*tags.push(text), *tags.flush()]
     thoughts = "".join(piece for kind, piece in pieces if kind == "reasoning")
     answer = "".join(piece for kind, piece in pieces if kind == "text")

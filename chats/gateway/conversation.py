@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from chats.exchange.thoughts import extract_reasoning_parts
 from chats.gateway.images import parse_image_part
 from chats.gateway.refused import InvalidRequest
 from chats.record.images import Bytes
@@ -160,12 +161,15 @@ class RequestReader:
         param: str,
         thoughts: str = "",
     ) -> None:
-        """Add a reply, whose calls then wait for results. Raises `InvalidRequest`."""
+        """Add a reply, whose calls then wait for results. Thoughts in its text become reasoning.
+
+        Raises `InvalidRequest`.
+        """
         self.open = {call.call_id: call.name for call in calls}
         if len(self.open) < len(calls):
             raise InvalidRequest(f"{param} has a duplicate id.", param=param)
         before = (ReasoningPart(thoughts),) if thoughts else ()
-        said = (part for part in texts if part.text)
+        said = extract_reasoning_parts([part for part in texts if part.text])
         self.items.append(Item("assistant", (*before, *said, *calls)))
 
     def take_result(self, message: Mapping[str, Any], *, param: str) -> None:

@@ -16,13 +16,23 @@ from typing import Any, NamedTuple
 from django.conf import settings
 
 from chats.gateway.conversation import Item
-from contextpolicy.engine.messages import FilePart, Part, TextPart, ToolCallPart, ToolResultPart
-
-_THOUGHTS = re.compile(
-    r"<(think|thinking|reasoning)>.*?</\1>|<details\b[^>]*>.*?</details>", re.DOTALL | re.IGNORECASE
+from chats.ground.texts import without_blocks
+from chats.providers.think_tags import split_unopened
+from chats.turns.start import without_tagged
+from contextpolicy.engine.messages import (
+    JOINT,
+    FilePart,
+    Part,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
 )
 
-
+_THOUGHTS = re.compile(
+    r"[<\[](?P<slash>/?)(?P<name>think|thinking|thought|reasoning|analysis|details)"
+    r"(?:\s[^<>\[\]]*)?[>\]]",
+    re.IGNORECASE,
+)
 # Characters of a message's first line that its loose hash covers.
 LONGEST_BEGINNING = 200
 
@@ -57,8 +67,20 @@ def hash_messages(items: Sequence[Item], *, room: str) -> list[Hashes]:
 
 
 def extract_first_line(item: Item) -> str:
-    """Return the first line of a message. Reminders that clients append do not change it."""
-    return next(iter(normalise_hash_text(item.text).strip().splitlines()), "")[:LONGEST_BEGINNING]
+    """Return the first line of a message. Reminders that clients add do not change it."""
+    return next(iter(untagged(spoken_text(item)).splitlines()), "")[:LONGEST_BEGINNING]
+
+
+def spoken_text(item: Item) -> str:
+    """Return the normalised texts of a message, joined as a stored message joins them."""
+    return normalise_hash_text(
+        JOINT.join(part.text for part in item.parts if isinstance(part, TextPart))
+    )
+
+
+def untagged(text: str) -> str:
+    """Return a normalised text without a client's tagged blocks, or whole if it has no others."""
+    return without_tagged(text) or text.strip()
 
 
 def hash_item(parts: Sequence[Part], *, room: str) -> str:
@@ -90,6 +112,11 @@ def normalise_user_part(part: Part) -> Any:  # JSON
     return image and ["image", image.sha256 or image.url.partition("?")[0]]
 
 
+def images_in(parts: Sequence[Part]) -> list[Any]:
+    """Return the comparable forms of the images of a message, in order."""
+    return [normalise_user_part(part) for part in parts if isinstance(part, FilePart)]
+
+
 def normalise_message_parts(parts: Sequence[Part]) -> list[list[Any]]:
     """Return the normalised form of a message, without reasoning."""
     forms: list[list[Any]] = []
@@ -111,8 +138,9 @@ def normalise_message_parts(parts: Sequence[Part]) -> list[list[Any]]:
 
 def normalise_reply(parts: Sequence[Part]) -> list[Any]:
     """Return a reply in the form used for matching: without reasoning, spaces and results."""
-    text = "".join(part.text for part in parts if isinstance(part, TextPart))
-    spoken = " ".join(_THOUGHTS.sub(" ", unicodedata.normalize("NFC", text)).split())
+    text = normalise_hash_text("".join(part.text for part in parts if isinstance(part, TextPart)))
+    _, text = split_unopened(text) or ("", text)
+    spoken = " ".join(without_blocks(text, tags=_THOUGHTS, by=" ").split())
     calls = [form for form in normalise_message_parts(parts) if form[0] == "call"]
     return [spoken, *calls]
 

@@ -32,7 +32,7 @@ HEADERS = (
     "X-Amp-Thread-Id",
     "X-Grok-Conv-Id",
 )
-# Separates end-user names. Names that contain it are encoded as a JSON list instead.
+# Separates end-user names. Names that contain it, and numbers, are encoded as a JSON list instead.
 SEPARATOR = "\x1f"
 IN_METADATA = ("session_id", "conversation_id", "chat_id", "thread_id")
 
@@ -53,10 +53,9 @@ def parse_identity(headers: Mapping[str, str], body: Mapping[str, Any]) -> Ident
     """
     people = (headers.get("X-OpenWebUI-User-Id"), body.get("safety_identifier"), body.get("user"))
     # Each name has a fixed position, so different kinds of names never match.
-    names = [said if isinstance(said, str) else "" for said in people]
-    end_user = SEPARATOR.join(names)
-    if any(SEPARATOR in name for name in names):
-        end_user = json.dumps(names)
+    names = ["" if said is None else said for said in people]
+    is_plain = all(isinstance(name, str) and SEPARATOR not in name for name in names)
+    end_user = SEPARATOR.join(names) if is_plain else json.dumps(names, sort_keys=True)
     source, value = next(iter_conversation_ids(headers, body), ("", ""))
     if value and not (isinstance(value, str) and is_allowed_name(value) and len(value) <= LONGEST):
         return Identity(f"{INVALID}{source}", "", end_user)

@@ -14,7 +14,15 @@ from django.db.models import QuerySet
 
 from chats.gateway import statements
 from chats.gateway.conversation import Item
-from chats.gateway.hashes import Hashes, hash_item, normalise_hash_text, normalise_reply
+from chats.gateway.hashes import (
+    Hashes,
+    hash_item,
+    images_in,
+    normalise_hash_text,
+    normalise_reply,
+    spoken_text,
+    untagged,
+)
 from chats.models import Branch, Chat, GatewayNode, Message
 from chats.record import history
 from contextpolicy.engine.messages import parse_parts
@@ -25,6 +33,7 @@ CANDIDATES = 30
 EQUAL_WITHOUT_ID = 8
 
 Sameness = Literal["", "same", "reply", "open"]
+OURS = ("reply", "open")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +148,7 @@ def compare_with_branch(
             replies += said.comes_back(place + 1 + offset, request.items[place])
             break
         shared, is_open = place + 1, same == "open"
-        replies += same in ("reply", "open")
+        replies += same in OURS
         if is_open:
             break
     return PathMatch(branch, shared, replies, is_open, offset=offset, unmatched=start)
@@ -166,35 +175,46 @@ class BranchPath:
             return ""
         is_ours = item.role == "assistant" and row.turn_id is not None
         known = self.nodes.get(seq)
-        if known is not None:
-            same = known == request.hashes[place].item
-            return ("reply" if is_ours else "same") if same else ""
+        if known == request.hashes[place].item:
+            return "reply" if is_ours else "same"
         parts = parse_parts(row.parts)
-        if not is_ours:
-            same = hash_item(parts, room=request.room) == request.hashes[place].item
-            return "same" if same else ""
-        if normalise_reply(parts) != normalise_reply(item.parts):
+        is_alike = item.role == "assistant" and normalise_reply(parts) == normalise_reply(
+            item.parts
+        )
+        if known is None and is_ours:
+            return ("open" if item.results else "reply") if is_alike else ""
+        if known is None and hash_item(parts, room=request.room) == request.hashes[place].item:
+            return "same"
+        # The client sends a reply once with its reasoning and once without.
+        if item.results or not is_alike:
             return ""
-        return "open" if item.results else "reply"
+        return "reply" if is_ours else "same"
 
     def is_reminded(self, seq: int, request: Request, place: int) -> bool:
-        """Return True if a message of the request is the one at a seq without its reminder.
+        """Return True if a message of the request is the one at a seq with another reminder.
 
-        Some clients append a reminder to their latest message, and later send the message without
-        it. The latest message must end with the same reminder, and our reply must follow. Otherwise
-        the user shortened the message, which makes it a different one.
+        Some clients add a reminder to their latest message, and later send the message without it
+        or with another one. Either the reminder is in tagged blocks, or the latest message ends
+        with the same one. Our reply must follow. Otherwise the user changed the message.
         """
         row, item = self.rows.get(seq), request.items[place]
         if row is None or item.role != "user" or row.role != "user" or row.erased_at:
             return False
-        text, stored = normalise_hash_text(item.text), normalise_hash_text(row.text)
-        rest = stored.removeprefix(text)
-        if not text or rest == stored or not rest.startswith("\n"):
+        text, stored = spoken_text(item), normalise_hash_text(row.text)
+        if not text or images_in(item.parts) != images_in(parse_parts(row.parts)):
             return False
-        newest = next(each for each in reversed(request.items) if each.role == "user")
-        if newest is item or not normalise_hash_text(newest.text).endswith(rest):
-            return False
-        return self.sameness(seq + 1, request, place + 1) in ("reply", "open")
+        is_same = untagged(text) == untagged(stored) and text != stored
+        if not is_same:
+            rest = stored.removeprefix(text)
+            newest = next(each for each in reversed(request.items) if each.role == "user")
+            is_same = (
+                rest[:1].isspace()
+                and rest != stored
+                and newest is not item
+                and spoken_text(newest).endswith(rest)
+            )
+        has_next = place + 1 < len(request.items)
+        return is_same and has_next and self.sameness(seq + 1, request, place + 1) in OURS
 
     def comes_back(self, seq: int, item: Item) -> bool:
         """Return True if a message has the calls of our reply at a seq, whatever their results."""

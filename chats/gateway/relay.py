@@ -9,6 +9,7 @@ lost worker or a database failure, the turn continues, and a repeated request ge
 
 import asyncio
 import json
+import re
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
@@ -29,6 +30,7 @@ from chats.ground import cancelling, databases
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Receipt, Turn
 from chats.people import keys
+from chats.providers.think_tags import split_unopened
 from chats.record.idempotency import IdempotentRequest
 from chats.streams import connection
 from chats.streams.follow import (
@@ -188,6 +190,8 @@ class Relay:
         self.place: StreamPosition | None = None
         # Characters sent of the text, and of the reasoning of the running step.
         self.sent = self.thought = 0
+        # The text sent so far, in pieces.
+        self.pieces: list[str] = []
         self.has_begun = False
         self.is_open = self.is_over = False
         # The response ends before the turn, for another reason than a disconnect.
@@ -281,6 +285,7 @@ class Relay:
         if not self.asker.is_stream or not text:
             return ""
         self.sent += len(text)
+        self.pieces.append(text)
         return self.opening() + form.text(text)
 
     def more_thoughts(self, text: str) -> str:
@@ -310,11 +315,29 @@ class Relay:
         form = self.asker.form
         if not self.asker.is_stream:
             return form.whole(reply)
+        if (rest := self.rest_of_unopened(reply)) is not None:
+            return self.more(rest) + form.ending(reply)
         if len(reply.text) < self.sent:
             raise TurnFailed(code="reply_restarted", reason=RESTARTED)
         thoughts = self.more_thoughts(reply.thoughts[self.thought :])
         rest = self.more(reply.text[self.sent :])
         return thoughts + rest + self.opening() + form.ending(reply)
+
+    def rest_of_unopened(self, reply: wire.Reply) -> str | None:
+        """Return the unsent text of a reply whose thinking was sent as text; otherwise None.
+
+        Only the closing tag shows such thinking (`think_tags.split_unopened`).
+        """
+        said = "".join(self.pieces)
+        if not said or not reply.thoughts or reply.text.startswith(said):
+            return None
+        if split := split_unopened(said):
+            return reply.text[len(split[1]) :] if reply.text.startswith(split[1]) else None
+        # The last piece may end within the tag.
+        begun = re.sub(r"\s*(?:</?\w*)?\Z", "", said).lstrip("\n")
+        if not reply.thoughts.startswith(begun):
+            return None
+        return f"{reply.thoughts[len(begun) :]}\n</think>\n\n{reply.text}"
 
     def failure(self, refusal: Refusal) -> str:
         """Return an error response, or an error event if the stream has started."""

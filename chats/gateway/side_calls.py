@@ -11,12 +11,16 @@ from typing import Any
 from chats.gateway.conversation import Conversation
 
 _ABOUT = r"(?:conversation|chat|session|thread|discussion|dialogue|message|query|prompt)"
+_ABOUT_CJK = "(?:对话|会话|聊天|對話|聊天記錄|会話|チャット|대화)"
+_TITLE_CJK = "(?:标题|標題|タイトル|제목)"
 _ASKS = re.compile(
     rf"\btitle generator\b"
-    rf"|\b(?:generate|create|write|suggest|come up with|produce)\b[^.\n]{{0,80}}"
-    rf"\b(?:title|tags|follow-?up questions)\b[^.\n]{{0,80}}\b{_ABOUT}\b"
+    rf"|\b(?:generate|create|write|suggest|come up with|produce|provide|give|extract|propose)\b"
+    rf"[^.\n]{{0,80}}\b(?:title|tags|follow-?up questions)\b[^.\n]{{0,80}}\b{_ABOUT}\b"
     rf"|\bisNewTopic\b"
-    rf"|\b(?:summari[sz]e|title)\b[^.\n]{{0,40}}\b{_ABOUT}\b[^.\n]{{0,40}}\b(?:words|characters)\b",
+    rf"|\b(?:summari[sz]e|title|describe)\b[^.\n]{{0,40}}\b{_ABOUT}\b[^.\n]{{0,40}}"
+    rf"\b(?:words?|characters?)\b"
+    rf"|{_ABOUT_CJK}[^。\n]{{0,80}}{_TITLE_CJK}|{_TITLE_CJK}[^。\n]{{0,80}}{_ABOUT_CJK}",
     re.IGNORECASE,
 )
 # Number of characters of a text that are checked.

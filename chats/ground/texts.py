@@ -1,8 +1,10 @@
-"""Replaces characters and numbers that cannot be stored: NUL, lone surrogates, NaN, infinity."""
+"""Replaces what databases cannot store (NUL, lone surrogates, NaN), and removes tagged blocks."""
 
 import json
 import math
 import re
+from bisect import bisect_left
+from collections import defaultdict
 from typing import Any
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -62,3 +64,27 @@ _DECODER = json.JSONDecoder(
     parse_float=_finite,
     parse_int=_whole,
 )
+
+
+def without_blocks(text: str, *, tags: re.Pattern[str], by: str = "") -> str:
+    """Return a text with each block from an opening tag to the next closing one replaced by `by`.
+
+    `tags` matches opening and closing tags with the groups `slash` and `name`. Linear: a pattern
+    for the whole block would read the rest of the text again for each tag that is never closed.
+    """
+    found = list(tags.finditer(text))
+    closings: dict[str, list[int]] = defaultdict(list)
+    for tag in found:
+        if tag["slash"]:
+            closings[tag["name"].lower()].append(tag.start())
+    ends = {tag.start(): tag.end() for tag in found}
+    pieces, place = [], 0
+    for tag in found:
+        if tag["slash"] or tag.start() < place:
+            continue
+        known = closings[tag["name"].lower()]
+        nearest = bisect_left(known, tag.end())
+        if nearest < len(known):
+            pieces.append(text[place : tag.start()])
+            place = ends[known[nearest]]
+    return by.join([*pieces, text[place:]])

@@ -11,9 +11,10 @@ Kind = Literal["text", "reasoning"]
 _NAMES = ("think", "thinking", "thought", "reasoning", "analysis")
 # Opening tags with their closing tags.
 _TAGS = {**{f"<{name}>": f"</{name}>" for name in _NAMES}, "[think]": "[/think]"}
-# A closing tag at the start or end of its line.
+_CLOSES = rf"</(?:{'|'.join(_NAMES)})>"
+# A closing tag at the start or end of its line, or after a sentence.
 _CLOSING = re.compile(
-    rf"^[ \t]*</(?:{'|'.join(_NAMES)})>|</(?:{'|'.join(_NAMES)})>(?=[ \t]*$)",
+    rf"^[ \t]*{_CLOSES}|{_CLOSES}(?=[ \t]*$)|(?<=[.!?…。！？]){_CLOSES}(?!`)",
     re.IGNORECASE | re.MULTILINE,
 )
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
@@ -37,9 +38,10 @@ def split_unopened(text: str) -> tuple[str, str] | None:
 
 
 class ThinkTags:
-    """Separates the text of one reply as it arrives."""
+    """Separates the text of one reply as it arrives. `only_first`: a second block is text."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, only_first: bool = False) -> None:
+        self._only_first = only_first
         self._held = ""
         self._state: Literal["start", "inside", "after", "text"] = "start"
         self._closing = ""
@@ -51,19 +53,19 @@ class ThinkTags:
             return [("text", piece)]
         self._held += piece
         found: list[tuple[Kind, str]] = []
-        if self._state == "start":
-            found += self._begin()
-        if self._state == "inside":
-            found += self._think()
-        if self._state == "after":
-            found += self._answer()
+        steps = {"start": self._begin, "inside": self._think, "after": self._answer}
+        before = ""
+        # One piece may contain several tags.
+        while before != self._state and (step := steps.get(self._state)):
+            before = self._state
+            found += step()
         return [(kind, text) for kind, text in found if text]
 
     def flush(self) -> list[tuple[Kind, str]]:
         """Return the remaining parts at the end of the reply."""
         held, self._held = self._held, ""
         kind: Kind = "reasoning" if self._state == "inside" else "text"
-        return [(kind, held)] if held and self._state != "after" else []
+        return [(kind, held)] if held else []
 
     def _begin(self) -> list[tuple[Kind, str]]:
         said = self._held.lstrip()
@@ -97,9 +99,17 @@ class ThinkTags:
         return [("reasoning", thoughts)]
 
     def _answer(self) -> list[tuple[Kind, str]]:
-        said = self._held.lstrip()
-        self._held = ""
+        said = self._held = self._held.lstrip()
         if not said:
             return []
-        self._state = "text"
+        opened = None if self._only_first else _OPENING.match(said)
+        if opened:
+            # Some models think in several blocks before they answer.
+            self._closing = _TAGS[opened.group().lower()]
+            self._state, self._held = "inside", said[opened.end() :]
+            self._has_thoughts = False
+            return [("reasoning", "\n\n")]
+        if not self._only_first and any(tag.startswith(said.lower()) for tag in _TAGS):
+            return []
+        self._state, self._held = "text", ""
         return [("text", said)]

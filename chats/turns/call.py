@@ -23,15 +23,8 @@ FINISHES: dict[str, str] = {
 class ModelCall(ReplyCollector):
     """The reply of one model call, with its receipt and tool results."""
 
-    def __init__(
-        self,
-        *,
-        receipt_id: uuid.UUID,
-        say: Say,
-        clock: Callable[[], datetime],
-        folds_thoughts: bool = True,
-    ) -> None:
-        super().__init__(say=say, clock=clock, folds_thoughts=folds_thoughts)
+    def __init__(self, *, receipt_id: uuid.UUID, say: Say, clock: Callable[[], datetime]) -> None:
+        super().__init__(say=say, clock=clock)
         self.receipt_id = receipt_id
         self.results: dict[int, str] = {}
         # A `Message.Finish` value. Code that interrupts the call sets it.

@@ -395,13 +395,7 @@ class TurnAttempt:
         """Record one call, then read its stream."""
         receipt_id = await self.create_receipt(prompt, number)
         self.prompt = prompt
-        call = ModelCall(
-            receipt_id=receipt_id,
-            say=self.publish,
-            clock=self.worker.clock,
-            # API clients get the text unchanged.
-            folds_thoughts=self.turn.client is None,
-        )
+        call = ModelCall(receipt_id=receipt_id, say=self.publish, clock=self.worker.clock)
         self.call = call
         self.saved = 0
         if not self.reason:

@@ -21,6 +21,7 @@ from django.utils.translation import gettext_noop
 from chats.ground import queue
 from chats.ground.failpoints import failpoint
 from chats.ground.refusals import NotFound, Refusal
+from chats.ground.texts import without_blocks
 from chats.models import ApiKey, Branch, Chat, Message, Turn
 from chats.prompt import model_choice
 from chats.record import messages
@@ -31,9 +32,11 @@ from chats.turns.events import record_turn_started
 from contextpolicy.engine import names
 from speed import prepared
 
-# A text that is a single tagged block, and a client's tagged block within a text.
-IN_TAGS = re.compile(r"\s*<([\w-]+)[^<>]*>.*</\1>\s*", re.DOTALL)
-TAGGED = re.compile(r"<([A-Za-z]+(?:[_-][A-Za-z]+)+)(?:\s[^<>]*)?>.*?</\1>", re.DOTALL)
+# A text that is a single tagged block, and the tags of a client's block within a text.
+IN_TAGS = re.compile(r"\s*<([\w-]{1,64})[^<>]*>.*</\1>\s*", re.DOTALL)
+TAGS = re.compile(
+    r"<(?P<slash>/?)(?P<name>[A-Za-z]{1,64}+(?:[_-][A-Za-z]{1,64}+){1,16}+)(?:\s[^<>]*)?>"
+)
 
 
 class ChatBusy(Refusal):
@@ -297,8 +300,13 @@ def find_first_text(texts: Iterable[str]) -> str:
     or within a message. These blocks are removed.
     """
     spoken = [text for text in texts if text.strip()]
-    written = (TAGGED.sub("", text).strip() for text in spoken if not IN_TAGS.fullmatch(text))
+    written = (without_tagged(text) for text in spoken if not IN_TAGS.fullmatch(text))
     return next((text for text in written if text), "".join(spoken[:1]))
+
+
+def without_tagged(text: str) -> str:
+    """Return a text without the tagged blocks that clients add, such as `<system-reminder>`."""
+    return without_blocks(text, tags=TAGS).strip()
 
 
 def retry_turn(

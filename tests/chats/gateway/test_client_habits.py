@@ -1,5 +1,7 @@
 """Requests of coding agents and chat clients other than plain conversations."""
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from django.utils import timezone
 
 from chats.compaction.maintain import maintain_chat_context
 from chats.gateway.conversation import Conversation, Item
+from chats.gateway.hashes import hash_messages, normalise_reply
 from chats.gateway.side_calls import is_side_call
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import Finished, ReasoningDelta, TextDelta
@@ -25,6 +28,9 @@ TITLE_CALLS = [
     [user("### Task:\nGenerate a concise, 3-5 word title summarizing the chat history.")],
     [system("Analyze this message. Extract isNewTopic and a title."), user("How do I bake bread?")],
     [user("Suggest 3 follow-up questions for this discussion.")],
+    [system("Summarize the session as a 10-word title."), user("How do I bake bread?")],
+    [user("Provide a short title for the conversation above, in five words or less.")],
+    [system("请根据以下对话内容生成一个十字以内的标题。"), user("怎么做面包?")],
 ]
 
 
@@ -57,6 +63,8 @@ def items(*texts: str) -> tuple[Item, ...]:
         "What is the title of the book by Sebald about Austerlitz?",
         "Summarise the French revolution in 100 words",
         "Tag my photos",
+        "Give me a title for my article about cats. It has two messages.",
+        "帮我的文章起一个标题",
     ],
 )
 def test_a_question_with_such_words_is_a_conversation(text: str) -> None:
@@ -222,6 +230,60 @@ def test_a_conversation_with_reminders_gets_summaries(
         chat_id=answers[-1].chat.pk, counter=ApproximateCounter(), now=timezone.now()
     )
     assert Compaction.objects.filter(kind="summary", status="published").exists()
+
+
+BRIEF = "<system-reminder>\nBe brief.\n</system-reminder>"
+
+
+def with_part(text: str, number: int) -> Any:
+    """Return a message with a reminder in a part of its own."""
+    return [{"type": "text", "text": text}, {"type": "text", "text": BRIEF}]
+
+
+def with_time(text: str, number: int) -> str:
+    """Return a message with a block that is another one each time."""
+    return f"{text}\n\n<environment_details>\nTime: 12:{number}\n</environment_details>"
+
+
+@pytest.mark.parametrize(
+    "newest",
+    [
+        with_part,
+        with_time,
+        lambda text, _: f"{BRIEF}\n{text}",
+        lambda text, _: with_part(BRIEF, 0)[:1] + with_part(text, 0)[:1],
+    ],
+    ids=["part", "changing", "before", "part-before"],
+)
+@pytest.mark.parametrize("headers", [{}, SESSION], ids=["unnamed", "named"])
+def test_a_tagged_reminder_keeps_one_conversation(
+    program: Program, newest: Callable[[str, int], Any], headers: dict[str, str]
+) -> None:
+    said: list[dict[str, Any]] = []
+    decisions = []
+    for number in range(3):
+        question = user(newest(f"Question {number}", number))
+        answer = program.ask([*said, question], headers=headers)
+        decisions.append(answer.headers["X-Context-Decision"])
+        # Later without it, in the usual form of a content.
+        said += [user(f"Question {number}"), assistant(answer.text)]
+    assert decisions == ["new", "continue", "continue"]
+    assert Branch.objects.count() == 1
+
+
+def test_a_tagged_block_does_not_hide_another_question(program: Program) -> None:
+    first = program.ask([user(f"One\n{BRIEF}")])
+    said = [user(f"Two\n{BRIEF}"), assistant(first.text), user("And now?")]
+    assert program.ask(said).headers["X-Context-Decision"] == "new"
+
+
+@pytest.mark.parametrize("text", ["<a-b>" * 20_000, "<a-b>x</a-c>" * 10_000, "<think>" * 20_000])
+def test_tags_that_are_never_closed_cost_little(text: str) -> None:
+    begun = time.monotonic()
+    find_first_text([text])
+    hash_messages(items(text), room="")
+    normalise_reply((TextPart(text),))
+    assert time.monotonic() - begun < 2
 
 
 def test_a_message_that_a_person_shortens_is_another_one(program: Program) -> None:

@@ -14,6 +14,10 @@ JOINING: list[dict[str, Any]] = [
     {"user": '["", "p", "q"]'},
     {"user": "\x1fp\x1fq"},
     {"safety_identifier": "p", "user": "q\x1f\x1f"},
+    {"user": 5},
+    {"user": 6},
+    {"user": "5"},
+    {"safety_identifier": 5},
     {},
 ]
 

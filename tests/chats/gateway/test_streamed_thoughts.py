@@ -5,6 +5,7 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from asgiref.sync import async_to_sync
 from pytest_django import Settings
 
 from chats.gateway import passing
+from chats.gateway.relay import Relay, WaitingHead
 from chats.gateway.response_form import ResponseForm
 from chats.gateway.wire import Chunks, Reply
 from chats.ground.live import Frame
@@ -19,7 +21,7 @@ from chats.models import Message
 from chats.providers.base import Finished, ReasoningDelta, TextDelta
 from chats.streams import connection
 from tests.chats.compaction.conftest import SetPolicy
-from tests.chats.gateway.conftest import Program, user
+from tests.chats.gateway.conftest import Program, assistant, user
 from tests.chats.gateway.test_opting_out import OFF, Model, model
 from tests.chats.gateway.test_responses import events
 
@@ -173,3 +175,54 @@ def test_thoughts_after_the_first_text_are_in_the_item_at_the_end() -> None:
     output = whole[-1]["response"]["output"]
     assert [item["type"] for item in output] == ["message", "reasoning"]
     assert output[1]["summary"][0]["text"] == "Late."
+
+
+ANSWERS = ["<think>Flour.</think>Bread.", "Flour.\n</think>\n\nBread."]
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("said", ANSWERS, ids=["tags", "unopened"])
+@pytest.mark.parametrize("path", PATHS)
+def test_thoughts_in_the_text_become_reasoning(
+    program: Program, path: str, said: str, is_stream: bool
+) -> None:
+    response = program.open({**body_for(path), "stream": is_stream}, path=path)
+    script = (*(TextDelta(letter) for letter in said), Finished("stop"))
+    program.work(response["X-Context-Report-Id"], *script)
+    body = program.close(response).body
+    assert "think>" not in body
+    assert "Bread." in body
+    parts = Message.objects.get(role="assistant").parts
+    assert [(p["type"], p["text"]) for p in parts] == [("reasoning", "Flour."), ("text", "Bread.")]
+
+
+@pytest.mark.parametrize("said", ANSWERS, ids=["tags", "unopened"])
+def test_a_client_may_send_a_reply_back_with_its_thoughts(program: Program, said: str) -> None:
+    first = program.ask([user("What?")], TextDelta(said), Finished("stop"))
+    for number, text in enumerate([said, first.text, "<thinking>Flour</thinking>Bread."]):
+        again = program.ask([user("What?"), assistant(text), user(f"Why {number}?")])
+        assert again.chat == first.chat
+        assert program.prompt[1] == ("assistant", "Bread.")
+    # A history that this server did not write.
+    program.ask([user("Old?"), assistant(said), user("And?")])
+    assert program.prompt[1] == ("assistant", "Bread.")
+
+
+@pytest.mark.parametrize("sent", range(1, len(ANSWERS[1]) + 1))
+def test_a_stream_of_unopened_thoughts_ends_with_the_answer(sent: int) -> None:
+    form = Chunks(id="c", model="m", created=0, include_usage=False)
+    asker: Any = SimpleNamespace(form=form, is_stream=True, key_id=None, row=None, model="m")
+
+    async def told() -> str:
+        relay = Relay(asker, WaitingHead())
+        first = relay.more(ANSWERS[1][:sent])
+        relay.pieces = [ANSWERS[1][:sent]]
+        reply = Reply("c", "m", 0, "Bread.", (), "stop", {}, "Flour.")
+        rest = relay.rest_of_unopened(reply)
+        assert rest is not None
+        return "".join(text for _, text in order_of(first + relay.more(rest)))
+
+    whole = async_to_sync(told)()
+    assert whole.startswith("Flour.")
+    assert whole.endswith("Bread.")
+    assert whole.count("Bread.") == 1

@@ -30,12 +30,26 @@ def told(*pieces: str, folds: bool = True) -> tuple[str, str]:
         f"{PLAN}\n</think>\n\n{SAID}",
         f"\n{PLAN}</Thinking>\n{SAID}",
         f"{PLAN}\n</analysis>{SAID}",
+        f"{PLAN}</think>{SAID}",
     ],
 )
 def test_thoughts_are_told_from_the_text_however_it_was_cut(reply: str) -> None:
     for place in range(len(reply) + 1):
         assert told(reply[:place], reply[place:]) == (PLAN, SAID)
     assert told(*reply) == (PLAN, SAID)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"<think>One.</think>\n<think>Two.</think>\n\n{SAID}",
+        f"<think>\nOne.\n</think><analysis>Two.</analysis>{SAID}",
+    ],
+)
+def test_several_blocks_of_thoughts_before_the_answer(reply: str) -> None:
+    for place in range(len(reply) + 1):
+        assert told(reply[:place], reply[place:]) == ("One.\n\nTwo.", SAID)
+    assert told(*reply) == ("One.\n\nTwo.", SAID)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +67,7 @@ def test_thoughts_are_told_from_the_text_however_it_was_cut(reply: str) -> None:
         "Close it with `</think>` and go on.",
         "The tag </think> ends them.",
         "So:\n```\n</think>\n```\nThat is all.",
+        "Write `Done.</think>` there.",
         "So <think>\nx\n</think>\nand on.",
     ],
 )
@@ -71,6 +86,10 @@ def test_a_reply_of_unopened_thoughts_alone_has_no_text() -> None:
 
 def test_thoughts_that_never_end_are_no_text() -> None:
     assert told("<think>On and ", "on </thi") == ("On and on </thi", "")
+
+
+def test_what_only_begins_like_a_second_block_is_text() -> None:
+    assert told("<think>On</think>", "<th") == ("On", "<th")
 
 
 def test_thoughts_without_words_leave_the_text_alone() -> None:
