@@ -12,8 +12,9 @@ import re
 import secrets
 import tempfile
 import warnings
+from contextlib import suppress
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from project import trouble
 
@@ -28,9 +29,10 @@ LAST_PORT = 65_535
 MOST_PROXIES = 20
 # Each connection sets these when it starts.
 TIMEOUTS = "-c lock_timeout=5s -c idle_in_transaction_session_timeout=30s -c statement_timeout=30s"
+HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?")
 # The part of a PostgreSQL URL after user and password.
 SERVER = re.compile(
-    r"(?P<host>\[[0-9A-Fa-f:.]+\]|(?:[\w.-]|%[0-9A-Fa-f]{2})*)(?::(?P<port>\d{1,6}))?"
+    r"(?P<host>\[[0-9A-Fa-f:.]+(?:%25[\w.-]+)?\]|(?:[\w.,-]|%[0-9A-Fa-f]{2})*)(?::(?P<port>\d{1,6}))?"
     r"(?:/(?P<name>[^/?#@]*))?(?:\?(?P<options>.*))?",
     re.DOTALL,
 )
@@ -79,6 +81,10 @@ LIBPQ_OPTIONS = frozenset(
         "tcp_user_timeout",
     }
 )
+
+
+# Options of libpq that are parts of the URL itself.
+OF_ADDRESS = frozenset({"dbname", "password", "port", "user"})
 
 
 class Misconfigured(Exception):
@@ -198,16 +204,48 @@ def read_public_url(name: str) -> str:
     Raises Misconfigured for any other URL, including one with a path: cookies, links and the
     content security policy apply to a whole host.
     """
-    value = read_https_url(name)
-    parts = urlsplit(value)
-    if parts.path or parts.query or parts.fragment or parts.username is not None:
+    value = read_string(name).strip().rstrip("/")
+    if not value:
+        return ""
+    parts = split_address(value)
+    if parts is None or parts.scheme != "https" or not parts.hostname:
+        raise Misconfigured(f"{name} must be an https:// address.")
+    if parts.path or "?" in value or "#" in value or parts.username is not None:
         raise Misconfigured(
             f"{name} must be only a host, such as https://chat.example.org. A path, a query "
             "or a user is not supported: give Palimpsest its own host name."
         )
-    if value:
-        extract_host_port(value)
-    return value
+    origin = origin_of(parts)
+    if not origin:
+        raise Misconfigured(f"{name}: {parts.netloc!r} is not a host name.")
+    return origin
+
+
+def split_address(value: str) -> SplitResult | None:
+    """Return the parts of a URL; None if it is malformed or its port is not 1 to 65535."""
+    try:
+        parts = urlsplit(value)
+        return None if parts.port == 0 else parts
+    except ValueError:
+        return None
+
+
+def origin_of(parts: SplitResult) -> str:
+    """Return an origin as browsers send it: lower case, ASCII, without the usual port.
+
+    Empty if it has no host name or address.
+    """
+    host = parts.hostname or ""
+    if ":" in host:
+        host = f"[{host}]"
+    else:
+        with suppress(UnicodeError):
+            host = host.encode("idna").decode("ascii")
+        if not HOST.fullmatch(host):
+            return ""
+    usual = {"https": 443, "http": 80}.get(parts.scheme)
+    port = "" if parts.port in {None, usual} else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}"
 
 
 def read_proxy_count(name: str) -> int:
@@ -238,11 +276,11 @@ def read_origins(name: str) -> list[str]:
     """
     found = read_list(name)
     for origin in found:
-        parts = urlsplit(origin)
-        if parts.scheme not in {"http", "https"} or origin != f"{parts.scheme}://{parts.netloc}":
+        parts = split_address(origin)
+        if parts is None or parts.scheme not in {"http", "https"} or origin != origin_of(parts):
             raise Misconfigured(
-                f"{name} needs origins such as https://example.org, without a path. {origin!r} "
-                "is not an origin."
+                f"{name} needs origins as browsers send them, such as https://example.org: lower "
+                f"case, without a path. {origin!r} is not one."
             )
     return found
 
@@ -374,21 +412,17 @@ def build_database_settings(data: Path) -> dict[str, object]:
     failure. recursive_triggers so that REPLACE fires the ledger's delete trigger. Raises
     Misconfigured for another database; no message contains a part of the URL.
     """
-    url = read_string("DATABASE_URL")
+    url = read_string("DATABASE_URL").strip()
     if not url:
         return build_sqlite_settings(data / "palimpsest.sqlite3")
     scheme, mark, rest = url.partition("://")
     if scheme == "sqlite" and mark:
-        path, has_options, _ = rest.partition("?")
-        if has_options:
-            raise Misconfigured("DATABASE_URL: a sqlite:// address has no options.")
-        return build_sqlite_settings(Path(unquote(path)))
+        return build_sqlite_settings(sqlite_path(rest))
     if scheme not in {"postgres", "postgresql"} or not mark:
         raise Misconfigured(
             "DATABASE_URL must begin with postgres:// or sqlite://; leave it out for SQLite."
         )
-    server = parse_postgres_server(rest)
-    given = parse_libpq_options(server["options"] or "")
+    server, given = server_and_options(rest)
     is_pooled = read_bool("DATABASE_PGBOUNCER")
     if is_pooled and "options" in given:
         raise Misconfigured("DATABASE_URL has options=…, which PgBouncer does not pass on.")
@@ -421,6 +455,32 @@ def build_database_settings(data: Path) -> dict[str, object]:
             **given,
         },
     }
+
+
+def server_and_options(rest: str) -> tuple[dict[str, str | None], dict[str, str]]:
+    """Return the parts and the options of a PostgreSQL URL after `://`. Raises Misconfigured."""
+    server = parse_postgres_server(rest)
+    given = parse_libpq_options(server["options"] or "")
+    if not server["name"]:
+        raise Misconfigured(
+            "DATABASE_URL names no database: postgres://user:password@host:5432/name."
+        )
+    if server["host"] and "host" in given:
+        raise Misconfigured("DATABASE_URL has two hosts: one before the ?, one as an option.")
+    return server, given
+
+
+def sqlite_path(rest: str) -> Path:
+    """Return the path of a SQLite URL after `://`. Raises Misconfigured."""
+    path, has_options, _ = rest.partition("?")
+    if has_options:
+        raise Misconfigured("DATABASE_URL: a sqlite:// address has no options.")
+    if not path.startswith("/") or path.endswith(("/", ":memory:")):
+        raise Misconfigured(
+            "DATABASE_URL: a sqlite:// address needs the full path of a file, such as"
+            " sqlite:///var/lib/palimpsest/chats.sqlite3."
+        )
+    return Path(unquote(path))
 
 
 def parse_postgres_server(rest: str) -> dict[str, str | None]:
@@ -466,6 +526,11 @@ def parse_libpq_options(query: str) -> dict[str, str]:
     except ValueError:
         raise Misconfigured("DATABASE_URL: an option behind ? has no value.") from None
     for name, _ in given:
+        if name in OF_ADDRESS:
+            raise Misconfigured(
+                f"DATABASE_URL has the option {name}. Write it before the ?, as in"
+                " postgres://user:password@host:5432/name."
+            )
         if name not in LIBPQ_OPTIONS:
             shown = name if name.isidentifier() and len(name) <= 40 else "behind ?"
             raise Misconfigured(

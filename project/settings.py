@@ -35,6 +35,8 @@ ENCRYPTION_KEYS = env.read_list("ENCRYPTION_KEYS") or [
     env.load_or_create_key(DATA_DIR / "encryption_key", make="fernet")
 ]
 _public_host = urlsplit(PUBLIC_URL).hostname
+if _public_host and ":" in _public_host:
+    _public_host = f"[{_public_host}]"
 ALLOWED_HOSTS = env.read_list("ALLOWED_HOSTS") or (
     # The local names are always allowed, because probes inside a container use them.
     [*([_public_host] if _public_host else []), "localhost", "127.0.0.1", "[::1]"]

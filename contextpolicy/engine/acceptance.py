@@ -137,22 +137,52 @@ def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
 def keep_sections(text: str, sections: Sequence[str]) -> str:
     """Return a summary with only its requested sections.
 
-    Text before the first of them and sections with other headings are removed. Deeper headings
-    inside a section stay. A text without any requested heading is returned unchanged.
+    Text before the first of them, sections with other headings, and text after a horizontal rule
+    are removed, as are a code fence or a tag around the whole. Deeper headings inside a section
+    stay. A text without any requested heading is returned unchanged.
     """
     known = {name.casefold() for name in sections}
     kept: list[str] = []
     level = 0
-    for line in text.split("\n"):
-        heading = _HEADING.match(line)
+    is_code = False
+    for line in _unwrapped(text.split("\n"), known):
+        is_code ^= bool(_FENCE.match(line))
+        heading = None if is_code else _HEADING.match(line)
         depth = line.strip().partition(" ")[0].count("#") if heading else 0
-        if heading and strip_heading_signs(heading.group(1)).casefold() in known:
+        if heading and _is_known(line, known):
             level = depth
-        elif heading and depth <= level:
+        elif (heading and depth <= level) or (not is_code and _RULE.match(line)):
             level = 0
         if level:
             kept.append(line)
     return "\n".join(kept) if kept else text
+
+
+def _unwrapped(lines: list[str], known: set[str]) -> list[str]:
+    """Return the lines from the first requested heading on.
+
+    The ends of code fences and tags that open directly before that heading are removed.
+    """
+    first = next((n for n, line in enumerate(lines) if _is_known(line, known)), 0)
+    before = [line.strip() for line in lines[:first] if line.strip()]
+    inner = lines[first:]
+    closings = []
+    while before and (closing := _closing_of(before.pop())):
+        closings.append(closing)
+    while closings and (not inner[-1].strip() or inner[-1].strip() in closings):
+        if (last := inner.pop().strip()) in closings:
+            closings.remove(last)
+    return inner
+
+
+def _closing_of(line: str) -> str:
+    tag = _TAG.fullmatch(line)
+    return f"</{tag[1]}>" if tag else line[:3] if _FENCE.match(line) else ""
+
+
+def _is_known(line: str, known: set[str]) -> bool:
+    heading = _HEADING.match(line)
+    return heading is not None and strip_heading_signs(heading.group(1)).casefold() in known
 
 
 def find_missing_sections(text: str, sections: Sequence[str] = SECTIONS) -> tuple[str, ...]:
@@ -162,6 +192,9 @@ def find_missing_sections(text: str, sections: Sequence[str] = SECTIONS) -> tupl
 
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
+_FENCE = re.compile(r"^ {0,3}(?:```|~~~)")
+_RULE = re.compile(r"^ {0,3}(?:-{3,}|\*{3,}|_{3,})[ \t]*$")
+_TAG = re.compile(r"<([A-Za-z_]{1,40})>")
 # A summary that opens like this is about the model, not about the chat.
 _REFUSAL = re.compile(
     r"(?:i['’]m sorry|sorry,|i (?:can(?:no|['’])t|am unable to|won['’]t)|as an ai\b|"

@@ -248,3 +248,18 @@ def test_only_the_requested_sections_of_a_summary_are_kept() -> None:
         "## Facts\n- tea [#1]\n### Places\n- Oslo [#2]\n## facts:\n- cake [#3]"
     )
     assert keep_sections("No heading.", ("Facts",)) == "No heading."
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ("```markdown\n## Facts\n- tea\n```", "## Facts\n- tea"),
+        ("Sure:\n<summary>\n```md\n## Facts\n- tea\n```\n</summary>\n", "## Facts\n- tea"),
+        ("## Facts\n- tea\n\n---\nWritten by a model.", "## Facts\n- tea\n"),
+        ("## Facts\n```sh\n# boil\n```\n- tea", "## Facts\n```sh\n# boil\n```\n- tea"),
+        ("## Facts\n```sh\n# boil\n```", "## Facts\n```sh\n# boil\n```"),
+        ("```\n## Facts\n```sh\n# boil\n```\n```", "## Facts\n```sh\n# boil\n```"),
+    ],
+)
+def test_what_is_around_the_sections_of_a_summary_is_removed(told: str, kept: str) -> None:
+    assert keep_sections(told, ("Facts",)) == kept

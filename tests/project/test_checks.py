@@ -211,6 +211,11 @@ def ids_of_database_checks() -> list[str | None]:
         "https://me:secret@chat.example.org",
         "https://chat.example.org:99999",
         "http://chat.example.org",
+        "https://chat.example.org?",
+        "https://chat.example.org#",
+        "https://chat.example.org:0",
+        "https://*.example.org",
+        "https://chat example.org",
     ],
 )
 def test_a_public_address_is_a_host_alone(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +225,30 @@ def test_a_public_address_is_a_host_alone(said: str, monkeypatch: pytest.MonkeyP
     for sound in ("https://chat.example.org", "https://chat.example.org:8443/", ""):
         monkeypatch.setenv("PALIMPSEST_PUBLIC_URL", sound)
         assert env.read_public_url("PALIMPSEST_PUBLIC_URL") == sound.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("said", "origin"),
+    [
+        (" HTTPS://Chat.Example.ORG ", "https://chat.example.org"),
+        ("https://chat.example.org:443", "https://chat.example.org"),
+        ("https://bücher.example", "https://xn--bcher-kva.example"),
+        ("https://[2001:DB8::1]:8443", "https://[2001:db8::1]:8443"),
+    ],
+)
+def test_a_public_address_is_what_browsers_send(
+    said: str, origin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALIMPSEST_PUBLIC_URL", said)
+    assert env.read_public_url("PALIMPSEST_PUBLIC_URL") == origin
+    # An origin of scripts is compared as it is, so another form is refused.
+    monkeypatch.setenv("GATEWAY_ORIGINS", origin)
+    assert env.read_origins("GATEWAY_ORIGINS") == [origin]
+    for other in (said.strip(), "https://*.example.org"):
+        monkeypatch.setenv("GATEWAY_ORIGINS", other)
+        if other != origin:
+            with pytest.raises(env.Misconfigured):
+                env.read_origins("GATEWAY_ORIGINS")
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,9 @@ def test_a_password_may_have_any_character(secret: str, monkeypatch: pytest.Monk
         ("postgres://app:pw@%2Fvar%2Frun%2Fpostgresql/n", "/var/run/postgresql", ""),
         ("postgres:///n", "", ""),
         ("postgres://db/n", "db", ""),
+        ("postgres://app:pw@db1,db2:5432/n", "db1,db2", "5432"),
+        ("postgres://app:pw@[fe80::1%25eth0]/n", "fe80::1%eth0", ""),
+        (" postgres://app:pw@db/n\n", "db", ""),
     ],
 )
 def test_hosts_of_every_kind_are_read(
@@ -87,6 +90,12 @@ def test_every_option_is_one_of_the_client() -> None:
         ("postgres://app:s3cr3t@h:99999/n", "port"),
         ("postgres://app:s3cr3t@h:port/n", "%40"),
         ("postgres://app:s3cr3t@h/n/m", "%40"),
+        ("postgres://app:s3cr3t@h", "no database"),
+        ("postgres://app:s3cr3t@h/?sslmode=require", "no database"),
+        ("postgres://app:s3cr3t@h/n?host=/run", "two hosts"),
+        ("postgres://app:s3cr3t@h/n?port=5433", "before the ?"),
+        ("sqlite://", "full path"),
+        ("sqlite:///:memory:", "full path"),
         ("mysql://app:s3cr3t@h/n", "postgres://"),
         ("s3cr3t", "postgres://"),
         ("sqlite:///s3cr3t?mode=ro", "no options"),
