@@ -371,14 +371,52 @@ def read_key_file(path: Path) -> str:
         return ""
 
 
+def encryption_keys(name: str, path: Path) -> list[str]:
+    """Read the keys that encrypt stored secrets, newest first, or the key of the data folder.
+
+    Raises Misconfigured if one is not 32 bytes in base64. Without this check, the first secret
+    could be neither stored nor read, long after the start.
+    """
+    found = read_list(name)
+    for key in found or [load_or_create_key(path, make="fernet")]:
+        if not is_fernet_key(key):
+            place = f"{name} has a key that" if found else f"{path}: the key"
+            raise Misconfigured(
+                f"{place} is not 32 bytes in URL-safe base64 (44 characters). Restore the key that"
+                " belongs to the data."
+            )
+    return found or [load_or_create_key(path, make="fernet")]
+
+
+def is_fernet_key(key: str) -> bool:
+    """Return True if the text is 32 bytes in URL-safe base64."""
+    try:
+        return len(base64.urlsafe_b64decode(key)) == 32
+    except ValueError:
+        return False
+
+
 def generate_fernet_key() -> str:
     """Create a key as `Fernet.generate_key` does, without importing its package."""
     return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 
 def resolve_redis_url(data: Path) -> str:
-    """Return `REDIS_URL`, else the socket of the server that `manage.py serve` supervises."""
-    return read_string("REDIS_URL") or f"unix://{resolve_broker_socket(data)}"
+    """Return `REDIS_URL`, else the socket of the server that `manage.py serve` supervises.
+
+    Raises Misconfigured for another scheme. The message does not contain the URL, which may have a
+    password.
+    """
+    url = read_string("REDIS_URL").strip()
+    if not url:
+        return f"unix://{resolve_broker_socket(data)}"
+    parts = split_address(url)
+    if parts is None or parts.scheme not in {"redis", "rediss", "unix"}:
+        raise Misconfigured(
+            "REDIS_URL must look like redis://host:6379/0, rediss://host:6379/0 or"
+            " unix:///path/to/redis.sock."
+        )
+    return url
 
 
 def resolve_broker_socket(data: Path) -> Path:

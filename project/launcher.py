@@ -7,6 +7,7 @@ short-lived child prepares the database, and the reply worker runs the schedule.
 import errno
 import fcntl
 import hashlib
+import ipaddress
 import logging.config
 import os
 import secrets
@@ -162,12 +163,22 @@ def refuse_open_network(host: str) -> None:
 
     Raises NotLaunched.
     """
-    if host in {"127.0.0.1", "localhost", "::1"} or instance.BEHIND_TLS or instance.TRUSTED_PROXY:
+    if is_loopback(host) or instance.BEHIND_TLS or instance.TRUSTED_PROXY:
         return
     raise NotLaunched(
         f"Listening on {host} without TLS would send passwords in the clear. Put a TLS proxy in"
         " front and set PALIMPSEST_PUBLIC_URL=https://… and TRUSTED_PROXY=1."
     )
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only this machine can reach the address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def refuse_used_port(host: str, port: int) -> None:
@@ -240,7 +251,9 @@ def start_broker(supervisor: Supervisor) -> None:
         raise NotLaunched(
             f"The broker needs {lacking.name}, which this machine lacks. {lacking.remedy}"
         )
-    raise NotLaunched(f"The broker at {instance.REDIS_URL} does not answer.")
+    # Without user and password.
+    place = instance.REDIS_URL.rpartition("@")[2]
+    raise NotLaunched(f"The broker at {place} does not answer.")
 
 
 def prepare_database(*, base_url: str) -> str:

@@ -16,6 +16,8 @@ REASONS = {
     errno.EEXIST: "it is a file, not a folder",
     errno.EIO: "the disk reports an error",
 }
+# SQLite's messages for a file that it cannot use.
+DAMAGED = ("file is not a database", "database disk image is malformed")
 DENIED = frozenset({errno.EACCES, errno.EPERM})
 
 
@@ -57,10 +59,16 @@ def describe_command_error(error: BaseException) -> str:
         return said
     if "django.db" not in sys.modules:
         return ""
-    from django.db import OperationalError  # noqa: PLC0415  # not for `serve`, which has no Django
+    # Not at the top: `serve` has no Django.
+    from django.db import DatabaseError, OperationalError  # noqa: PLC0415
 
     from chats.ground import databases  # noqa: PLC0415  # as above
 
+    if isinstance(error, DatabaseError) and any(said in str(error) for said in DAMAGED):
+        return (
+            "The database file is damaged, or is no SQLite database. Restore it from a backup, or"
+            " set PALIMPSEST_DATA or DATABASE_URL to the right place."
+        )
     if not isinstance(error, OperationalError):
         return ""
     if databases.is_full(error):

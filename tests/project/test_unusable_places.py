@@ -128,3 +128,45 @@ def test_a_closed_terminal_ends_the_launcher_in_order(
     )
     launcher.launch_instance(host="127.0.0.1", port=8420)
     assert handled.keys() == {signal.SIGINT, signal.SIGTERM}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("REDIS_URL", "http://:s3cret@db", "REDIS_URL must look like redis://"),
+        ("REDIS_URL", "redis://:s3cret@127.0.0.1:1/0", "The broker at 127.0.0.1:1/0 does not"),
+        ("ENCRYPTION_KEYS", "s3cret", "ENCRYPTION_KEYS has a key that is not 32 bytes"),
+    ],
+)
+def test_a_setting_of_another_form_is_told_without_its_secret(
+    name: str, value: str, said: str, tmp_path: Path
+) -> None:
+    program = [MANAGE, "check"] if "KEYS" in name else [MANAGE, "serve"]
+    code, lines = told(*python(*program), folder=tmp_path, **{name: value})
+    assert (code, len(lines)) == (1, 1)
+    assert said in lines[0]
+    assert "s3cret" not in lines[0]
+
+
+def test_a_damaged_key_or_database_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "encryption_key").write_text("lost")
+    code, lines = told(*python(MANAGE, "check"), folder=tmp_path)
+    assert (code, len(lines)) == (1, 1)
+    assert f"{tmp_path / 'encryption_key'}: the key is not 32 bytes" in lines[0]
+    (tmp_path / "encryption_key").unlink()
+    (tmp_path / "palimpsest.sqlite3").write_bytes(b"no database" * 1_000)
+    for command in ("setup", "migrate"):
+        code, lines = told(*python(MANAGE, command), folder=tmp_path)
+        assert code in {1, trouble.SAID}
+        assert lines == [
+            "The database file is damaged, or is no SQLite database. Restore it from a backup, or"
+            " set PALIMPSEST_DATA or DATABASE_URL to the right place."
+        ]
+
+
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [("LOCALHOST", True), ("127.0.0.2", True), ("0:0:0:0:0:0:0:1", True), ("::", False)],
+)
+def test_an_address_of_this_machine_alone_needs_no_tls(host: str, is_own: bool) -> None:
+    assert launcher.is_loopback(host) == is_own
