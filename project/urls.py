@@ -6,6 +6,7 @@ from django.views.i18n import JavaScriptCatalog
 
 from chats.admin import site
 from chats.api.endpoint import raise_not_found
+from chats.gateway.views import unknown_address
 from project.probes import healthz, readyz
 
 handler400 = "project.middleware.bad_request"
@@ -23,9 +24,10 @@ urlpatterns = [
     ),
     path("api/v1/", include("chats.api.urls")),
     path("v1/", include("chats.gateway.urls")),
+    path("v1", unknown_address),
     # API clients get JSON errors from every path below these; no page is there.
-    *(path(door, raise_not_found) for door in ("api", "v1")),
-    *(re_path(f"^{door}/", raise_not_found) for door in ("api", "v1")),
+    path("api", raise_not_found),
+    re_path("^api/", raise_not_found),
     path("", include("chats.web.account.urls")),
     path("", include("chats.web.urls")),
 ]

@@ -116,6 +116,9 @@ def parse_tool_choice(sent: Mapping[str, Any], *, any_tools: bool) -> dict[str, 
     said = sent.get("tool_choice")
     if said is None or (said == "auto" and not any_tools):
         return {}
+    if said == "required" and not sent.get("tools"):
+        # Tools and their choice are left out together.
+        return {}
     if said == "required" and not any_tools:
         raise build_unsupported_error(
             "tool_choice", "tool_choice is required, but the request has no supported tool."

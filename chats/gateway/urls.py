@@ -9,7 +9,8 @@ from chats.gateway import embedding_views, response_views, views
 class ModelName(StringConverter):
     """The name of a model or a policy."""
 
-    regex = r"[A-Za-z0-9._:/@+-]{1,200}"
+    # Servers choose the names of their models freely.
+    regex = r"[^\x00]{1,200}"
 
 
 register_converter(ModelName, "model")

@@ -117,9 +117,17 @@ def test_an_unread_reply_stays_unread_beside_a_client(program: Program) -> None:
     assert Chat.objects.get().unread
 
 
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+@pytest.mark.parametrize("choice", ["auto", "required"])
 @pytest.mark.parametrize("tools", [[], None])
-def test_without_tools_their_parameters_are_left_out(program: Program, tools: Any) -> None:
-    program.ask([user("Hi")], tools=tools, tool_choice="auto", parallel_tool_calls=True)
+def test_without_tools_their_parameters_are_left_out(
+    program: Program, tools: Any, choice: str, path: str
+) -> None:
+    said = {"input": "Hi"} if path == "responses" else {"messages": [user("Hi")]}
+    fields = {"tools": tools, "tool_choice": choice, "parallel_tool_calls": True}
+    program.work(
+        program.open({"model": "demo", **said, **fields}, path=path)["X-Context-Report-Id"]
+    )
     (request,) = program.requests
     assert request.tools == ()
     assert not {"tool_choice", "parallel_tool_calls"} & {*request.parameters}

@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
@@ -463,6 +464,17 @@ def test_S17_what_is_not_there_is_an_error_in_openais_form_also_without_a_key(
         error = answer.json()["error"]
         assert error.keys() == {"message", "type", "param", "code"}
         assert (error["code"], error["param"]) == ("not_found", None)
+        assert "/v1/chat/completions" in error["message"]
+
+
+def test_a_model_of_any_name_is_found_by_it(program: Program, demo_model: ModelSpec) -> None:
+    demo_model.name = "Qwen 3 (8B) 模型 100%"
+    demo_model.save()
+    client = Client(headers={"Authorization": f"Bearer {program.secret}"})
+    path = f"/v1/models/{quote(demo_model.name)}"
+    assert client.get(path).json()["id"] == demo_model.name
+    body = {"model": demo_model.name, "messages": [user("Hi")]}
+    assert program.open(body).status_code == 200
 
 
 def listed_by(program: Program) -> list[str]:

@@ -66,6 +66,10 @@ def test_references_to_calls_of_tools_are_resolved(program: Program) -> None:
     )
     assert again.status == 200
     assert [text for _, text in program.prompt][:4] == ["Weather?", "", "rain", "sun"]
+    # The type of a reference is optional.
+    bare = [*({"id": i["id"]} for i in listed), user("And?")]
+    assert ask(program, bare, tools=[TOOL]).status == 200
+    assert [text for _, text in program.prompt][:4] == ["Weather?", "", "rain", "sun"]
 
 
 def test_a_reference_leads_nowhere_for_others(
