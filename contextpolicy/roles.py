@@ -131,6 +131,20 @@ class GroupNameTaken(Exception):
         )
 
 
+class UsernameTaken(Exception):
+    """Another person has the same name, ignoring case."""
+
+    code = "username_taken"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            gettext("The name “{taken}” is taken (case is ignored). Choose another one.").format(
+                taken=name
+            )
+        )
+        self.name = name
+
+
 class LastOwner(Exception):
     """After the change there would be no Owner left to grant roles."""
 
@@ -214,12 +228,26 @@ def check_membership(
             raise verdict.needs_count
 
 
+def check_username_free(username: str, *, but: int | None = None) -> None:
+    """Raise UsernameTaken if another person has this name.
+
+    Compared here, because SQLite ignores only the case of ASCII letters.
+    """
+    others = User.objects.exclude(pk=but) if but is not None else User.objects.all()
+    for other in others.values_list("username", flat=True):
+        if names.casefold_name(other) == names.casefold_name(username):
+            raise UsernameTaken(other)
+
+
 def save_person(*, person: User, changed: Collection[str], actor: str, now: datetime) -> None:
     """Save a person's account; `changed` names the fields, whose values are not recorded.
 
-    Only the two fields about permissions are recorded with their value. Raises LastOwner.
+    Only the two fields about permissions are recorded with their value. Raises LastOwner and
+    UsernameTaken.
     """
     with transaction.atomic():
+        if "username" in changed:
+            check_username_free(person.username, but=person.pk)
         person.save()
         _keep_an_owner()
         flags = {name: getattr(person, name) for name in ("is_active", "is_superuser")}

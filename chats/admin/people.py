@@ -68,7 +68,13 @@ class InvitationForm(forms.Form):
 class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
     """Accounts and their roles. Only superusers can change a superuser."""
 
-    refusals = (roles.LastOwner, SecondPersonNeeded, BlastRadiusNeeded, NotFound)
+    refusals = (
+        roles.LastOwner,
+        roles.UsernameTaken,
+        SecondPersonNeeded,
+        BlastRadiusNeeded,
+        NotFound,
+    )
     list_display = ("username", "first_name", "last_name", "held_roles", "is_active")
     list_filter = ("is_active", "groups")
     readonly_fields = ("last_login", "date_joined", "is_staff")

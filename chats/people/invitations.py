@@ -56,10 +56,11 @@ def invite_user(
     """
     person = User(username=username.strip())
     person.set_unusable_password()
-    taken = User.objects.filter(username__iexact=person.username).first()
-    if taken is not None:
+    try:
+        roles.check_username_free(person.username)
+    except roles.UsernameTaken as error:
         words = gettext_lazy("The name “{taken}” is taken (case is ignored). Choose another one.")
-        raise InvitationRefused(reason=format_lazy(words, taken=taken))
+        raise InvitationRefused(reason=format_lazy(words, taken=error.name)) from error
     try:
         person.full_clean(exclude=["password"])
     except ValidationError as error:

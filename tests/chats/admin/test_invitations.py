@@ -110,8 +110,9 @@ def test_the_list_of_people_leads_to_the_page(owner: Client) -> None:
     assert f'href="{PAGE}"' in owner.get("/admin/auth/user/").content.decode()
 
 
-def test_a_name_is_taken_whatever_its_case(owner: Client) -> None:
-    User.objects.create_user("Berta")
-    answer = owner.post(PAGE, {"username": "berta", "role": "User"})
+@pytest.mark.parametrize(("taken", "name"), [("Berta", "berta"), ("Änne", "änne")])
+def test_a_name_is_taken_whatever_its_case(owner: Client, taken: str, name: str) -> None:
+    User.objects.create_user(taken)
+    answer = owner.post(PAGE, {"username": name, "role": "User"})
     assert "is taken (case is ignored)" in answer.content.decode()
-    assert not User.objects.filter(username="berta").exists()
+    assert not User.objects.filter(username=name).exists()

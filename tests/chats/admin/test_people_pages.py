@@ -52,6 +52,18 @@ def test_a_role_is_granted_and_taken_with_records(owner: Client, bob: User) -> N
     assert told == [{"from": [], "to": ["Auditor"]}, {"from": ["Auditor"], "to": []}]
 
 
+@pytest.mark.parametrize("name", ["ÄNNE", "änne"])
+def test_a_name_of_another_person_is_refused_in_any_case(
+    owner: Client, bob: User, name: str
+) -> None:
+    User.objects.create_user("änne")
+    submitted(owner, page_of(bob), username=name)
+    bob.refresh_from_db()
+    assert bob.username == "bob"
+    # Only the case of the person's own name changes.
+    assert submitted(owner, page_of(bob), username="Bob").status_code == 302
+
+
 def test_an_account_is_switched_off_with_a_record(owner: Client, bob: User) -> None:
     submitted(owner, page_of(bob), is_active=None)
 

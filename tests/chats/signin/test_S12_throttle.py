@@ -152,6 +152,8 @@ def test_S12_shut_door_is_noted_once(alice: User, now: datetime) -> None:
         ("::ffff:192.0.2.7", "", False, "192.0.2.7"),
         ("", "", False, "unknown"),
         ("192.0.2.7", "not an address", True, "unknown"),
+        ("192.0.2.7", "198.51.100.1:49152", True, "198.51.100.1"),
+        ("192.0.2.7", "[2001:db8:1:2::9]:443", True, "2001:db8:1:2::/64"),
     ],
 )
 def test_S12_address_cannot_be_chosen_by_the_guesser(
