@@ -9,6 +9,7 @@ from django.templatetags.static import static
 from django.urls import reverse
 from django.utils import translation
 from django.utils.html import format_html
+from django.utils.translation import get_language, gettext
 from django.views.decorators.http import require_GET
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -16,6 +17,7 @@ from rest_framework.response import Response
 
 from chats.api.endpoint import ANY_KEY, Endpoint
 from chats.api.schema import Generator
+from chats.people import zones
 
 VIEWER = "drf_spectacular_sidecar/swagger-ui-dist/swagger-ui"
 PAGE = """<!doctype html>
@@ -29,7 +31,8 @@ PAGE = """<!doctype html>
 <link rel="stylesheet" href="{style}">
 </head>
 <body>
-<main id="api" data-schema="{schema}"></main>
+<nav lang="{language}"><a href="{home}">{back}</a> · <a href="{guide}">{help}</a></nav>
+<main id="api" data-schema="{schema}" data-scheme="{scheme}"></main>
 <script src="{viewer}-bundle.js"></script>
 <script src="{script}"></script>
 </body>
@@ -38,6 +41,15 @@ PAGE = """<!doctype html>
 # Requests that are tried out on the page use the session, so they need its CSRF token.
 SCRIPT = """"use strict";
 const place = document.getElementById("api");
+// The viewer has its own dark colours, under this class.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const paint = () => {
+  const { scheme } = place.dataset;
+  const isDark = scheme === "dark" || (scheme !== "light" && dark.matches);
+  document.documentElement.classList.toggle("dark-mode", isDark);
+};
+dark.addEventListener("change", paint);
+paint();
 SwaggerUIBundle({
   url: place.dataset.schema,
   domNode: place,
@@ -79,6 +91,12 @@ def docs_page(request: HttpRequest) -> HttpResponse:
         viewer=static(VIEWER),
         style=static("css/api_docs.css"),
         schema=reverse("api:schema"),
+        scheme=request.session.get(zones.APPEARANCE, ""),
+        language=get_language(),
+        home=reverse("chats:home"),
+        back=gettext("Back to chats"),
+        guide=reverse("chats:help", args=["api"]),
+        help=gettext("Help"),
         script=reverse("api:docs-script"),
     )
     return HttpResponse(html)

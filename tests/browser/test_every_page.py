@@ -111,12 +111,17 @@ def test_pages_are_as_dark_as_the_system(
     open_tab: Callable[..., Person], product: Product, signed_in: Any, scheme: str, is_dark: bool
 ) -> None:
     person = open_tab(product, storage_state=signed_in, color_scheme=scheme)
-    for path in ("/chats/new", "/settings/", "/admin/contextpolicy/contextpolicy/"):
+    pages = ("/chats/new", "/settings/", "/admin/contextpolicy/contextpolicy/", "/api/v1/docs")
+    for path in pages:
         person.open(path)
         ground = brightness(person, "backgroundColor")
         ink = brightness(person, "color")
         assert (ground < 64) == is_dark, path
         assert abs(ground - ink) > 128, path
+    # The page of the API leads back and to its guide.
+    expect(person.page.get_by_role("link", name="Help")).to_have_attribute("href", "/help/api/")
+    person.page.get_by_role("link", name="Back to chats").click()
+    expect(person.page.locator("#new-chat")).to_be_visible()
 
 
 def brightness(person: Person, name: str) -> float:
