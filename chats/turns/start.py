@@ -37,6 +37,10 @@ IN_TAGS = re.compile(r"\s*<([\w-]{1,64})[^<>]*>.*</\1>\s*", re.DOTALL)
 TAGS = re.compile(
     r"<(?P<slash>/?)(?P<name>[A-Za-z]{1,64}+(?:[_-][A-Za-z]{1,64}+){1,16}+)(?:\s[^<>]*)?>"
 )
+# Tags that clients write around the words of the person.
+AROUND = re.compile(
+    r"</?(?:task|feedback|query|question|request|user[_-](?:query|message|request|input|prompt))>"
+)
 
 
 class ChatBusy(Refusal):
@@ -299,14 +303,14 @@ def find_first_text(texts: Iterable[str]) -> str:
     Coding agents describe their environment in blocks such as `<environment_context>`, as messages
     or within a message. These blocks are removed.
     """
-    spoken = [text for text in texts if text.strip()]
+    spoken = [words for text in texts if (words := AROUND.sub("", text)).strip()]
     written = (without_tagged(text) for text in spoken if not IN_TAGS.fullmatch(text))
     return next((text for text in written if text), "".join(spoken[:1]))
 
 
 def without_tagged(text: str) -> str:
     """Return a text without the tagged blocks that clients add, such as `<system-reminder>`."""
-    return without_blocks(text, tags=TAGS).strip()
+    return without_blocks(AROUND.sub("", text), tags=TAGS).strip()
 
 
 def retry_turn(

@@ -89,6 +89,9 @@ def test_a_request_with_tools_or_replies_is_a_conversation() -> None:
             ["<user_instructions a='1'>x</user_instructions>", "<b>bold</b> text"],
             "<b>bold</b> text",
         ),
+        (["<task>\nFix it\n</task>\n<environment_details>x</environment_details>"], "Fix it"),
+        (["<more_data>x</more_data>\n<user_query>\nFix it\n</user_query>"], "Fix it"),
+        (["<user_query>Fix it</user_query>"], "Fix it"),
         (["<system-reminder>only</system-reminder>"], "<system-reminder>only</system-reminder>"),
         ([], ""),
     ],
@@ -282,6 +285,10 @@ def test_a_tagged_reminder_keeps_one_conversation(
 def test_a_tagged_block_does_not_hide_another_question(program: Program) -> None:
     first = program.ask([user(f"One\n{BRIEF}")])
     said = [user(f"Two\n{BRIEF}"), assistant(first.text), user("And now?")]
+    assert program.ask(said).headers["X-Context-Decision"] == "new"
+    asked = [f"Repository x\n<user_query>{word}</user_query>" for word in ("One", "Two")]
+    first = program.ask([user(asked[0])])
+    said = [user(asked[1]), assistant(first.text), user("And now?")]
     assert program.ask(said).headers["X-Context-Decision"] == "new"
 
 
