@@ -66,8 +66,8 @@ def describe_command_error(error: BaseException) -> str:
 
     if isinstance(error, DatabaseError) and any(said in str(error) for said in DAMAGED):
         return (
-            "The database file is damaged, or is no SQLite database. Restore it from a backup, or"
-            " set PALIMPSEST_DATA or DATABASE_URL to the right place."
+            "The database file is damaged, or is not a SQLite database. Restore it from a backup,"
+            " or set PALIMPSEST_DATA or DATABASE_URL to the right place."
         )
     if not isinstance(error, OperationalError):
         return ""

@@ -241,7 +241,7 @@ def test_a_public_address_is_what_browsers_send(
 ) -> None:
     monkeypatch.setenv("PALIMPSEST_PUBLIC_URL", said)
     assert env.read_public_url("PALIMPSEST_PUBLIC_URL") == origin
-    # An origin of scripts is compared as it is, so another form is refused.
+    # An origin of scripts is compared without changes, so another form is refused.
     monkeypatch.setenv("GATEWAY_ORIGINS", origin)
     assert env.read_origins("GATEWAY_ORIGINS") == [origin]
     for other in (said.strip(), "https://*.example.org"):

@@ -138,7 +138,7 @@ def test_a_closed_terminal_ends_the_launcher_in_order(
         ("ENCRYPTION_KEYS", "s3cret", "ENCRYPTION_KEYS has a key that is not 32 bytes"),
     ],
 )
-def test_a_setting_of_another_form_is_told_without_its_secret(
+def test_a_setting_of_another_form_is_named_without_its_secret(
     name: str, value: str, said: str, tmp_path: Path
 ) -> None:
     program = [MANAGE, "check"] if "KEYS" in name else [MANAGE, "serve"]
@@ -148,7 +148,7 @@ def test_a_setting_of_another_form_is_told_without_its_secret(
     assert "s3cret" not in lines[0]
 
 
-def test_a_damaged_key_or_database_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_damaged_key_or_database_ends_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "encryption_key").write_text("lost")
     code, lines = told(*python(MANAGE, "check"), folder=tmp_path)
     assert (code, len(lines)) == (1, 1)
@@ -159,8 +159,8 @@ def test_a_damaged_key_or_database_is_told_in_a_sentence(tmp_path: Path) -> None
         code, lines = told(*python(MANAGE, command), folder=tmp_path)
         assert code in {1, trouble.SAID}
         assert lines == [
-            "The database file is damaged, or is no SQLite database. Restore it from a backup, or"
-            " set PALIMPSEST_DATA or DATABASE_URL to the right place."
+            "The database file is damaged, or is not a SQLite database. Restore it from a backup,"
+            " or set PALIMPSEST_DATA or DATABASE_URL to the right place."
         ]
 
 

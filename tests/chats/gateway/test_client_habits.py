@@ -247,12 +247,12 @@ BRIEF = "<system-reminder>\nBe brief.\n</system-reminder>"
 
 
 def with_part(text: str, number: int) -> Any:
-    """Return a message with a reminder in a part of its own."""
+    """Return a message with a reminder in a separate part."""
     return [{"type": "text", "text": text}, {"type": "text", "text": BRIEF}]
 
 
 def with_time(text: str, number: int) -> str:
-    """Return a message with a block that is another one each time."""
+    """Return a message with a block that differs each time."""
     return f"{text}\n\n<environment_details>\nTime: 12:{number}\n</environment_details>"
 
 
