@@ -207,7 +207,7 @@ def read_public_url(name: str) -> str:
     value = read_string(name).strip().rstrip("/")
     if not value:
         return ""
-    parts = split_address(value)
+    parts = parse_url(value)
     if parts is None or parts.scheme != "https" or not parts.hostname:
         raise Misconfigured(f"{name} must be an https:// address.")
     if parts.path or "?" in value or "#" in value or parts.username is not None:
@@ -215,13 +215,13 @@ def read_public_url(name: str) -> str:
             f"{name} must be only a host, such as https://chat.example.org. A path, a query "
             "or a user is not supported: give Palimpsest its own host name."
         )
-    origin = origin_of(parts)
+    origin = format_origin(parts)
     if not origin:
         raise Misconfigured(f"{name}: {parts.netloc!r} is not a host name.")
     return origin
 
 
-def split_address(value: str) -> SplitResult | None:
+def parse_url(value: str) -> SplitResult | None:
     """Return the parts of a URL; None if it is malformed or its port is not 1 to 65535."""
     try:
         parts = urlsplit(value)
@@ -230,7 +230,7 @@ def split_address(value: str) -> SplitResult | None:
         return None
 
 
-def origin_of(parts: SplitResult) -> str:
+def format_origin(parts: SplitResult) -> str:
     """Return an origin as browsers send it: lower case, ASCII, without the usual port.
 
     Empty if it has no host name or address.
@@ -276,8 +276,8 @@ def read_origins(name: str) -> list[str]:
     """
     found = read_list(name)
     for origin in found:
-        parts = split_address(origin)
-        if parts is None or parts.scheme not in {"http", "https"} or origin != origin_of(parts):
+        parts = parse_url(origin)
+        if parts is None or parts.scheme not in {"http", "https"} or origin != format_origin(parts):
             raise Misconfigured(
                 f"{name} needs origins as browsers send them, such as https://example.org: lower "
                 f"case, without a path. {origin!r} is not one."
@@ -371,7 +371,7 @@ def read_key_file(path: Path) -> str:
         return ""
 
 
-def encryption_keys(name: str, path: Path) -> list[str]:
+def read_encryption_keys(name: str, path: Path) -> list[str]:
     """Read the keys that encrypt stored secrets, newest first, or the key of the data folder.
 
     Raises Misconfigured if one is not 32 bytes in base64. Without this check, the first secret
@@ -410,7 +410,7 @@ def resolve_redis_url(data: Path) -> str:
     url = read_string("REDIS_URL").strip()
     if not url:
         return f"unix://{resolve_broker_socket(data)}"
-    parts = split_address(url)
+    parts = parse_url(url)
     if parts is None or parts.scheme not in {"redis", "rediss", "unix"}:
         raise Misconfigured(
             "REDIS_URL must look like redis://host:6379/0, rediss://host:6379/0 or"
@@ -455,12 +455,12 @@ def build_database_settings(data: Path) -> dict[str, object]:
         return build_sqlite_settings(data / "palimpsest.sqlite3")
     scheme, mark, rest = url.partition("://")
     if scheme == "sqlite" and mark:
-        return build_sqlite_settings(sqlite_path(rest))
+        return build_sqlite_settings(parse_sqlite_path(rest))
     if scheme not in {"postgres", "postgresql"} or not mark:
         raise Misconfigured(
             "DATABASE_URL must begin with postgres:// or sqlite://; leave it out for SQLite."
         )
-    server, given = server_and_options(rest)
+    server, given = parse_postgres_url(rest)
     is_pooled = read_bool("DATABASE_PGBOUNCER")
     if is_pooled and "options" in given:
         raise Misconfigured("DATABASE_URL has options=…, which PgBouncer does not pass on.")
@@ -495,7 +495,7 @@ def build_database_settings(data: Path) -> dict[str, object]:
     }
 
 
-def server_and_options(rest: str) -> tuple[dict[str, str | None], dict[str, str]]:
+def parse_postgres_url(rest: str) -> tuple[dict[str, str | None], dict[str, str]]:
     """Return the parts and the options of a PostgreSQL URL after `://`. Raises Misconfigured."""
     server = parse_postgres_server(rest)
     given = parse_libpq_options(server["options"] or "")
@@ -508,7 +508,7 @@ def server_and_options(rest: str) -> tuple[dict[str, str | None], dict[str, str]
     return server, given
 
 
-def sqlite_path(rest: str) -> Path:
+def parse_sqlite_path(rest: str) -> Path:
     """Return the path of a SQLite URL after `://`. Raises Misconfigured."""
     path, has_options, _ = rest.partition("?")
     if has_options:

@@ -31,7 +31,7 @@ SECRET_KEY = env.read_string("SECRET_KEY") or env.load_or_create_key(
     DATA_DIR / "secret_key", make="token"
 )
 # Newest first; older keys can still decrypt. Stored outside the database on purpose.
-ENCRYPTION_KEYS = env.encryption_keys("ENCRYPTION_KEYS", DATA_DIR / "encryption_key")
+ENCRYPTION_KEYS = env.read_encryption_keys("ENCRYPTION_KEYS", DATA_DIR / "encryption_key")
 _public_host = urlsplit(PUBLIC_URL).hostname
 if _public_host and ":" in _public_host:
     _public_host = f"[{_public_host}]"

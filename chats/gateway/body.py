@@ -99,7 +99,7 @@ def parse_gateway_body(stream: IO[bytes]) -> dict[str, Any]:
             data,
             object_pairs_hook=refuse_repeated_keys,
             parse_constant=refuse_body_constant,
-            parse_float=parse_finite_float,
+            parse_float=parse_gateway_float,
         )
     except RecursionError:
         raise build_depth_error() from None
@@ -129,7 +129,7 @@ def refuse_body_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def parse_finite_float(digits: str) -> float:
+def parse_gateway_float(digits: str) -> float:
     """Return the number. Raises ValueError if it is too large for a float."""
     number = float(digits)
     if not math.isfinite(number):

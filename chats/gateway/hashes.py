@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from django.conf import settings
 
 from chats.gateway.conversation import Item
-from chats.ground.texts import without_blocks
+from chats.ground.texts import replace_tagged_blocks
 from chats.providers.think_tags import split_unopened
-from chats.turns.start import without_tagged
+from chats.turns.start import remove_tagged_blocks
 from contextpolicy.engine.messages import (
     JOINT,
     FilePart,
@@ -68,19 +68,19 @@ def hash_messages(items: Sequence[Item], *, room: str) -> list[Hashes]:
 
 def extract_first_line(item: Item) -> str:
     """Return the first line of a message. Reminders that clients add do not change it."""
-    return next(iter(untagged(spoken_text(item)).splitlines()), "")[:LONGEST_BEGINNING]
+    return next(iter(strip_client_tags(join_item_texts(item)).splitlines()), "")[:LONGEST_BEGINNING]
 
 
-def spoken_text(item: Item) -> str:
+def join_item_texts(item: Item) -> str:
     """Return the normalised texts of a message, joined as a stored message joins them."""
     return normalise_hash_text(
         JOINT.join(part.text for part in item.parts if isinstance(part, TextPart))
     )
 
 
-def untagged(text: str) -> str:
+def strip_client_tags(text: str) -> str:
     """Return a normalised text without a client's tagged blocks, or whole if it has no others."""
-    return without_tagged(text) or text.strip()
+    return remove_tagged_blocks(text) or text.strip()
 
 
 def hash_item(parts: Sequence[Part], *, room: str) -> str:
@@ -112,7 +112,7 @@ def normalise_user_part(part: Part) -> Any:  # JSON
     return image and ["image", image.sha256 or image.url.partition("?")[0]]
 
 
-def images_in(parts: Sequence[Part]) -> list[Any]:
+def normalise_images(parts: Sequence[Part]) -> list[Any]:
     """Return the comparable forms of the images of a message, in order."""
     return [normalise_user_part(part) for part in parts if isinstance(part, FilePart)]
 
@@ -140,7 +140,7 @@ def normalise_reply(parts: Sequence[Part]) -> list[Any]:
     """Return a reply in the form used for matching: without reasoning, spaces and results."""
     text = normalise_hash_text("".join(part.text for part in parts if isinstance(part, TextPart)))
     _, text = split_unopened(text) or ("", text)
-    spoken = " ".join(without_blocks(text, tags=_THOUGHTS, by=" ").split())
+    spoken = " ".join(replace_tagged_blocks(text, tags=_THOUGHTS, by=" ").split())
     calls = [form for form in normalise_message_parts(parts) if form[0] == "call"]
     return [spoken, *calls]
 

@@ -60,7 +60,7 @@ def parse_input_items(
     return reader.messages.conversation
 
 
-def is_reference(item: Any) -> bool:
+def is_item_reference(item: Any) -> bool:
     """Return True if an item refers to a stored one. The type of such an item is optional."""
     return isinstance(item, dict) and (
         item.get("type") == REFERENCE or ("id" in item and not {*item} - {"id", "type"})
@@ -129,7 +129,7 @@ class _Items:
         """
         if not isinstance(item, dict):
             raise InvalidRequest(f"{param} must be an object.", param=param)
-        if not is_reference(item):
+        if not is_item_reference(item):
             return item
         named = str(item.get("id"))
         found = self.known.get(named)

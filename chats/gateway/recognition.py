@@ -17,11 +17,11 @@ from chats.gateway.conversation import Item
 from chats.gateway.hashes import (
     Hashes,
     hash_item,
-    images_in,
+    join_item_texts,
     normalise_hash_text,
+    normalise_images,
     normalise_reply,
-    spoken_text,
-    untagged,
+    strip_client_tags,
 )
 from chats.models import Branch, Chat, GatewayNode, Message
 from chats.record import history
@@ -200,10 +200,10 @@ class BranchPath:
         row, item = self.rows.get(seq), request.items[place]
         if row is None or item.role != "user" or row.role != "user" or row.erased_at:
             return False
-        text, stored = spoken_text(item), normalise_hash_text(row.text)
-        if not text or images_in(item.parts) != images_in(parse_parts(row.parts)):
+        text, stored = join_item_texts(item), normalise_hash_text(row.text)
+        if not text or normalise_images(item.parts) != normalise_images(parse_parts(row.parts)):
             return False
-        is_same = untagged(text) == untagged(stored) and text != stored
+        is_same = strip_client_tags(text) == strip_client_tags(stored) and text != stored
         if not is_same:
             rest = stored.removeprefix(text)
             newest = next(each for each in reversed(request.items) if each.role == "user")
@@ -211,7 +211,7 @@ class BranchPath:
                 rest[:1].isspace()
                 and rest != stored
                 and newest is not item
-                and spoken_text(newest).endswith(rest)
+                and join_item_texts(newest).endswith(rest)
             )
         has_next = place + 1 < len(request.items)
         return is_same and has_next and self.sameness(seq + 1, request, place + 1) in OURS

@@ -20,7 +20,7 @@ from django.db.models import Q, QuerySet
 from chats.gateway import earlier, offered, wire
 from chats.gateway.choice import NamedModel
 from chats.gateway.identity import Identity
-from chats.gateway.items import is_reference
+from chats.gateway.items import is_item_reference
 from chats.gateway.refused import InvalidRequest, ResponseNotFound
 from chats.gateway.response_form import (
     ResponseForm,
@@ -220,7 +220,7 @@ def load_referenced_items(
     Items of other end users and erased items are not found.
     """
     listed = said if isinstance(said, list) else ()
-    named = {str(item.get("id")) for item in listed if is_reference(item)}
+    named = {str(item.get("id")) for item in listed if is_item_reference(item)}
     known = {item_id: found for item_id in named if (found := ITEM.fullmatch(item_id))}
     hexes = sorted({match[1] for match in known.values()})
     items: dict[str, Mapping[str, Any]] = {}

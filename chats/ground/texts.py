@@ -66,7 +66,7 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def without_blocks(text: str, *, tags: re.Pattern[str], by: str = "") -> str:
+def replace_tagged_blocks(text: str, *, tags: re.Pattern[str], by: str = "") -> str:
     """Return a text with each block from an opening tag to the next closing one replaced by `by`.
 
     `tags` matches opening and closing tags with the groups `slash` and `name`. Linear: a pattern

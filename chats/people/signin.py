@@ -297,7 +297,7 @@ def resolve_client_address(*, remote_addr: str, forwarded_for: str) -> str:
         listed = forwarded_for.split(",")
         offered = listed[-min(int(settings.TRUSTED_PROXY), len(listed))]
     try:
-        address = ipaddress.ip_address(without_port(offered.strip()))
+        address = ipaddress.ip_address(strip_port(offered.strip()))
     except ValueError:
         return "unknown"
     if isinstance(address, ipaddress.IPv4Address):
@@ -307,7 +307,7 @@ def resolve_client_address(*, remote_addr: str, forwarded_for: str) -> str:
     return str(ipaddress.ip_network((int(address), 64), strict=False))
 
 
-def without_port(address: str) -> str:
+def strip_port(address: str) -> str:
     """Return an address without the port that some proxies add, as in `192.0.2.1:80`."""
     if address.startswith("["):
         return address[1:].partition("]")[0]

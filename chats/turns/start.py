@@ -21,7 +21,7 @@ from django.utils.translation import gettext_noop
 from chats.ground import queue
 from chats.ground.failpoints import failpoint
 from chats.ground.refusals import NotFound, Refusal
-from chats.ground.texts import without_blocks
+from chats.ground.texts import replace_tagged_blocks
 from chats.models import ApiKey, Branch, Chat, Message, Turn
 from chats.prompt import model_choice
 from chats.record import messages
@@ -304,13 +304,13 @@ def find_first_text(texts: Iterable[str]) -> str:
     or within a message. These blocks are removed.
     """
     spoken = [words for text in texts if (words := AROUND.sub("", text)).strip()]
-    written = (without_tagged(text) for text in spoken if not IN_TAGS.fullmatch(text))
+    written = (remove_tagged_blocks(text) for text in spoken if not IN_TAGS.fullmatch(text))
     return next((text for text in written if text), "".join(spoken[:1]))
 
 
-def without_tagged(text: str) -> str:
+def remove_tagged_blocks(text: str) -> str:
     """Return a text without the tagged blocks that clients add, such as `<system-reminder>`."""
-    return without_blocks(AROUND.sub("", text), tags=TAGS).strip()
+    return replace_tagged_blocks(AROUND.sub("", text), tags=TAGS).strip()
 
 
 def retry_turn(
