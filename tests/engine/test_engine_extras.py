@@ -7,6 +7,7 @@ import pytest
 from contextpolicy.engine.extras import (
     MOST,
     CallExtras,
+    origin_mark,
     read_extras,
     select_unknown_call_fields,
     select_unknown_message_fields,
@@ -69,3 +70,10 @@ def test_a_calls_extras_survive_storage_and_bring_its_thoughts_along() -> None:
     assert with_extras.thoughts == "Hm."
     plain = (parts[0], parts[1], ToolCallPart("c", "search", "{}"), parts[3])
     assert convert_parts_to_wires("assistant", plain)[0].thoughts == ""
+
+
+def test_a_mark_hides_the_provider_and_stays_the_same() -> None:
+    mark = origin_mark("provider/model")
+    assert "provider" not in mark
+    assert origin_mark(mark) == mark != origin_mark("provider/other")
+    assert origin_mark("") == ""
