@@ -7,7 +7,7 @@ import pytest
 from contextpolicy.engine.extras import (
     MOST,
     CallExtras,
-    origin_mark,
+    hash_origin,
     read_extras,
     select_unknown_call_fields,
     select_unknown_message_fields,
@@ -73,7 +73,7 @@ def test_a_calls_extras_survive_storage_and_bring_its_thoughts_along() -> None:
 
 
 def test_a_mark_hides_the_provider_and_stays_the_same() -> None:
-    mark = origin_mark("provider/model")
+    mark = hash_origin("provider/model")
     assert "provider" not in mark
-    assert origin_mark(mark) == mark != origin_mark("provider/other")
-    assert origin_mark("") == ""
+    assert hash_origin(mark) == mark != hash_origin("provider/other")
+    assert hash_origin("") == ""
