@@ -5,8 +5,8 @@ from collections import defaultdict
 
 from tests.project.test_docstrings import product
 
-# Django's names; messages, as a row and as the engine's value; and functions that do the same in
-# each place: a hook of the sweep, an entry point, and what the admin and the pages each do.
+# Django's names; messages, as a row and as the engine's value; and functions with one purpose in
+# several places: a hook of the sweep, entry points, and helpers of the admin and of the pages.
 SAME_MEANING = {
     "Command",
     "Message",
