@@ -60,7 +60,7 @@ PHRASES = {
     "thing": r"\b(?:one|a|the|every) things?\b",
 }
 FOUND = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in PHRASES.items()}
-# Hits per 1,000 words. The goal for strings is 1, for tests 3.
+# Hits per 1,000 words.
 LIMITS = {
     "templates": 1.0,
     "strings": 1.2,
