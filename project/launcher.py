@@ -241,19 +241,30 @@ def start_broker(supervisor: Supervisor) -> None:
             command = broker.build_broker_command(instance.DATA_DIR)
         except broker.BrokerMissing as error:
             raise NotLaunched(str(error)) from error
-        supervisor.add(Child(name="broker", command=command, ends_last=True))
+        try:
+            supervisor.add(Child(name="broker", command=command, ends_last=True))
+        except OSError as error:
+            raise NotLaunched(describe_broken_broker(command[0], error.strerror)) from error
     if broker.wait_until_ready(instance.REDIS_URL, seconds=10):
         return
-    lacking = (
-        None if env.read_string("REDIS_URL") else native.try_command([command[0], "--version"])
-    )
+    lacking = native.try_command([command[0], "--version"]) if command else None
     if lacking:
         raise NotLaunched(
             f"The broker needs {lacking.name}, which this machine lacks. {lacking.remedy}"
         )
+    if command:
+        raise NotLaunched(describe_broken_broker(command[0], "it does not answer"))
     # Without user and password.
     place = instance.REDIS_URL.rpartition("@")[2]
-    raise NotLaunched(f"The broker at {place} does not answer.")
+    raise NotLaunched(f"The broker at {place} does not answer. Start it, or correct REDIS_URL.")
+
+
+def describe_broken_broker(program: str, reason: str | None) -> str:
+    """Return the error message for a broker program that does not start."""
+    return (
+        f"The broker {program} could not be started: {reason}."
+        " Reinstall it, or set REDIS_URL to a Redis or Valkey server."
+    )
 
 
 def prepare_database(*, base_url: str) -> str:

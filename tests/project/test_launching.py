@@ -203,3 +203,17 @@ def test_a_worker_of_root_prints_no_warning_below_the_sign_in_link() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stderr == ""
+
+
+@pytest.mark.parametrize("content", ["", "\x7fELF", "#!/nowhere/sh\n"])
+def test_a_broker_program_that_does_not_run_is_named(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "valkey-server"
+    program.write_text(content, encoding="utf-8")
+    program.chmod(0o700)
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(launcher.instance, "DATA_DIR", tmp_path)
+    with pytest.raises(launcher.NotLaunched, match=rf"{program} could not be started: .*\. Re"):
+        launcher.start_broker(Supervisor())
