@@ -30,7 +30,9 @@ async function copy(words) {
 
 async function sourceAt(address) {
   const answer = await fetch(address);
-  if (!answer.ok) throw new Error("refused");
+  // A sign-in page, of this product or of a network, is not the message.
+  const isSource = answer.ok && !answer.redirected && answer.headers.has("X-Request-ID");
+  if (!isSource) throw new Error("refused");
   return answer.text();
 }
 

@@ -17,6 +17,7 @@ export const late = gettext("The server did not answer in time. Check whether it
 export const signIn = gettext(
   "The server answered with another page. You may have to sign in in another tab, then try again.",
 );
+const stopped = gettext("The request was stopped before the server answered. Check whether it was done, then try again.");
 const stale = gettext("You signed in again since this page was opened. Try again.");
 
 // Milliseconds.
@@ -170,14 +171,14 @@ function fail(event, sentence, status = 0) {
 }
 
 // htmx logs each failed request twice: as "afterRequest", then by its cause. It reads the text from
-// `error` after it has called its logger. The page already reports a lost connection, and a control
-// with "replace" aborts its older request on purpose: neither is an error of the page. Every other
-// cause stays in the console.
+// `error` after it has called its logger. The page already reports a lost or stopped connection, and a
+// control with "replace" aborts its older request on purpose: neither is an error of the page. Every
+// other cause stays in the console.
 const isReplaced = (control) => control.getAttribute?.("hx-sync")?.endsWith(":replace");
 const isHandled = {
   "htmx:afterRequest": () => true,
   "htmx:sendError": () => true,
-  "htmx:sendAbort": isReplaced,
+  "htmx:sendAbort": () => true,
 };
 // Admin pages load htmx after this file, or not at all.
 document.addEventListener("DOMContentLoaded", () => {
@@ -197,17 +198,23 @@ document.addEventListener("htmx:responseError", (event) => {
 });
 document.addEventListener("htmx:sendError", (event) => fail(event, unreachable));
 document.addEventListener("htmx:timeout", (event) => fail(event, late));
+// The user stopped the page from loading.
+document.addEventListener("htmx:sendAbort", (event) => isReplaced(event.target) || fail(event, stopped));
 
-// A proxy's sign-in page arrives with a success status: a whole page instead of a partial.
+// Every response of the product has a request ID. One without it comes from a proxy or the sign-in
+// page of a network. The product's own sign-in page is a whole page instead of a part.
+function isOtherAnswer({ xhr, shouldSwap, requestConfig, select }) {
+  if (!xhr.getResponseHeader("X-Request-ID")) return true;
+  if (!shouldSwap || !isPage(xhr.responseText)) return false;
+  const wanted = xhr.getResponseHeader("HX-Reselect") ?? select
+    ?? requestConfig.elt.closest("[hx-select]")?.getAttribute("hx-select");
+  return !(wanted && find(wanted, parse(xhr.responseText)));
+}
+
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { detail } = event;
-  const { xhr, isError } = detail;
-  if (isError || !detail.shouldSwap || !xhr || !isPage(xhr.responseText)) return;
-  const control = detail.requestConfig.elt;
-  const wanted = xhr.getResponseHeader("HX-Reselect") ?? detail.select
-    ?? control.closest("[hx-select]")?.getAttribute("hx-select");
-  if (wanted && find(wanted, parse(xhr.responseText))) return;
-  otherPages.add(xhr);
+  if (detail.isError || !detail.xhr || !isOtherAnswer(detail)) return;
+  otherPages.add(detail.xhr);
   Object.assign(detail, { shouldSwap: false, isError: true });
 });
 

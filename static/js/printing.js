@@ -14,7 +14,8 @@ function read(address) {
   request.open("GET", address, false);
   request.setRequestHeader("HX-Request", "true");
   request.send();
-  return request.status === 200 ? parse(request.responseText).body : null;
+  const isOurs = request.status === 200 && request.getResponseHeader("X-Request-ID");
+  return isOurs ? parse(request.responseText).body : null;
 }
 
 // Replaces the linking paragraph with the response, like htmx.

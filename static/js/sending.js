@@ -32,7 +32,8 @@ function putBack() {
   if (!box().value.startsWith(text)) box().value = [text, box().value].filter(Boolean).join("\n");
   box().dispatchEvent(new Event("input", { bubbles: true }));
   fail();
-  text = null;
+  // Otherwise the next update of another part would count as the answer to the next attempt.
+  text = typed = null;
 }
 
 function set(value) {
@@ -66,7 +67,7 @@ document.addEventListener("htmx:afterSettle", () => {
   text = null;
   keep();
 });
-for (const kind of ["htmx:sendError", "htmx:responseError", "htmx:timeout"]) {
+for (const kind of ["htmx:sendError", "htmx:sendAbort", "htmx:responseError", "htmx:timeout"]) {
   document.addEventListener(kind, (event) => {
     if (event.target.id === "composer" && text !== null) putBack();
   });

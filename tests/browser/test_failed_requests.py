@@ -18,9 +18,16 @@ from tests.browser.test_every_page import OF_A_CHAT, a_chat
 from tests.faults.shares import EVERY_ROW
 
 PROXY_PAGE = "<!doctype html><title>Trouble</title><h1>Trouble</h1>"
+PORTAL = "<!-- Hotel --><meta http-equiv='refresh' content='0;url=/login/'><h1>Welcome</h1>"
 CLOSED = 0
 SIGN_IN = 200
-KINDS = (403, 404, 413, 429, 500, 502, 503, 504, CLOSED, SIGN_IN)
+NO_CONTENT = 204
+OF_A_NETWORK = 299
+STOPPED = -1
+KINDS = (
+    *(403, 404, 413, 429, 500, 502, 503, 504),
+    *(CLOSED, SIGN_IN, NO_CONTENT, OF_A_NETWORK, STOPPED),
+)
 PAGES = (
     "/chats/new",
     "/settings/",
@@ -82,8 +89,10 @@ class Answers:
             route.continue_()
             return
         self.bodies.append(route.request.post_data_buffer or b"")
-        if self.kind == CLOSED:
-            route.abort()
+        if self.kind in {CLOSED, STOPPED}:
+            route.abort("aborted" if self.kind == STOPPED else "failed")
+        elif self.kind == OF_A_NETWORK:
+            route.fulfill(body=PORTAL, content_type="text/html")
         else:
             route.fulfill(status=self.kind, body=PROXY_PAGE, content_type="text/html")
 
@@ -179,7 +188,7 @@ def test_the_forms_of_summaries_keep_their_text(admin: Person, product: Product)
     assert tried > 3
 
 
-@pytest.mark.parametrize("kind", KINDS if EVERY_ROW else (403, 502, CLOSED))
+@pytest.mark.parametrize("kind", KINDS if EVERY_ROW else (403, 502, CLOSED, OF_A_NETWORK, STOPPED))
 def test_a_message_that_fails_stays_in_its_box_and_is_sent_once(admin: Person, kind: int) -> None:
     admin.new_chat("The first message")
     admin.wait_for_reply()
@@ -198,6 +207,31 @@ def test_a_message_that_fails_stays_in_its_box_and_is_sent_once(admin: Person, k
     admin.wait_for_reply()
     expect(admin.page.locator(".msg--user", has_text="Careful words")).to_have_count(1)
     expect(box).to_have_value("")
+    only_expected(admin)
+
+
+def test_an_update_during_another_attempt_does_not_count_as_its_answer(admin: Person) -> None:
+    admin.new_chat("The first message")
+    admin.wait_for_reply()
+    box = admin.page.locator("#composer-text")
+    failure = admin.page.locator("#composer .failure")
+    admin.page.route("**/changes*", lambda route: route.abort())
+    with answering(admin.page) as answers:
+        answers.kind = 502
+        admin.type("Careful words")
+        expect(failure).to_be_visible()
+        held: list[Route] = []
+        admin.page.route("**/messages", lambda route: held.append(route))
+        failure.get_by_role("button", name="Try again").click()
+        wait_until(admin.page, lambda: bool(held), "another attempt")
+        with admin.page.expect_response(lambda given: "/list" in given.url):
+            admin.page.evaluate("htmx.trigger('#chat-list', 'listed')")
+        admin.page.wait_for_timeout(200)
+        answers.answer(held[0])
+        expect(failure).to_be_visible()
+        expect(box).to_have_value("Careful words")
+        admin.page.unroute("**/messages")
+    admin.page.unroute("**/changes*")
     only_expected(admin)
 
 

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from pytest_django.fixtures import Settings
 
 from chats.ground import native
-from project import launcher, small_model
+from project import instance, launcher, small_model
 from project.seed import seed_database
 from project.supervisor import Child, Supervisor
 
@@ -214,6 +214,6 @@ def test_a_broker_program_that_does_not_run_is_named(
     program.chmod(0o700)
     monkeypatch.delenv("REDIS_URL", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(launcher.instance, "DATA_DIR", tmp_path)
+    monkeypatch.setattr(instance, "DATA_DIR", tmp_path)
     with pytest.raises(launcher.NotLaunched, match=rf"{program} could not be started: .*\. Re"):
         launcher.start_broker(Supervisor())
