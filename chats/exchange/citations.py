@@ -5,13 +5,17 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from chats.ground.texts import replace_tagged_blocks
+
+# The blanks before a mark. Only from the first of a run: otherwise a long run takes time squared.
+BLANKS = r"(?<![ \t])[ \t]*"
 # ChatGPT: U+E200, a kind, fields after U+E202, U+E201. These characters can also occur alone.
-MARK = re.compile(r"[ \t]*\ue200([a-z_]*)((?:\ue202[^\ue200\ue201]*)*)\ue201")
+MARK = re.compile(BLANKS + r"\ue200([a-z_]*)((?:\ue202[^\ue200\ue201]*)*)\ue201")
 STRAY = re.compile("[\ue200-\ue20f]")
-OLD_MARK = re.compile(r"[ \t]*【\d+(?::\d+)?†[^】\n]{0,200}】")
+OLD_MARK = re.compile(BLANKS + r"【\d+(?::\d+)?†[^】\n]{0,200}】")
 # Grok: elements around a citation's number. DeepSeek: numbers of its search results.
-CARD = re.compile(r"[ \t]*<grok:render\b.*?</grok:render>", re.DOTALL)
-NUMBER = re.compile(r"[ \t]*\[citation:(\d{1,4})\]")
+CARD_TAG = re.compile(BLANKS + r"<(?P<slash>/?)(?P<name>grok:render)\b[^<>]*>?")
+NUMBER = re.compile(BLANKS + r"\[citation:(\d{1,4})\]")
 LONGEST_TITLE = 100
 SPECIAL = re.compile(r"[\[\]`*_<>!\\]")
 
@@ -25,7 +29,7 @@ def replace_citation_marks(text: str, references: Iterable[Any]) -> str:
             mark = reference.get("matched_text")
             if isinstance(mark, str) and ("\ue200" in mark or "†" in mark):
                 words = format_citation_links(reference) or extract_mark_text(mark)
-                spaced = re.compile(rf"([ \t]*){re.escape(mark)}")
+                spaced = re.compile(rf"({BLANKS}){re.escape(mark)}")
                 text = spaced.sub(lambda found, words=words: words and found[1] + words, text)  # type: ignore[misc]  # bound now
     text = MARK.sub(render_spaced_mark, text)
     return STRAY.sub("", OLD_MARK.sub("", text))
@@ -78,7 +82,7 @@ def extract_mark_text(mark: str) -> str:
 
 def remove_citation_cards(text: str) -> str:
     """Return a Grok text without its citation elements."""
-    return CARD.sub("", text) if "<grok:render" in text else text
+    return replace_tagged_blocks(text, tags=CARD_TAG) if "<grok:render" in text else text
 
 
 def link_citation_numbers(text: str, results: Iterable[Any]) -> str:

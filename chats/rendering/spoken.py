@@ -26,7 +26,8 @@ def list_rendered_texts(message: Message) -> set[str]:
     return {message.text, extract_displayed_text(message).own}
 
 
-_MARKER = re.compile(r"[ \t]*\[(FROM|NEXT):([^\]\n]*)\]", re.IGNORECASE | re.ASCII)
+# From the first blank of a run, and bounded: otherwise hostile texts take time squared.
+_MARKER = re.compile(r"(?<![ \t])[ \t]*\[(FROM|NEXT):([^\]\n]{0,200})\]", re.IGNORECASE | re.ASCII)
 # An incomplete marker at the end of the text so far.
 _OPEN_MARKER = re.compile(
     r"[ \t]+\Z|[ \t]*\[(?:(?:F|FR|FRO|FROM|N|NE|NEX|NEXT)?|(?:FROM|NEXT):[^\]\n]{0,200})\Z",

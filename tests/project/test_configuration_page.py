@@ -24,6 +24,7 @@ READERS = {
     "read_proxy_count",
     "read_public_url",
     "read_https_url",
+    "read_encryption_keys",
     "get",
 }
 # Read here, but set by the operating system, Django or a library.
