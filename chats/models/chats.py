@@ -85,6 +85,12 @@ class Chat(Stored):
 
     class Meta:
         indexes: ClassVar = [
+            # First: of two indexes that fit equally, SQLite uses the one created later.
+            models.Index(
+                fields=["owner", "-updated_at", "-id"],
+                condition=Q(deleted_at=None),
+                name="chat_recent",
+            ),
             # Partial indexes: SQLite does not use an index on the column for "not archived".
             models.Index(
                 fields=["owner", "-pinned", "-updated_at", "-id"],
@@ -100,11 +106,6 @@ class Chat(Stored):
                 fields=["owner", "-updated_at", "-id"],
                 condition=Q(archived=True, deleted_at=None),
                 name="chat_archived",
-            ),
-            models.Index(
-                fields=["owner", "-updated_at", "-id"],
-                condition=Q(deleted_at=None),
-                name="chat_recent",
             ),
             # Small indexes for the cleanup job: few rows match, and only for a few days.
             models.Index(
