@@ -42,11 +42,15 @@ window.paints = [];
 new PerformanceObserver((list) => list.getEntries().forEach((entry) => tasks.push(entry.duration)))
   .observe({ type: "longtask", buffered: true });
 new PerformanceObserver((list) => list.getEntries().forEach((entry) => {
-  const moved = entry.sources.map(({ node, previousRect: old, currentRect: now }) => {
+  // One that enters or leaves the screen was scrolled: the page follows the end of a reply.
+  const stayed = entry.sources.filter(({ previousRect: old, currentRect: now }) =>
+    old.width && now.width);
+  const moved = stayed.map(({ node, previousRect: old, currentRect: now }) => {
     const part = node?.nodeType === 1 ? node : node?.parentElement;
     return `${part?.outerHTML.slice(0, 60)} ${old.x},${old.y} to ${now.x},${now.y}`;
   });
-  if (!entry.hadRecentInput) shifts.push(`${entry.value}: ${moved.join("; ")}`);
+  const isSeen = moved.length && !entry.hadRecentInput;
+  if (isSeen) shifts.push(`${entry.value}: ${moved.join("; ")}`);
 })).observe({ type: "layout-shift", buffered: true });
 new PerformanceObserver((list) => list.getEntries().forEach((entry) => {
   if (entry.name === "first-contentful-paint") paints.push(entry.startTime);
