@@ -60,7 +60,7 @@ def describe_command_error(error: BaseException) -> str:
     if "django.db" not in sys.modules:
         return ""
     # Not at the top: `serve` has no Django.
-    from django.db import DatabaseError, OperationalError  # noqa: PLC0415
+    from django.db import DatabaseError, OperationalError  # noqa: PLC0415  # see above
 
     from chats.ground import databases  # noqa: PLC0415  # as above
 

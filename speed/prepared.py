@@ -357,7 +357,7 @@ class Insert(Statement):
         with closing(self.known(connection).run(values, connection)) as cursor:
             if self.made:
                 row.pk = cursor.fetchone()[0]
-        row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS  # noqa: SLF001  # as `save_row_fields` does
+        row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS  # noqa: SLF001  # as `Model.save` does
 
 
 class InsertSome(Insert):

@@ -84,7 +84,7 @@ class WindowMoveRequired:
 class Prompt:
     """A composed call: the request, and the content of its receipt.
 
-    `find_warm_up_start`: a reply of this many tokens changes the next prompt's prefix. None: no
+    `warm_from`: a reply of this many tokens changes the next prompt's prefix. None: no
     cache warm-up.
     """
 

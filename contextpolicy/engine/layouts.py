@@ -1,4 +1,4 @@
-"""Turns the chosen parts of a prompt into wire messages: the layout `order_multi_turn_blocks`.
+"""Turns the chosen parts of a prompt into wire messages: the layout `multi_turn`.
 
 The order keeps the prefix stable from call to call: parts that rarely change come first, the tail
 and the question last. The steps of the running turn follow the question.
