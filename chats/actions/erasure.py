@@ -125,7 +125,7 @@ def erase_message(
     except UnderHold:
         with transaction.atomic():
             for row in rows:
-                holds.keep_wish(owner_id=int(user.pk), message=row, now=now)
+                holds.keep_pending_erasure(owner_id=int(user.pk), message=row, now=now)
         raise UnderHold(meanwhile=holds.MESSAGE_STAYS) from None
     return Erased(message, left, proofs)
 
@@ -267,7 +267,7 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
             return erase_locked_chat(lock_chat_for_erasure(chat.pk), by=by, reason="asked", now=now)
     except UnderHold:
         with transaction.atomic():
-            holds.keep_wish(owner_id=int(user.pk), chat=chat, now=now)
+            holds.keep_pending_erasure(owner_id=int(user.pk), chat=chat, now=now)
             delete_chat(chat=chat, actor=by, now=now)
         raise UnderHold(meanwhile=holds.CHAT_HIDDEN) from None
 

@@ -146,7 +146,7 @@ def rename_folder(*, folder: Folder, name: str, now: datetime) -> Folder:
     check_folder_name_unused(folder.owner_id, name, but=folder)
     before = Folder.objects.get(pk=folder.pk)
     if before.name != name:
-        kept_texts.keep_of_folder(before, actor=f"user:{folder.owner_id}", now=now)
+        kept_texts.keep_folder_name(before, actor=f"user:{folder.owner_id}", now=now)
     folder.name = name
     folder.save(update_fields=["name"])
     notices.tell_of_list(folder.owner_id)
@@ -156,7 +156,7 @@ def rename_folder(*, folder: Folder, name: str, now: datetime) -> Folder:
 @transaction.atomic
 def delete_folder(*, folder: Folder, now: datetime) -> None:
     """Delete the folder. Its chats stay without a folder, as do preferences under a hold."""
-    kept_texts.keep_of_folder(folder, actor=f"user:{folder.owner_id}", now=now)
+    kept_texts.keep_folder_name(folder, actor=f"user:{folder.owner_id}", now=now)
     preferences.deactivate_folder_preferences(folder, now=now)
     Chat.objects.filter(folder=folder).update(folder=None)
     notices.tell_of_list(folder.owner_id)

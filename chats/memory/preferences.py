@@ -144,7 +144,7 @@ def write_instructions(*, owner_id: int, text: str, now: datetime) -> MemorySett
     if row.instructions != text:
         data = {"from_characters": len(row.instructions), "to_characters": len(text)}
         actor = f"user:{owner_id}"
-        kept_texts.keep_of_person(owner_id, row.instructions, actor=actor, now=now)
+        kept_texts.keep_personal_text(owner_id, row.instructions, actor=actor, now=now)
         row.instructions = text
         row.save(update_fields=["instructions"])
         record_change("memory.instructions_changed", owner_id=owner_id, now=now, data=data)
@@ -359,7 +359,7 @@ def deactivate_held_preference(row: Preference, *, now: datetime) -> None:
     if row.status != Preference.Status.SUPERSEDED:
         row.status, row.valid_to, row.closed_at = Preference.Status.SUPERSEDED, now, now
         row.save(update_fields=["status", "valid_to", "closed_at"])
-    holds.keep_wish(owner_id=row.owner_id, preference=row, now=now)
+    holds.keep_pending_erasure(owner_id=row.owner_id, preference=row, now=now)
 
 
 def deactivate_folder_preferences(folder: Folder, *, now: datetime) -> None:

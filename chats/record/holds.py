@@ -64,7 +64,7 @@ def exclude_held_chats(rows: QuerySet[Chat], *, now: datetime) -> QuerySet[Chat]
     return rows.exclude(pk__in=held.chats) if held.chats else rows
 
 
-def keep_wish(
+def keep_pending_erasure(
     *,
     owner_id: int,
     now: datetime,

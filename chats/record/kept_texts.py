@@ -1,8 +1,8 @@
 """Keeps the previous value of a text that is replaced or deleted under a legal hold.
 
-Call `keep_chat_text`, `keep_of_person` or `keep_of_folder` in the transaction of the change, after
-locking the row. Without a hold they store nothing. `read_kept_text` records the auditor's reason
-before it returns a text. The sweep calls `erase_due`.
+Call `keep_chat_text`, `keep_personal_text` or `keep_folder_name` in the transaction of the change,
+after locking the row. Without a hold they store nothing. `read_kept_text` records the auditor's
+reason before it returns a text. The sweep calls `erase_due`.
 """
 
 import uuid
@@ -30,13 +30,13 @@ def keep_chat_text(kind: str, text: str, *, chat: Chat, actor: str, now: datetim
         store_kept_text(kind, text, owner_id=chat.owner_id, chat_id=chat.pk, actor=actor, now=now)
 
 
-def keep_of_person(owner_id: int, text: str, *, actor: str, now: datetime) -> None:
+def keep_personal_text(owner_id: int, text: str, *, actor: str, now: datetime) -> None:
     """Keep a person's instructions, if a hold covers the person."""
     if text and holds.lock_held_targets(now=now).covers(owner_id=owner_id):
         store_kept_text(Kind.INSTRUCTIONS, text, owner_id=owner_id, actor=actor, now=now)
 
 
-def keep_of_folder(folder: Folder, *, actor: str, now: datetime) -> None:
+def keep_folder_name(folder: Folder, *, actor: str, now: datetime) -> None:
     """Keep a folder's name, if a hold covers its owner or chats in it: one row per held chat."""
     held = holds.lock_held_targets(now=now)
     of_chats: list[uuid.UUID | None] = [None]
