@@ -392,7 +392,7 @@ def erase_all_preferences(chat: Chat, *, marks: ErasureMarks) -> int:
 
 def forget_all_frames(chat: Chat, *, marks: ErasureMarks) -> int:
     """Delete the chat's frames on the live bus."""
-    since = marks.now - timedelta(seconds=live.SECONDS_KEPT)
+    since = marks.now - timedelta(seconds=live.TURN_SECONDS)
     turns = Turn.objects.filter(branch__chat=chat, finished_at__gte=since)
     return forget_frames(list(turns.values_list("pk", flat=True)))
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -31,10 +31,11 @@ CONTROL = "palimpsest:control"
 LENGTH = 5000
 # Pages that reconnect later read the rows anyway.
 NOTICES_KEPT = 100
-# Expiry after a turn's last step, in seconds, if no end frame follows.
-SECONDS_KEPT = 900
-# Expiry after a turn's end, in seconds. Later readers get the reply from its row.
-SECONDS_AFTER_END = 60
+# Expiry of a person's notices, in seconds after the last one. They hold ids of chats only.
+NOTICE_SECONDS = 900
+# Expiry of a turn's stream, in seconds. The worker's heartbeats renew it, so it passes at most this
+# long after the end of the turn or of its worker. Later readers get the reply from its row.
+TURN_SECONDS = 60
 BLOCK_MS = 5000
 QUEUE_LENGTH = 4000
 # The writer's shortest pause, in seconds.
@@ -247,9 +248,18 @@ class FrameWriter:
             add_stream_entry(self.pipeline, key, frame)
             if not frame.is_words:
                 # Each step starts with such a frame, so each key gets an expiry.
-                is_end = frame.kind == "end"
-                self.pipeline.expire(key, SECONDS_AFTER_END if is_end else SECONDS_KEPT)
+                self.pipeline.expire(key, TURN_SECONDS)
         await self.pipeline.execute()
+
+    async def renew_streams(self, turn_ids: Iterable[uuid.UUID]) -> None:
+        """Postpone the expiry of these turns' streams. Their steps may be silent for long."""
+        # Its own pipeline: a flush may be waiting for the answer to the other one.
+        pipeline = self.client.pipeline(transaction=False)
+        for turn_id in turn_ids:
+            pipeline.expire(build_turn_key(turn_id), TURN_SECONDS)
+        # A bus that is down is reported by the next flush.
+        with suppress(RedisError, OSError):
+            await pipeline.execute()
 
     async def close(self) -> None:
         """Send the remaining frames and stop."""

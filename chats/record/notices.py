@@ -84,7 +84,7 @@ class Notifier:
         try:
             pipeline = get_notice_client().pipeline(transaction=False)
             pipeline.xadd(key, cast(Any, frame.fields()), maxlen=live.NOTICES_KEPT)
-            pipeline.expire(key, live.SECONDS_KEPT)
+            pipeline.expire(key, live.NOTICE_SECONDS)
             pipeline.execute()
         except (RedisError, OSError) as error:
             logger.warning("live bus unreachable, pages update later: %s", type(error).__name__)
@@ -131,16 +131,3 @@ def announce_chat(chat_id: uuid.UUID) -> None:
 def tell_of_list(owner: int) -> None:
     """Announce a changed list of chats after the commit."""
     transaction.on_commit(partial(NOTIFIER.put, owner, ""), robust=True)
-
-
-def end_stream(turn_id: uuid.UUID) -> None:
-    """Let a turn's stream expire after the commit. Its dead worker could not do so."""
-    transaction.on_commit(partial(expire_stream, live.build_turn_key(turn_id)), robust=True)
-
-
-def expire_stream(key: str) -> None:
-    """Let a stream expire like after the end of its turn."""
-    try:
-        get_notice_client().expire(key, live.SECONDS_AFTER_END)
-    except (RedisError, OSError) as error:
-        logger.warning("live bus unreachable, a stream expires later: %s", type(error).__name__)

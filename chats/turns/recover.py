@@ -25,7 +25,6 @@ from chats.record import (
     imports,
     kept_texts,
     locking,
-    notices,
     outbox,
     passed_on,
     simulations,
@@ -125,20 +124,14 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
         turn_id=turn.pk,
         data={"losses": losses, **build_attempt_data(turn)},
     )
-    if not requeued:
-        end_lost(turn, status=str(changes["status"]), now=now)
+    if not requeued and turn.round_id is not None:
+        # The step at a turn's end that its worker missed.
+        rounds.advance_round(turn, status=str(changes["status"]), reply=None, usage={}, now=now)
     if requeued and turn.lane:
         # Its lane may come after other lanes, and blocks none of them.
         queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     enqueue_next(branch_id=turn.branch_id)
     return 1
-
-
-def end_lost(turn: Turn, *, status: str, now: datetime) -> None:
-    """Run the steps at a turn's end that its worker missed."""
-    notices.end_stream(turn.pk)
-    if turn.round_id is not None:
-        rounds.advance_round(turn, status=status, reply=None, usage={}, now=now)
 
 
 def enqueue_verifications(*, now: datetime) -> int:

@@ -18,7 +18,6 @@ from redis import Redis
 
 from chats.ground import broker_facts, live
 from chats.providers import accounts
-from chats.record import notices
 from project import broker
 
 pytestmark = pytest.mark.services
@@ -177,16 +176,25 @@ def ttl(url: str, turn: uuid.UUID) -> Any:
         return client.ttl(live.build_turn_key(turn))
 
 
-def test_a_stream_ends_a_minute_after_its_turn(
-    started: Started, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("last", ["end", "state"])
+def test_a_stream_ends_a_minute_after_its_turn_or_its_worker(started: Started, last: str) -> None:
     url = started()
-    assert 0 < ttl(url, say(url, "end")) <= 60
-    assert 60 < ttl(url, say(url)) <= 900
+    assert 0 < ttl(url, say(url, last)) <= 60
 
-    lost = say(url, "state")
-    settings.REDIS_URL = url
-    notices.get_notice_client.cache_clear()
-    notices.expire_stream(live.build_turn_key(lost))
-    notices.get_notice_client.cache_clear()
-    assert 0 < ttl(url, lost) <= 60
+
+def test_heartbeats_keep_the_streams_of_silent_turns(started: Started) -> None:
+    url = started()
+    silent, killed, gone = say(url, "state"), say(url, "state"), uuid.uuid4()
+    with Redis.from_url(url) as client:
+        for turn in (silent, killed):
+            client.expire(live.build_turn_key(turn), 5)
+
+    async def beat() -> None:
+        bus = live.connect_to_bus(url)
+        await live.FrameWriter(bus, coalesce=0.01).renew_streams([silent, gone])
+        await bus.aclose()
+
+    asyncio.run(beat())
+    assert 5 < ttl(url, silent) <= 60
+    assert ttl(url, killed) <= 5
+    assert ttl(url, gone) == -2, "a stream that does not exist is not created"

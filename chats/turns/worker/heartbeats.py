@@ -7,7 +7,7 @@ other writes of a reply.
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -34,11 +34,15 @@ class LeasedTurn(Protocol):
         ...
 
 
-class Database(Protocol):
-    """Runs database functions outside the event loop."""
+class Host(Protocol):
+    """The worker: runs database functions outside the event loop, and writes to the live bus."""
 
     async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
         """Return the function's result."""
+        ...
+
+    async def renew_streams(self, turn_ids: Iterable[uuid.UUID]) -> None:
+        """Postpone the expiry of the turns' streams on the live bus."""
         ...
 
 
@@ -50,16 +54,18 @@ def get_turn_id(run: LeasedTurn) -> uuid.UUID:
 class LeaseKeeper:
     """The two timers of a worker."""
 
-    def __init__(self, *, worker: Database, runs: Mapping[uuid.UUID, LeasedTurn]) -> None:
+    def __init__(self, *, worker: Host, runs: Mapping[uuid.UUID, LeasedTurn]) -> None:
         self.worker = worker
         self.runs = runs
 
     async def keep_leases(self) -> None:
-        """Renew all leases every `HEARTBEAT_EVERY` seconds, whether or not tokens arrive."""
+        """Renew leases and streams every `HEARTBEAT_EVERY` seconds, even if no tokens arrive."""
         while True:
             await asyncio.sleep(settings.HEARTBEAT_EVERY)
             runs = sorted(self.runs.values(), key=get_turn_id)
             if runs:
+                # First, because a database that is away answers late.
+                await self.worker.renew_streams([run.lease.turn_id for run in runs])
                 await self.tell(
                     runs, partial(leases.renew_leases, leases=[run.lease for run in runs])
                 )

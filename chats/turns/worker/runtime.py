@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
@@ -151,6 +151,10 @@ class Runtime:
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
         """Publish a frame on the live bus."""
         self.writer.put(turn_id, frame)
+
+    async def renew_streams(self, turn_ids: Iterable[uuid.UUID]) -> None:
+        """Postpone the expiry of the turns' streams on the live bus."""
+        await self.writer.renew_streams(turn_ids)
 
     def provider(self, account: Account) -> Provider:
         """Return the adapter of a provider account."""

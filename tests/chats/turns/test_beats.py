@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -114,16 +114,20 @@ class FakeRun:
         self.heard.append(beat)
 
 
-class FakeDatabase:
-    """A database that fails once and then confirms the leases."""
+class FakeHost:
+    """A worker whose database fails once and then confirms the leases."""
 
     def __init__(self) -> None:
         self.failures = [OperationalError("away")]
+        self.renewed: set[uuid.UUID] = set()
 
     async def db(self, function: Callable[..., Any], **_arguments: Any) -> list[Heartbeat]:
         if self.failures:
             raise self.failures.pop()
         return [Heartbeat.OURS for _ in range(2)]
+
+    async def renew_streams(self, turn_ids: Iterable[uuid.UUID]) -> None:
+        self.renewed.update(turn_ids)
 
 
 @pytest.mark.parametrize("name", ["keep_leases", "checkpoint"])
@@ -131,9 +135,10 @@ def test_a_database_that_was_away_is_tried_at_the_next_beat(name: str, settings:
     settings.HEARTBEAT_EVERY = settings.CHECKPOINT_EVERY = 0.01
     first, second = FakeRun(), FakeRun()
     runs = {run.lease.turn_id: run for run in (first, second)}
+    host = FakeHost()
 
     async def some_beats() -> None:
-        beats = LeaseKeeper(worker=FakeDatabase(), runs=runs)
+        beats = LeaseKeeper(worker=host, runs=runs)
         task = asyncio.create_task(getattr(beats, name)())
         while not second.heard:
             await asyncio.sleep(0.01)
@@ -141,3 +146,4 @@ def test_a_database_that_was_away_is_tried_at_the_next_beat(name: str, settings:
 
     asyncio.run(asyncio.wait_for(some_beats(), 10))
     assert first.heard[0] is Heartbeat.OURS
+    assert host.renewed == (set(runs) if name == "keep_leases" else set())
