@@ -15,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import Group, User
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext, gettext_lazy
 from django_stubs_ext import StrOrPromise
 
@@ -45,6 +45,10 @@ PUT_IN_FORCE = gettext_lazy(
 ASSIGN = gettext_lazy(
     "Count its blast radius for exactly this target, on the policy's page or with POST "
     "/api/v1/blast-radius, then assign it."
+)
+REMOVE = gettext_lazy(
+    "Count the chats as if this policy were removed, on its page or with POST "
+    "/api/v1/blast-radius, then remove it."
 )
 
 
@@ -145,6 +149,29 @@ def check_assignment_count(
     )
     rows = rows.filter(place=BlastRadius.Place.INSTANCE, group=group)
     return require_sufficient_count(rows, do=ASSIGN)
+
+
+def check_removal_count(
+    policy: ContextPolicy,
+    *,
+    levels: Collection[str],
+    group: Group | None,
+    share: float,
+    now: datetime,
+) -> BlastRadius | None:
+    """Check that a policy may stop applying; return its count. Raises `BlastRadiusNeeded`.
+
+    A person, or chats that name the policy, matter if their `share` of the active chats exceeds the
+    limit. A count of the policy removed everywhere also allows to remove it from one group.
+    """
+    is_wide = bool(set(levels).intersection(COUNTED)) or share > (settings.BLAST_RADIUS_LIMIT or 0)
+    if policy.current is None or not is_wide or not is_count_required():
+        return None
+    digest = compute_content_digest(policy.current.values, policy.current.locks)
+    rows = filter_fresh_radii(policy, digest=digest, now=now).filter(
+        Q(group=None) | Q(group=group), place=BlastRadius.Place.REMOVED
+    )
+    return require_sufficient_count(rows, do=REMOVE)
 
 
 def is_count_required() -> bool:

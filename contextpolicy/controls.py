@@ -100,8 +100,13 @@ def check_change(change: Change, *, now: datetime) -> ChangeVerdict:
 
 def require_change_count(change: Change, *, now: datetime) -> BlastRadius | None:
     """Return the count that allows the change. Raises `BlastRadiusNeeded`."""
+    share = sum(of(change.user, now) for of in SHARES) if change.user else 0.0
     if change.removed:
-        return None
+        if not change.user:
+            share = sum(of(change.policy, now) for of in NAMED_SHARES)
+        return blast.check_removal_count(
+            change.policy, levels=change.levels, group=change.group, share=share, now=now
+        )
     if not change.assigned:
         return blast.check_version_count(
             change.policy,
@@ -112,7 +117,6 @@ def require_change_count(change: Change, *, now: datetime) -> BlastRadius | None
             now=now,
         )
     (level,) = change.levels
-    share = sum(of(change.user, now) for of in SHARES) if change.user else 0.0
     return blast.check_assignment_count(
         change.policy, level=level, group=change.group, user=change.user, share=share, now=now
     )

@@ -21,7 +21,7 @@ from contextpolicy.engine import names
 from contextpolicy.engine.policy import TEXT_FIELDS, Problem
 from contextpolicy.ledger import record_event
 from contextpolicy.linter.errors import find_policy_errors
-from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
+from contextpolicy.models import BlastRadius, ContextPolicy, PolicyAssignment, PolicyVersion
 from contextpolicy.reasons import is_meaningful_text
 
 
@@ -313,9 +313,10 @@ def change_policy(
 
 
 def check_retirement(policy: ContextPolicy, *, actor: str, now: datetime) -> None:
-    """Check that a policy may end for chats and agents that name it. Raises `SecondPersonNeeded`.
+    """Check that a policy may end for chats and agents that name it.
 
-    Its locks end there, as with an assignment that is removed.
+    Its locks end there, as with an assignment that is removed. Raises `SecondPersonNeeded` and
+    `blast.BlastRadiusNeeded`.
     """
     version = policy.current
     if version is None:
@@ -327,8 +328,21 @@ def check_retirement(policy: ContextPolicy, *, actor: str, now: datetime) -> Non
         author=version.created_by_id,
         by=parse_actor_user(actor),
     )
-    if change.levels and controls.check_change(replace(change, removed=True), now=now).waits:
+    if change.levels:
+        check_removal(replace(change, removed=True), now=now)
+
+
+def check_removal(change: controls.Change, *, now: datetime) -> BlastRadius | None:
+    """Check that a policy may be removed; return the count that allows it.
+
+    Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
+    """
+    verdict = controls.check_change(change, now=now)
+    if verdict.waits:
         raise two_persons.build_unassignment_refusal()
+    if verdict.needs_count is not None:
+        raise verdict.needs_count
+    return verdict.row
 
 
 def check_revival(policy: ContextPolicy, *, actor: str, now: datetime) -> None:
@@ -412,16 +426,21 @@ def assign_policy(
 def unassign_policy(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
     """Remove an assignment; of two concurrent removals one is recorded.
 
-    Raises `SecondPersonNeeded`.
+    Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
     with transaction.atomic():
         policy = ContextPolicy.objects.select_for_update().get(pk=assignment.policy_id)
         change = controls.build_assignment_change(
-            policy, level=assignment.level, by=parse_actor_user(actor), removed=True
+            policy,
+            level=assignment.level,
+            group=assignment.group,
+            user=assignment.user,
+            by=parse_actor_user(actor),
+            removed=True,
         )
-        if controls.check_change(change, now=now).waits:
-            raise two_persons.build_unassignment_refusal()
+        row = check_removal(change, now=now)
         data = {**_target(assignment), "policy": assignment.policy.slug}
+        data |= blast.build_count_data(row)
         deleted, _ = PolicyAssignment.objects.filter(pk=assignment.pk).delete()
         if deleted:
             chat_id = assignment.chat_id

@@ -403,6 +403,7 @@ SPECTACULAR_SETTINGS = {
         "EvaluatedOutcomeEnum": "contextpolicy.models.evaluations.EvaluatedTurn.Outcome",
         "EvaluationStateEnum": "contextpolicy.models.evaluations.Evaluation.State",
         "RadiusPlaceEnum": "contextpolicy.models.radius.BlastRadius.Place",
+        "EvaluationPlaceEnum": "contextpolicy.models.radius.BlastRadius.APPLIED",
         "FormEnum": ["sent", "messages", "text"],
         "LedgerFormEnum": ["jsonl", "csv"],
         "AssignmentLevelEnum": "contextpolicy.models.policies.PolicyAssignment.Level",

@@ -33,7 +33,13 @@ from chats.simulation.preview import (
     find_previewable_chat,
     preview_proposal,
 )
-from chats.simulation.proposals import ASSIGNED, GROUP, PolicyProposal, build_group_proposal
+from chats.simulation.proposals import (
+    ASSIGNED,
+    GROUP,
+    REMOVED,
+    PolicyProposal,
+    build_group_proposal,
+)
 from chats.simulation.sampling import SAMPLE, Sampled, sample_chats
 from contextpolicy.admin.policies import ContextPolicyAdmin
 from contextpolicy.admin.policy_form import PREVIEW, TRIAL, PolicyForm
@@ -49,6 +55,7 @@ PLACES = [
     ("instance", gettext_lazy("everyone, instead of the current policy")),
     ("chat", gettext_lazy("this chat")),
     (ASSIGNED, gettext_lazy("current assignments only")),
+    (REMOVED, gettext_lazy("no one, as if it were removed")),
 ]
 
 
@@ -72,7 +79,9 @@ class PreviewForm(forms.Form):
             groups = Group.objects.order_by("name")[:GROUPS_OFFERED]
             said = gettext("the members of {group}")
             members = [(f"{GROUP}:{each.pk}", said.format(group=each.name)) for each in groups]
-            place.choices = [*PLACES, *members]
+            said = gettext("no one in {group}, as if it were removed there")
+            without = [(f"{REMOVED}:{each.pk}", said.format(group=each.name)) for each in groups]
+            place.choices = [*PLACES, *members, *without]
         chats = [(str(chat.pk), chat.title or gettext("Untitled chat")) for chat in own]
         found = self.fields["chat"]
         if isinstance(found, forms.ChoiceField):
@@ -205,12 +214,14 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
                 "This policy is not saved yet. Save it as a draft, then count its chats."
             )
             return {"preview_refused": sentence}
-        places = {"instance": "instance", ASSIGNED: "assigned", GROUP: "instance"}
+        places = {
+            "instance": "instance",
+            ASSIGNED: "assigned",
+            GROUP: "instance",
+            REMOVED: "removed",
+        }
         if proposal.level not in places:
-            sentence = gettext(
-                "A count covers many chats. Choose “everyone”, a group, or “current assignments "
-                "only”."
-            )
+            sentence = gettext("A count covers many chats. Choose any place except “this chat”.")
             return {"preview_refused": sentence}
         row = radius.start_radius_count(
             policy=policy,
@@ -237,6 +248,8 @@ def build_form_proposal(form: PolicyForm, *, place: str) -> PolicyProposal:
     level, _, group = place.partition(":")
     if level == GROUP:
         return build_group_proposal(int(group), **said)
+    if group:
+        return PolicyProposal(level=level, group_id=int(group), **said)
     return PolicyProposal(level=level or "instance", **said)
 
 

@@ -38,7 +38,7 @@ class NewEvaluation(Strict):
     policy = PlainText(help_text="Slug of the policy.")
     version = WholeNumber(help_text="Number of its newest version, which must be a draft.")
     place = serializers.ChoiceField(
-        choices=BlastRadius.Place.choices,
+        choices=BlastRadius.APPLIED,
         default="assigned",
         help_text=(
             "`instance`: as if the policy applied to everyone; `assigned`: only current "
@@ -58,7 +58,7 @@ class EvaluationOut(serializers.Serializer[Evaluation]):
     policy = serializers.CharField(source="policy.slug")
     version = serializers.IntegerField(source="version.number")
     base = serializers.IntegerField(help_text="Active version at the start; 0: none.")
-    place = serializers.ChoiceField(choices=BlastRadius.Place.choices)
+    place = serializers.ChoiceField(choices=BlastRadius.APPLIED)
     share = serializers.IntegerField()
     state = serializers.ChoiceField(choices=Evaluation.State.choices)
     reason = serializers.CharField(allow_blank=True, help_text="Reason it ended.")

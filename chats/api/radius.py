@@ -44,13 +44,14 @@ class NewRadius(Strict):
         required=False,
         help_text=(
             "`instance`: as if the policy applied to everyone; `assigned` (default): only "
-            "current assignments."
+            "current assignments; `removed`: as if the active version applied nowhere."
         ),
     )
     group = PlainText(
         default="",
         help_text="Name of a group: counts the chats of its members, as if the policy were "
-        "assigned to the group. Cannot be combined with `place`.",
+        "assigned to the group, or with `place: removed` as if it did not apply to the group. "
+        "Cannot be combined with other places.",
     )
 
 
@@ -206,14 +207,16 @@ def parse_radius_place(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the place where the policy would apply. Raises `InvalidField`."""
     if not asked["group"]:
         return {"place": asked.get("place", BlastRadius.Place.ASSIGNED)}
-    if "place" in asked:
+    place = asked.get("place", BlastRadius.Place.INSTANCE)
+    if "place" in asked and place != BlastRadius.Place.REMOVED:
         raise build_field_error(
-            "place", gettext_lazy("A count for a group has no place. Leave it out.")
+            "place",
+            gettext_lazy("With a group, the place can only be “removed”. Leave it out otherwise."),
         )
     group = Group.objects.filter(name=asked["group"]).first()
     if group is None:
         raise build_field_error("group", gettext_lazy("No group has this name."))
-    return {"place": BlastRadius.Place.INSTANCE, "group": group}
+    return {"place": place, "group": group}
 
 
 def find_radius(radius_id: uuid.UUID) -> BlastRadius:

@@ -26,7 +26,12 @@ from chats.prompt.tokenizer import O200kCounter
 from chats.record import history
 from chats.simulation.estimates import Estimate, estimate_turns
 from chats.simulation.forecast import Point, Size, forecast_prompts
-from chats.simulation.proposals import PolicyProposal, choose_under, resolve_assigned_policies
+from chats.simulation.proposals import (
+    REMOVED,
+    PolicyProposal,
+    choose_under,
+    resolve_assigned_policies,
+)
 from contextpolicy.engine.assembly import assess_compaction_need
 from contextpolicy.engine.messages import WireMessage
 
@@ -134,7 +139,10 @@ def is_untouched(today: Outlook, *, chat: Chat, proposal: PolicyProposal) -> boo
 
 def format_proposal_label(proposal: PolicyProposal) -> str:
     """Return the label of a proposal's side."""
-    return gettext("{policy} (edited)").format(policy=proposal.name)
+    said = (
+        gettext("Without {policy}") if proposal.level == REMOVED else gettext("{policy} (edited)")
+    )
+    return said.format(policy=proposal.name)
 
 
 def find_previewable_chat(chat_id: uuid.UUID) -> Chat | None:

@@ -1,4 +1,4 @@
-"""The policy that would apply to a chat if one of its policies had other, unsaved values."""
+"""The policy that would apply to a chat if one of its policies had other values, or ended."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -13,6 +13,8 @@ from contextpolicy.models import PolicyAssignment
 # The level of a proposal that counts only where the policy is assigned today.
 ASSIGNED = "assigned"
 GROUP = "group"
+# The level of a proposal to remove the policy, from everywhere or from a group.
+REMOVED = "removed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class PolicyProposal:
     Where the policy already applies, these values replace the published ones. Elsewhere it counts
     as assigned at `level`, replacing the policy of that level. With `ASSIGNED` it does not count
     elsewhere. At the group level it replaces only the policy of this group; a person's other groups
-    keep theirs.
+    keep theirs. With `REMOVED` it applies nowhere, or with a group not to this group.
     """
 
     slug: str
@@ -31,7 +33,7 @@ class PolicyProposal:
     values: Mapping[str, Any]
     locks: Collection[str]
     level: str = "chat"
-    # For the group level: the group, and the slug of its current policy.
+    # For the group level and a removal: the group. For the group level: its policy's slug today.
     group_id: int | None = None
     replaces: str = ""
 
@@ -46,12 +48,18 @@ def build_group_proposal(group_id: int, **said: Any) -> PolicyProposal:
 def resolve_assigned_policies(
     chat: Chat, *, proposal: PolicyProposal | None
 ) -> tuple[resolution.Assigned, ...]:
-    """Return the policies of a chat, far to near, with the proposal applied."""
+    """Return the policies of a chat, far to near, with the proposal applied.
+
+    They include the policy that an API client chose for the chat.
+    """
     found = resolution.list_assigned_policies(
         user_id=chat.owner_id, group_ids=None, chat_id=chat.pk
     )
+    found = resolution.insert_agent_policy(found, policy=model_choice.get_client_policy(chat))
     if proposal is None:
         return found
+    if proposal.level == REMOVED:
+        return remove_policy(found, proposal)
     said = json.dumps(dict(proposal.values)), json.dumps(sorted(proposal.locks))
     own = (proposal.slug, proposal.name, proposal.version, *said)
     if proposal.level == GROUP:
@@ -62,6 +70,21 @@ def resolve_assigned_policies(
         return found
     others = (each for each in found if each[0] != proposal.level)
     return resolution.sort_far_to_near((*others, (proposal.level, *own)))
+
+
+def remove_policy(
+    found: tuple[resolution.Assigned, ...], proposal: PolicyProposal
+) -> tuple[resolution.Assigned, ...]:
+    """Return the policies without that of the proposal."""
+    if proposal.group_id is None:
+        return tuple(each for each in found if each[1] != proposal.slug)
+    kept = list(found)
+    for each in found:
+        if each[:2] == (GROUP, proposal.slug):
+            # Another group of the person may have the same policy, which stays.
+            kept.remove(each)
+            break
+    return tuple(kept)
 
 
 def apply_group_proposal(

@@ -35,7 +35,7 @@ from contextpolicy import blast, ledger
 from contextpolicy.controls import parse_actor_user
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import BlastRadius, ContextPolicy
-from contextpolicy.publish import PolicyProblems
+from contextpolicy.publish import PolicyNotInUse, PolicyProblems
 
 logger = logging.getLogger(__name__)
 # Chats counted by one statement, and repeated after a killed worker.
@@ -85,9 +85,14 @@ def start_radius_count(
 ) -> BlastRadius:
     """Start a count in the background, or resume the open one with the same content.
 
-    With a `group`, counts the chats of its members, as if the policy were assigned to it. An open
-    count of the policy with other content becomes void. Raises `PolicyProblems`.
+    With a `group`, counts the chats of its members, as if the policy were assigned to it. At the
+    place `REMOVED` the content is the active version's, whatever was given. An open count of the
+    policy with other content becomes void. Raises `PolicyProblems` and `PolicyNotInUse`.
     """
+    if place == BlastRadius.Place.REMOVED:
+        if policy.current is None:
+            raise PolicyNotInUse
+        values, locks = policy.current.values, policy.current.locks
     found = find_policy_errors(values, locks=locks)
     if found:
         raise PolicyProblems(found)
@@ -352,7 +357,7 @@ def finish_radius_count(lease: CountLease, *, now: datetime) -> None:
 
 def build_radius_proposal(row: BlastRadius) -> PolicyProposal:
     """Return the policy of a count as a proposal."""
-    if row.group_id is not None:
+    if row.group_id is not None and row.place != BlastRadius.Place.REMOVED:
         return build_group_proposal(
             row.group_id,
             slug=row.policy.slug,
@@ -368,6 +373,7 @@ def build_radius_proposal(row: BlastRadius) -> PolicyProposal:
         values=row.values,
         locks=row.locks,
         level=row.place,
+        group_id=row.group_id,
     )
 
 

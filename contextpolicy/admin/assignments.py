@@ -71,7 +71,7 @@ class PolicyAssignmentAdmin(DomainAdmin):
         obj.refresh_from_db()
 
     def delete_model(self, request: HttpRequest, obj: PolicyAssignment) -> None:
-        """Remove the assignment. Raises `SecondPersonNeeded`."""
+        """Remove the assignment. Raises `SecondPersonNeeded` and `BlastRadiusNeeded`."""
         publish.unassign_policy(
             assignment=obj, actor=get_request_actor(request), now=timezone.now()
         )

@@ -29,7 +29,7 @@ class Evaluation(Stored):
     version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="evaluations")
     # The number of the active version when it began; 0: none.
     base = models.PositiveIntegerField()
-    place = models.CharField(max_length=10, choices=BlastRadius.Place.choices)
+    place = models.CharField(max_length=10, choices=BlastRadius.APPLIED)
     # Share of the branches, in percent.
     share = models.PositiveSmallIntegerField(default=100)
     state = models.CharField(max_length=10, choices=State.choices, default=State.OPEN)

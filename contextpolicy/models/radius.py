@@ -28,6 +28,10 @@ class BlastRadius(Stored):
     class Place(models.TextChoices):
         INSTANCE = "instance", gettext_lazy("Everyone")
         ASSIGNED = "assigned", gettext_lazy("Where it is assigned")
+        REMOVED = "removed", gettext_lazy("Nowhere: as if it were removed")
+
+    # Where a version can apply, without a removal.
+    APPLIED: ClassVar = [(each.value, each.label) for each in (Place.INSTANCE, Place.ASSIGNED)]
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     policy = models.ForeignKey(ContextPolicy, on_delete=models.PROTECT, related_name="radii")
@@ -38,8 +42,8 @@ class BlastRadius(Stored):
     # The number of the active version; 0: none.
     base = models.PositiveIntegerField()
     place = models.CharField(max_length=10, choices=Place.choices)
-    # Only for an assignment to a group: the chats of its members are counted, as if the policy
-    # replaced the group's current one.
+    # The chats of this group's members are counted, as if the policy replaced the group's current
+    # one; with `REMOVED`, as if it did not apply to the group.
     group = models.ForeignKey(
         Group, null=True, blank=True, on_delete=models.CASCADE, related_name="+"
     )
