@@ -171,7 +171,7 @@ FAMILIES = (
     ),
     Family(
         name="Gemini (OpenAI form)",
-        source="Recording (tool calls); public report of streams (googleapis/python-genai issue 2868)",
+        source="Recording (tool calls); public report (python-genai issue 2868)",
         reason="With the last text; `stop` also for tool calls",
         end="`[DONE]`",
         whole=(
