@@ -196,11 +196,11 @@ class Message(Stored):
 
     class Finish(models.TextChoices):
         STOP = "stop", gettext_lazy("Complete")
-        TOOL_CALLS = "tool_calls", gettext_lazy("Step with tool calls")
-        LENGTH = "length", gettext_lazy("Cut at the model's output limit")
-        LIMIT = "limit", gettext_lazy("Cut at this server's limit")
-        INCOMPLETE = "incomplete", gettext_lazy("Cut by a fault")
-        STOPPED = "stopped", gettext_lazy("Stopped by a person")
+        TOOL_CALLS = "tool_calls", gettext_lazy("Tool calls")
+        LENGTH = "length", gettext_lazy("Reached the model’s output limit")
+        LIMIT = "limit", gettext_lazy("Reached this server’s limit")
+        INCOMPLETE = "incomplete", gettext_lazy("Interrupted by an error")
+        STOPPED = "stopped", gettext_lazy("Stopped by a user")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     branch = models.ForeignKey(Branch, on_delete=models.CASCADE, related_name="messages")

@@ -22,12 +22,12 @@ class Compaction(Stored):
         WINDOW = "window", gettext_lazy("Window")
 
     class Status(models.TextChoices):
-        PREPARING = "preparing", gettext_lazy("Being written")
+        PREPARING = "preparing", gettext_lazy("In progress")
         PREPARED = "prepared", gettext_lazy("Ready")
-        PUBLISHED = "published", gettext_lazy("In force")
+        PUBLISHED = "published", gettext_lazy("Active")
         UNDONE = "undone", gettext_lazy("Undone")
-        REPLACED = "replaced", gettext_lazy("Replaced by a later one")
-        OVERTAKEN = "overtaken", gettext_lazy("Overtaken")
+        REPLACED = "replaced", gettext_lazy("Replaced by a newer one")
+        OVERTAKEN = "overtaken", gettext_lazy("Outdated")
         REJECTED = "rejected", gettext_lazy("Rejected")
         FAILED = "failed", gettext_lazy("Failed")
 

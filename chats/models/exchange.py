@@ -42,7 +42,7 @@ class FileImport(Stored):
 
     class State(models.TextChoices):
         QUEUED = "queued", gettext_lazy("Waiting")
-        RUNNING = "running", gettext_lazy("Under way")
+        RUNNING = "running", gettext_lazy("Running")
         DONE = "done", gettext_lazy("Done")
         FAILED = "failed", gettext_lazy("Failed")
         STOPPED = "stopped", gettext_lazy("Stopped")

@@ -81,14 +81,14 @@ class PassedOn(Stored):
         CHAT = "chat.completions", gettext_lazy("Chat completions")
         RESPONSES = "responses", gettext_lazy("Responses")
         EMBEDDINGS = "embeddings", gettext_lazy("Embeddings")
-        SUMMARY = "summary", gettext_lazy("A summary that was tried")
+        SUMMARY = "summary", gettext_lazy("Test summary")
 
     class Why(models.TextChoices):
-        KEY = "key", gettext_lazy("The key says so")
-        POLICY = "policy", gettext_lazy("The policy says so")
-        HEADER = "header", gettext_lazy("The request asked for it")
-        KIND = "kind", gettext_lazy("Requests of this kind have no chat")
-        PREVIEW = "preview", gettext_lazy("In the preview of a policy")
+        KEY = "key", gettext_lazy("Set in the API key")
+        POLICY = "policy", gettext_lazy("Set in the policy")
+        HEADER = "header", gettext_lazy("Requested by the client")
+        KIND = "kind", gettext_lazy("Requests of this kind belong to no chat")
+        PREVIEW = "preview", gettext_lazy("Policy preview")
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, db_index=False)
     # Only unfinished requests are looked up by API key.

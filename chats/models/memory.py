@@ -51,12 +51,12 @@ class Preference(Stored):
     class Kind(models.TextChoices):
         WRITTEN = "written", gettext_lazy("Written by you")
         TOLD = "told", gettext_lazy("Stated in a chat")
-        INFERRED = "inferred", gettext_lazy("Read from your chats")
+        INFERRED = "inferred", gettext_lazy("Inferred from your chats")
 
     class Status(models.TextChoices):
         PROPOSED = "proposed", gettext_lazy("Proposed")
         CURRENT = "current", gettext_lazy("In use")
-        SUPERSEDED = "superseded", gettext_lazy("No longer so")
+        SUPERSEDED = "superseded", gettext_lazy("Outdated")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)

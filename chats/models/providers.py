@@ -16,7 +16,7 @@ class ProviderAccount(Stored):
 
     class Kind(models.TextChoices):
         OPENAI = "openai", gettext_lazy("OpenAI-compatible server")
-        ANTHROPIC = "anthropic", gettext_lazy("Anthropic’s interface (Messages)")
+        ANTHROPIC = "anthropic", gettext_lazy("Anthropic Messages API")
         DEMO = "demo", gettext_lazy("Demo model (no server, no key)")
 
     slug = models.SlugField(max_length=60, unique=True, verbose_name=gettext_lazy("slug"))

@@ -19,10 +19,10 @@ class ChatState(Stored):
     """
 
     class Kind(models.TextChoices):
-        EXTRACTED = "extracted", gettext_lazy("Read from a message")
-        CORRECTED = "corrected", gettext_lazy("Corrected by a person")
-        RESET = "reset", gettext_lazy("Emptied by a person")
-        RESTORED = "restored", gettext_lazy("Restored by a person")
+        EXTRACTED = "extracted", gettext_lazy("Extracted from a message")
+        CORRECTED = "corrected", gettext_lazy("Corrected by a user")
+        RESET = "reset", gettext_lazy("Reset by a user")
+        RESTORED = "restored", gettext_lazy("Restored by a user")
         ERASED = "erased", gettext_lazy("Cleared by an erasure")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)

@@ -47,8 +47,8 @@ class TeamVersion(Stored):
 
     class Routing(models.TextChoices):
         ALL = "all", gettext_lazy("Every agent once, in order")
-        ROUND_ROBIN = "round_robin", gettext_lazy("In turn, until the limit")
-        PERSON = "person", gettext_lazy("Whom a message names, else the first")
+        ROUND_ROBIN = "round_robin", gettext_lazy("Agents in turn, until the limit")
+        PERSON = "person", gettext_lazy("The agent that a message names, else the first")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="versions")
@@ -141,7 +141,7 @@ class Round(Stored):
     class Status(models.TextChoices):
         RUNNING = "running", gettext_lazy("Running")
         WAITING = "waiting", gettext_lazy("Waiting for a person of the team")
-        SETTLED = "settled", gettext_lazy("Settled")
+        SETTLED = "settled", gettext_lazy("Complete")
         LIMIT = "limit", gettext_lazy("Limit reached")
         PAIR = "pair", gettext_lazy("Two agents only answered each other")
         STOPPED = "stopped", gettext_lazy("Stopped")

@@ -24,7 +24,7 @@ class Turn(Stored):
         COMPLETED = "completed", gettext_lazy("Completed")
         STOPPED = "stopped", gettext_lazy("Stopped")
         FAILED = "failed", gettext_lazy("Failed")
-        ABSORBED = "absorbed", gettext_lazy("Taken up by another turn")
+        ABSORBED = "absorbed", gettext_lazy("Merged into another turn")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     branch = models.ForeignKey("Branch", on_delete=models.CASCADE, related_name="turns")
@@ -252,11 +252,11 @@ class Receipt(Stored):
     INFERRING: ClassVar = 1_000_000
 
     class Outcome(models.TextChoices):
-        OPEN = "open", gettext_lazy("Call not over")
-        OK = "ok", gettext_lazy("Answered")
+        OPEN = "open", gettext_lazy("In progress")
+        OK = "ok", gettext_lazy("Completed")
         FAILED = "failed", gettext_lazy("Failed")
         STOPPED = "stopped", gettext_lazy("Stopped")
-        LOST = "lost", gettext_lazy("The worker was lost")
+        LOST = "lost", gettext_lazy("Worker lost")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="receipts")

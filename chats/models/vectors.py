@@ -18,9 +18,9 @@ class VectorSpace(Stored):
     """
 
     class State(models.TextChoices):
-        BUILDING = "building", gettext_lazy("Being built")
+        BUILDING = "building", gettext_lazy("Building")
         SERVING = "serving", gettext_lazy("In use")
-        RETIRED = "retired", gettext_lazy("Being deleted")
+        RETIRED = "retired", gettext_lazy("Deleting")
 
     model = models.ForeignKey(
         "contextpolicy.ModelSpec", null=True, blank=True, on_delete=models.SET_NULL

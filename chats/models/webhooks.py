@@ -16,7 +16,7 @@ class Webhook(Stored):
     class Off(models.TextChoices):
         """Reasons a webhook is disabled."""
 
-        ON = "", gettext_lazy("sends")
+        ON = "", gettext_lazy("active")
         OWNER = "owner", gettext_lazy("switched off")
         FAILING = "failing", gettext_lazy("switched off after three days of failures")
         GONE = "gone", gettext_lazy("switched off because the address is gone")
@@ -53,9 +53,9 @@ class WebhookDelivery(Stored):
     class Status(models.TextChoices):
         """Delivery states."""
 
-        WAITING = "waiting", gettext_lazy("waits")
+        WAITING = "waiting", gettext_lazy("waiting")
         DELIVERED = "delivered", gettext_lazy("delivered")
-        FAILED = "failed", gettext_lazy("given up")
+        FAILED = "failed", gettext_lazy("failed")
 
     webhook = models.ForeignKey(
         Webhook,

@@ -168,11 +168,11 @@ NEXT_STEPS: Mapping[str, StrOrPromise] = {
 }
 # CSS class and label of compactions that are not active on the branch.
 COMPACTION_STATES: Mapping[str, tuple[str, StrOrPromise]] = {
-    Compaction.Status.PREPARING: ("accent", gettext_lazy("Being written")),
+    Compaction.Status.PREPARING: ("accent", gettext_lazy("In progress")),
     Compaction.Status.PREPARED: ("layer", gettext_lazy("Ready, not in use yet")),
     Compaction.Status.PUBLISHED: ("", gettext_lazy("In use on another branch")),
     Compaction.Status.UNDONE: ("warn", gettext_lazy("Undone")),
-    Compaction.Status.REPLACED: ("", gettext_lazy("Replaced by a later one")),
+    Compaction.Status.REPLACED: ("", gettext_lazy("Replaced by a newer one")),
     Compaction.Status.OVERTAKEN: ("", gettext_lazy("Outdated before use")),
     Compaction.Status.REJECTED: ("danger", gettext_lazy("Not used")),
     Compaction.Status.FAILED: ("danger", gettext_lazy("Failed")),
