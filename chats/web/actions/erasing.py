@@ -108,13 +108,13 @@ def render_message_erasure(
     return render(request, "chats/message_erase.html", context, status=status)
 
 
-def lock_of(check: Callable[[], None]) -> str:
-    """Return the reason the action is not possible now; empty if it is."""
+def lock_of(check: Callable[[], None]) -> Refusal | None:
+    """Return the refusal that the action would get now; None if it is possible."""
     try:
         check()
     except Refusal as refusal:
-        return refusal.localized
-    return ""
+        return refusal
+    return None
 
 
 @require_http_methods(["GET", "POST"])

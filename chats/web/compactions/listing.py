@@ -55,6 +55,7 @@ class CompactionLine:
 
     row: Compaction
     kind: str
+    status: str
     state: str
     reason: str
     began: str
@@ -116,7 +117,7 @@ def build_compaction_line(
     row: Compaction, *, path: Sequence[PathSegment], cover: Coverage, user: User
 ) -> CompactionLine:
     """Return one list row."""
-    kind, state = describe_compaction_state(row, cover=cover)
+    kind, status, state = describe_compaction_state(row, cover=cover)
     is_window = row.kind == Compaction.Kind.WINDOW
     reason = (
         str(WINDOW_REASONS.get(row.reason, "")) if is_window else describe_unused_reason(row.reason)
@@ -125,6 +126,7 @@ def build_compaction_line(
     return CompactionLine(
         row=row,
         kind=kind,
+        status=status,
         state=state,
         reason=reason,
         began=str(skip_reasons.TRIGGERS.get(row.trigger, row.trigger)),

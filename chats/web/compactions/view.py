@@ -49,6 +49,8 @@ class CompactionFigure:
     label: str
     value: str
     note: str
+    # Code of the note, if there is one.
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class CompactionView:
     ground: BranchUnderPolicy
     marker: CompactionMarker
     kind: str
+    status: str
     state: str
     reason: str
     # The user of the page started or wrote it.
@@ -86,7 +89,7 @@ def build_compaction_view(
     ground = load_branch_under_policy(chat=chat, user=user)
     branch = ground.branch
     is_in_force = row in list_active_compactions(branch)
-    kind, state = describe_compaction_state(row, cover=ground.cover)
+    kind, status, state = describe_compaction_state(row, cover=ground.cover)
     html = render_texts(list_summary_texts(row), seen=row.branch)
     folded = sum_covered_tokens(row.branch, row=row)
     marker = CompactionMarker(
@@ -107,6 +110,7 @@ def build_compaction_view(
         ground=ground,
         marker=marker,
         kind=kind,
+        status=status,
         state=state,
         reason=describe_unused_reason(row.reason) if row.reason and row.kind != "window" else "",
         is_own=row.asked_by == f"user:{user.pk}",
@@ -128,16 +132,16 @@ def list_active_compactions(branch: Branch) -> list[Compaction]:
     return [row for row in (active, active.base if active else None) if row]
 
 
-def describe_compaction_state(row: Compaction, *, cover: Coverage) -> tuple[str, str]:
-    """Return the CSS class and label of a compaction's state, as seen from a branch."""
+def describe_compaction_state(row: Compaction, *, cover: Coverage) -> tuple[str, str, str]:
+    """Return the CSS class, code and label of a compaction's state, as seen from a branch."""
     if row in cover.unused:
-        return "warn", gettext("Published, but not used by this policy")
+        return "warn", "unused", gettext("Published, but not used by this policy")
     if row in (cover.active, cover.summary):
-        return "ok", gettext("In use")
+        return "ok", "in_use", gettext("In use")
     if row.status == Compaction.Status.PREPARED and row.needs_approval:
-        return "warn", gettext("Pending approval")
+        return "warn", "pending_approval", gettext("Pending approval")
     kind, label = COMPACTION_STATES[Compaction.Status(row.status)]
-    return kind, str(label)
+    return kind, row.status, str(label)
 
 
 def limit_of(row: Compaction, *, chat: Chat) -> int:
@@ -198,7 +202,8 @@ def build_compaction_figures(
         covered = gettext("{first} to {last}").format(first=row.from_seq, last=row.to_seq)
         found.append(CompactionFigure(gettext("Messages"), format_number(marker.count), covered))
     by = describe_ledger_actor(row.asked_by, user=user)
-    found.append(CompactionFigure(gettext("Started by"), by, describe_trigger(row, chat)))
+    began, note = describe_trigger(row, chat)
+    found.append(CompactionFigure(gettext("Started by"), by, note, began))
     if row.kind == Compaction.Kind.SUMMARY:
         by = describe_summary_author(row, user=user)
         found.append(CompactionFigure(gettext("Written by"), by, describe_generation(row)))
@@ -246,32 +251,33 @@ def describe_savings(balance: Balance) -> str:
     return words.format(tokens=balance.saved_tokens, n=balance.calls, unreported=balance.unreported)
 
 
-def describe_trigger(row: Compaction, chat: Chat) -> str:
-    """Return the reason the compaction started."""
+def describe_trigger(row: Compaction, chat: Chat) -> tuple[str, str]:
+    """Return the reason the compaction started: code and label."""
     if row.trigger == "revision":
-        return gettext("edited summary")
+        return "revision", gettext("edited summary")
     if row.trigger == "rerun":
-        return gettext("regenerated from the originals")
+        return "rerun", gettext("regenerated from the originals")
     if row.trigger == "manual":
-        return gettext("requested before it was due")
+        return "manual", gettext("requested before it was due")
     if row.trigger == "turns":
         threshold = load_policy_values(row.effective_policy).turn_threshold or 0
-        return ngettext(
+        words = ngettext(
             "more than {n:,} turn without a summary",
             "more than {n:,} turns without a summary",
             threshold,
-        ).format(n=threshold)
+        )
+        return "turns", words.format(n=threshold)
     if row.trigger == "overflow":
-        return gettext("the model server refused the prompt as too long")
+        return "overflow", gettext("the model server refused the prompt as too long")
     limit = limit_of(row, chat=chat)
     if not limit:
-        return format_token_count(row.tokens_before)
+        return "tokens", format_token_count(row.tokens_before)
     mark = compute_prepare_mark(load_policy_values(row.effective_policy), prompt_limit=limit)
     if row.tokens_before >= mark:
-        words = gettext("{tokens:,} tokens, over {mark:,}")
+        code, words = "over_mark", gettext("{tokens:,} tokens, over {mark:,}")
     else:
-        words = gettext("{tokens:,} tokens, due from {mark:,}")
-    return words.format(tokens=row.tokens_before, mark=mark)
+        code, words = "below_mark", gettext("{tokens:,} tokens, due from {mark:,}")
+    return code, words.format(tokens=row.tokens_before, mark=mark)
 
 
 def describe_summary_author(row: Compaction, *, user: User) -> str:

@@ -18,11 +18,14 @@ KINDS = {"done": ("ok", "check"), "failed": ("warn", "alert"), "nothing": ("", "
 class RequestNotice:
     """A notice: kind, icon, title, body, and the attempt it refers to.
 
+    `status`: the code of the title. `reason`: the code behind it, if any.
     `can_retry`: a retry may help. `can_do_without`: a summary without a model was not tried yet.
     `late_in`: seconds after which a request that no worker started is late; 0 otherwise.
     """
 
     kind: str
+    status: str
+    reason: str
     icon: str
     title: str
     body: str
@@ -41,6 +44,8 @@ def build_request_notice(answer: RequestStatus | None) -> RequestNotice | None:
     kind, icon = KINDS.get(answer.state, ("layer", "clock"))
     return RequestNotice(
         kind=kind,
+        status=get_notice_status(answer),
+        reason=answer.reason,
         icon=icon,
         title=title,
         body=body,
@@ -49,6 +54,17 @@ def build_request_notice(answer: RequestStatus | None) -> RequestNotice | None:
         can_do_without=failed is not None and failed.rung != "extractive",
         late_in=LATE.seconds + 1 if answer.state == "asked" and not answer.is_late else 0,
     )
+
+
+def get_notice_status(answer: RequestStatus) -> str:
+    """Return the code of the title: the state, or `late`, `pending_approval` or `done_again`."""
+    if answer.is_late:
+        return "late"
+    if answer.row and answer.state == "waits" and answer.row.needs_approval:
+        return "pending_approval"
+    if answer.row and answer.state == "done" and answer.row.trigger == "rerun":
+        return "done_again"
+    return answer.state
 
 
 def load_request_notice(branch: Branch) -> RequestNotice | None:

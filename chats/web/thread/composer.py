@@ -129,6 +129,7 @@ class MeterView:
 
     chat: Chat
     problem: str = ""
+    problem_code: str = ""
     text: str = ""
     of_all: str = ""
     next_compaction: str = ""
@@ -210,7 +211,9 @@ def build_meter_view(*, chat: Chat, thread: ThreadPage | None = None) -> MeterVi
         )
     except Refusal as refusal:
         limit = PolicyValues().input_length_limit
-        return MeterView(chat=chat, problem=refusal.localized, limit=limit)
+        return MeterView(
+            chat=chat, problem=refusal.localized, problem_code=refusal.code, limit=limit
+        )
     about = "≈ " if meter.approximate else ""
     size = gettext("{used} of {limit} tokens")
     resting = load_compaction_status(chat, thread=thread) if meter.writes_summaries else {}

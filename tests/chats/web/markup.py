@@ -8,6 +8,14 @@ def tight(html: str) -> str:
     return re.sub(r"\s*(<[^>]*?)\s*>\s*", r"\1>", " ".join(html.split()))
 
 
+def find_action(html: str, button: str) -> str | None:
+    """Return the action of the form that contains the button with this id; None if none does."""
+    for form in html.split("<form")[1:]:
+        if re.search(rf'\sid="{button}"', form.partition("</form>")[0]):
+            return str(re.findall(r'\saction="([^"]+)"', form)[0])
+    return None
+
+
 def described(html: str) -> dict[str, str]:
     """Say for each control that is described by other parts by which; each must be there."""
     found = {}

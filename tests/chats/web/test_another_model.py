@@ -34,7 +34,8 @@ def test_a_failure_names_the_provider_the_status_and_the_times(
     assert turn.error_sentence.endswith("(Mistral EU, status 503, asked 3 times.)")
     html = page.get(url(chat)).content.decode()
     assert "Mistral EU, status 503, asked 3 times" in html
-    assert "Try another model…" in html
+    models = url(chat, f"turns/{turn.pk}/models")
+    assert f'href="{models}"' in html
 
 
 def test_a_failure_is_named_in_the_language_of_the_reader(
@@ -63,6 +64,7 @@ def test_another_model_answers_the_same_message(
     offered = page.get(url(chat, f"turns/{turn.pk}/models")).content.decode()
     assert f'value="{other.slug}"' in offered
     assert 'value="demo"' not in offered
+    assert 'data-note="no-other-model"' not in offered
     answer = page.post(url(chat, f"turns/{turn.pk}/retry"), {"model": other.slug})
     assert answer.status_code == 302
     again = Turn.objects.exclude(pk=turn.pk).get()
@@ -78,7 +80,7 @@ def test_without_another_model_the_page_says_who_connects_one(
     turn = say("hello")
     fails(turn, work, 1)
     html = page.get(url(chat, f"turns/{turn.pk}/models")).content.decode()
-    assert "No other model is connected" in html
+    assert 'data-note="no-other-model"' in html
 
 
 def test_an_unknown_model_changes_nothing(

@@ -17,6 +17,7 @@ from chats.prompt.composition import PromptRefused
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.record.history import select_path_messages
 from chats.turns.start import start_turn
+from chats.web.reasons import LEFT_OUT, WINDOW_REASONS
 from chats.web.thread import rows
 from chats.web.thread.rows import PAGE
 from contextpolicy.engine.budget import PolicyImpossible
@@ -88,7 +89,7 @@ def test_a_partial_for_a_stranger_is_refused_and_the_page_stays(client: Client, 
 
     assert response.status_code == 401
     assert "HX-Redirect" not in response.headers
-    assert "You are signed out." in response.content.decode()
+    assert 'data-reason="signed_out"' in response.content.decode()
 
 
 def test_a_form_that_a_script_sent_is_told_where_to_go(page: Client, chat: Chat) -> None:
@@ -132,7 +133,7 @@ def test_a_long_chat_shows_its_newest_page_and_a_link_to_the_one_before(
 
     first = page.get(url(chat) + "?before=11").content.decode()
     assert first.count("<article") == 10
-    assert "Show earlier" not in first
+    assert "?before=" not in first
 
 
 def test_earlier_messages_alone_are_one_part(page: Client, chat: Chat, now: datetime) -> None:
@@ -190,7 +191,7 @@ def test_a_chat_without_a_model_stays_readable(
     html = page.get(url(chat)).content.decode()
 
     assert "hello" in html
-    assert "No model is configured yet" in html
+    assert 'data-reason="no_model"' in html
 
 
 def fill(chat: Chat, *, count: int, now: datetime) -> None:
@@ -226,6 +227,8 @@ def test_a_summary_in_force_stands_for_its_messages(
     html = page.get(url(chat)).content.decode()
 
     assert "the first question" not in page_text(html)
+    assert f'id="compaction-{row.pk}"' in html
+    assert 'data-status="published"' in html
     assert "2 messages summarised" in html
     assert re.search(r"≈ \d+ → \d+ tokens", html)
     assert "<strong>ticket 48213</strong>" in html
@@ -248,7 +251,7 @@ def test_a_pinned_message_under_a_summary_stays_in_sight(
 
     html = page.get(url(chat)).content.decode()
 
-    assert "Pinned: always sent" in html
+    assert 'data-note="pinned-message"' in html
     assert "the house rules" in page_text(html)
 
 
@@ -264,20 +267,15 @@ def test_what_a_window_leaves_out_is_dotted(
     html = page.get(url(chat)).content.decode()
 
     assert html.count('data-sent="none"') == 2
-    assert "not sent: outside the window" in html
+    assert f"<span data-where>{LEFT_OUT['window'].beside}</span>" in html
     assert "2 messages no longer sent" in html
-    assert "because the prompt reached its limit" in html
+    assert f"because {WINDOW_REASONS['tokens']}" in html
     assert "prompt ≈ 12.4k → 604 tokens" in html
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        ("prepared", "Summary ready for"),
-        ("undone", "Compaction undone"),
-        ("rejected", "The summary lost 6 of 19 numbers"),
-        ("failed", "This summary was not used"),
-    ],
+    ("status", "is_told"),
+    [("prepared", False), ("undone", False), ("rejected", True), ("failed", True)],
 )
 def test_a_compaction_that_is_not_in_force_is_told(
     page: Client,
@@ -285,14 +283,16 @@ def test_a_compaction_that_is_not_in_force_is_told(
     talk: Talk,
     summary: Callable[..., Compaction],
     status: str,
-    words: str,
+    is_told: bool,
 ) -> None:
     talk("the first question")
-    summary(2, status=status, reason="The summary lost 6 of 19 numbers", published_at=None)
+    reason = "The summary lost 6 of 19 numbers"
+    summary(2, status=status, reason=reason, published_at=None)
 
     html = page.get(url(chat)).content.decode()
 
-    assert words in html
+    assert html.count(f'data-status="{status}"') == 1
+    assert (f"{reason}</span>" in html) == is_told
     assert html.count('data-sent="full"') == 2
 
 
@@ -300,7 +300,8 @@ def test_an_excluded_message_says_that_it_is_not_sent(page: Client, chat: Chat, 
     talk("hello")
     Message.objects.filter(seq=1).update(excluded=True)
 
-    assert "not sent: excluded" in page.get(url(chat)).content.decode()
+    html = page.get(url(chat)).content.decode()
+    assert f"<span data-where>{LEFT_OUT['excluded'].beside}</span>" in html
 
 
 def test_a_tool_call_shows_its_arguments_and_result_as_text(
@@ -329,7 +330,8 @@ def test_an_erased_message_says_so(page: Client, chat: Chat, talk: Talk, now: da
     talk("hello")
     Message.objects.filter(seq=1).update(erased_at=now, parts=[])
 
-    assert "was erased on 20 November 2026" in page.get(url(chat)).content.decode()
+    html = tight(page.get(url(chat)).content.decode())
+    assert re.search(r'<p class="muted" data-note="message-erased">[^<]*20 November 2026', html)
 
 
 def test_a_reply_that_ends_while_the_page_is_read_is_still_followed(
@@ -367,7 +369,7 @@ def test_the_line_beside_a_message_says_that_its_layout_cannot_show_it(
 
     html = page.get(url(chat)).content.decode()
 
-    assert "not sent: only tool calls" in html
+    assert f"<span data-where>{LEFT_OUT['tool_parts'].beside}</span>" in html
     assert html.count('data-sent="none"') == 1
 
 
@@ -404,7 +406,7 @@ def test_under_a_policy_that_cannot_work_a_chat_is_readable_and_says_why(
 
     assert response.status_code == 200
     assert "An answer." in html
-    assert "Context unknown" in html
+    assert 'data-reason="policy_impossible"' in html
 
 
 def test_a_reply_tells_what_the_provider_counted(
@@ -416,8 +418,11 @@ def test_a_reply_tells_what_the_provider_counted(
 
 
 @pytest.mark.parametrize(
-    ("code", "label"),
-    [("content_filtered", "stopped by a content filter"), ("provider_timeout", "incomplete")],
+    ("code", "note", "kept"),
+    [
+        ("content_filtered", "filtered-reply", "filtered-kept"),
+        ("provider_timeout", "incomplete-reply", "incomplete-kept"),
+    ],
 )
 def test_a_reply_cut_by_a_filter_is_labelled_as_that(
     page: Client,
@@ -425,11 +430,13 @@ def test_a_reply_cut_by_a_filter_is_labelled_as_that(
     say: Callable[[str], Turn],
     work: Callable[..., Any],
     code: Any,
-    label: str,
+    note: str,
+    kept: str,
 ) -> None:
     work(say("hello"), [TextDelta("Half of"), ProviderError(code)])
     html = tight(page.get(url(chat)).content.decode())
-    assert f'<span class="chip chip--warn">{label}</span>' in html
+    assert f'data-note="{note}"' in html
+    assert f'data-note="{kept}"' not in html
     assert f"<code>{code}</code>" in html
     assert "Half of" in html
     keep = url(chat, f"messages/{Message.objects.get(seq=2).pk}/keep")
@@ -440,4 +447,6 @@ def test_a_reply_cut_by_a_filter_is_labelled_as_that(
     assert f'action="{keep}"' in earlier
     assert f'hx-post="{keep}"' not in earlier
     page.post(keep)
-    assert f"{label}, kept</span>" in tight(page.get(url(chat)).content.decode())
+    html = page.get(url(chat)).content.decode()
+    assert f'data-note="{kept}"' in html
+    assert f'data-note="{note}"' not in html

@@ -14,7 +14,7 @@ from tests.chats.web.test_locked_controls import policy_values
 
 __all__ = ["folded", "policy"]
 
-CLOSED = "keeps the archive closed"
+CLOSED = 'data-note="archive-locked"'
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def test_find_searches_nothing_where_the_archive_is_closed(
     assert answer.status_code == 403
     assert CLOSED in told
     assert "<mark>" not in told
-    assert "Searches messages" not in told
+    assert 'data-note="find-hint"' not in told
     assert 'id="find-question"' not in told
     part = page.get(url(chat, "find"), question, headers=HTMX)
     assert part.status_code == 200
-    assert CLOSED in part.content.decode()
+    assert 'data-reason="archive_closed"' in part.content.decode()
 
 
 @pytest.mark.requirement("S4.5")

@@ -14,12 +14,14 @@ from chats.models import Branch, Chat, Compaction, Turn
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.web.conftest import HTMX
+from tests.chats.web.markup import find_action
 from tests.chats.web.test_changes import preparing
 from tests.chats.web.test_chat_page import url
 
 Talk = Callable[..., Turn]
 Fold = Callable[..., Compaction]
 Policy = Callable[..., None]
+PAUSED = 'data-note="compaction-paused"'
 TEXT = "## Facts\n- Eva has ticket 48213 [#1]\n- She is nice"
 
 
@@ -74,10 +76,10 @@ def test_undo_and_redo_swap_the_thread_and_say_where_it_was(
     html = response.content.decode()
     assert response.headers["HX-Reswap"] == "none"
     assert f"compaction-{folded.pk}" in response.headers["HX-Trigger-After-Settle"]
-    assert "Compaction undone" in html
+    assert 'data-status="undone"' in html
     assert "the first question" in html
-    assert "Redo" in html
-    assert "Resume" in html
+    assert f'action="{url(chat, f"compactions/{folded.pk}/redo")}"' in html
+    assert f'action="{url(chat, "resume")}"' in html
     assert branch_of(chat).compaction_paused
 
     html = act(page, chat, folded, "redo").content.decode()
@@ -106,11 +108,11 @@ def test_a_refusal_is_said_on_the_page_that_asked(
 
     html = response.content.decode()
     assert response.status_code == 403
-    assert "does not allow you to undo or redo a compaction." in html
-    assert ("Audit events" if origin else 'id="composer"') in html
+    assert 'data-reason="not_allowed_by_policy"' in html
+    assert ('id="ledger"' if origin else 'id="composer"') in html
     response = page.post(where, headers=HTMX)
     assert response.status_code == 403
-    assert 'class="notice' in response.content.decode()
+    assert 'data-reason="not_allowed_by_policy"' in response.content.decode()
 
 
 def test_what_is_not_in_force_cannot_be_undone(
@@ -121,17 +123,19 @@ def test_what_is_not_in_force_cannot_be_undone(
     response = act(page, chat, other, "undo")
 
     assert response.status_code == 409
-    assert "no longer active" in response.content.decode()
+    assert 'data-reason="not_in_force"' in response.content.decode()
 
 
 def test_the_pause_is_said_and_ended(page: Client, chat: Chat, folded: Compaction) -> None:
     act(page, chat, folded, "undo")
     html = page.get(url(chat)).content.decode()
-    assert "Automatic compaction is paused here until" in html
+    marker = html.split(f'id="compaction-{folded.pk}"')[1].split("</section>")[0]
+    assert PAUSED in marker
 
     html = page.post(url(chat, "resume"), headers=HTMX).content.decode()
 
-    assert "is paused here" not in html
+    assert f'id="compaction-{folded.pk}"' in html
+    assert PAUSED not in html
     assert not branch_of(chat).compaction_paused
 
 
@@ -143,17 +147,20 @@ def test_the_meter_says_the_pause(
 
     html = page.get(url(chat, "meter")).content.decode()
 
-    assert "automatic compaction paused" in html
-    assert url(chat, "resume") in html
+    line, _, breakdown = html.partition("</summary>")
+    assert PAUSED in line
+    assert PAUSED in breakdown
+    assert url(chat, "resume") in breakdown
 
 
 def test_compact_now_is_asked_for_with_its_focus(page: Client, chat: Chat, policy: Policy) -> None:
     policy()
-    assert "Compact now" in page.get(url(chat, "meter")).content.decode()
+    assert 'id="compact-now"' in page.get(url(chat, "meter")).content.decode()
 
     html = page.post(url(chat, "compact"), {"focus": "prices"}, headers=HTMX).content.decode()
 
-    assert "Compaction requested" in html
+    assert 'data-status="asked"' in html
+    assert 'data-note="compaction-requested"' in html
     assert "load delay:31s" in html
     asked = branch_of(chat).asked
     assert (asked["focus"], asked["model"]) == ("prices", None)
@@ -165,15 +172,16 @@ def test_compact_now_is_refused_in_place(page: Client, chat: Chat, policy: Polic
     response = page.post(url(chat, "compact"))
 
     assert response.status_code == 409
-    assert "does not use summaries" in response.content.decode()
-    assert "Compact now" not in page.get(url(chat)).content.decode()
+    assert 'data-reason="no_summaries"' in response.content.decode()
+    assert 'id="compact-now"' not in page.get(url(chat)).content.decode()
 
 
 def test_too_long_a_focus_is_refused(page: Client, chat: Chat, policy: Policy) -> None:
     policy()
     response = page.post(url(chat, "compact"), {"focus": "x" * 501})
     assert response.status_code == 422
-    assert "501 characters" in response.content.decode()
+    assert 'data-reason="focus_too_long"' in response.content.decode()
+    assert "501" in response.content.decode()
 
 
 @pytest.mark.parametrize(("chosen", "model"), [("", None), ("extractive", "")])
@@ -192,7 +200,7 @@ def test_an_unknown_summariser_is_refused(
     policy()
     response = act(page, chat, folded, "rerun", summariser="nobody")
     assert response.status_code == 422
-    assert "cannot write summaries here" in response.content.decode()
+    assert 'data-reason="unknown_summariser"' in response.content.decode()
 
 
 def test_a_summary_that_is_being_written_is_stopped(
@@ -200,13 +208,14 @@ def test_a_summary_that_is_being_written_is_stopped(
 ) -> None:
     talk("hello")
     row = summary(2, **preparing())
-    assert "Cancel" in page.get(url(chat)).content.decode()
+    cancel = f'action="{url(chat, f"compactions/{row.pk}/cancel")}"'
+    assert cancel in page.get(url(chat)).content.decode()
 
     html = act(page, chat, row, "cancel").content.decode()
 
     row.refresh_from_db()
     assert (row.status, row.reason) == ("failed", "cancelled")
-    assert "a user cancelled it" in html
+    assert 'data-reason="cancelled"' in html
     assert act(page, chat, row, "cancel").status_code == 409
 
 
@@ -222,7 +231,7 @@ def draft(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
 
 def test_a_draft_is_shown_and_approved(page: Client, chat: Chat, draft: Compaction) -> None:
     html = page.get(url(chat)).content.decode()
-    assert "Summary pending approval" in html
+    assert 'data-status="pending_approval"' in html
     assert "The draft." in html
 
     html = act(page, chat, draft, "approve").content.decode()
@@ -230,15 +239,15 @@ def test_a_draft_is_shown_and_approved(page: Client, chat: Chat, draft: Compacti
     assert "2 messages summarised" in html
     response = act(page, chat, draft, "approve")
     assert response.status_code == 409
-    assert "no longer waits" in response.content.decode()
+    assert 'data-reason="not_waiting"' in response.content.decode()
 
 
 def test_a_draft_is_rejected_with_its_reason(page: Client, chat: Chat, draft: Compaction) -> None:
     html = act(page, chat, draft, "reject", reason="<b>Wrong</b> price").content.decode()
 
-    assert "a user rejected it" in html
+    assert 'data-reason="rejected_by_person"' in html
     assert "&lt;b&gt;Wrong&lt;/b&gt; price" in html
-    assert "Read rejected draft" in html
+    assert 'data-act="read-draft"' in html
 
 
 def test_a_reason_that_is_too_long_is_refused(page: Client, chat: Chat, draft: Compaction) -> None:
@@ -261,12 +270,14 @@ def test_failures_in_a_row_are_told_and_reset(
 
     html = page.get(url(chat)).content.decode()
     assert "3 attempts failed in a row" in html
-    assert "next try at" in html
-    assert "The next summary attempt starts at" in html
+    assert 'data-note="next-attempt"' in html
+    assert 'data-note="attempts-paused"' in html
+    assert find_action(html, f"act-{row.pk.hex}") == url(chat, "reset")
 
     html = page.post(url(chat, "reset"), headers=HTMX).content.decode()
-    assert "The next summary attempt starts at" not in html
-    assert "Try again now" in html
+    assert 'data-note="next-attempt"' not in html
+    assert 'data-note="attempts-paused"' not in html
+    assert find_action(html, f"act-{row.pk.hex}") == url(chat, "compact")
     assert not pauses.list_counted_attempts(branch_of(chat)).exists()
 
 

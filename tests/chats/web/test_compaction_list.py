@@ -8,8 +8,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from chats.compaction.report.skip_reasons import SENTENCES
 from chats.models import Chat, Compaction, Message, Turn
 from chats.web.compactions.listing import PAGE
+from chats.web.reasons import NOT_USED, WINDOW_REASONS
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
 from tests.chats.web.test_changes import preparing
@@ -37,32 +39,32 @@ def line(html: str, row: Compaction) -> str:
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "code"),
     [
-        ({}, "In use"),
-        ({"status": "replaced"}, "Replaced by a later one"),
-        ({"status": "undone"}, "Undone"),
-        (
-            {"status": "rejected", "reason": "not_smaller"},
-            "not shorter than the messages that it covers",
-        ),
-        ({"status": "failed", "reason": "provider_timeout"}, "did not respond in time"),
-        ({"status": "overtaken", "reason": "context_changed"}, "Outdated before use"),
-        ({"status": "prepared", "needs_approval": True}, "Pending approval"),
-        ({"status": "prepared"}, "Ready, not in use yet"),
-        (preparing(), "Being written"),
-        ({"kind": "window", "text": "", "reason": "tokens"}, "the prompt reached its limit"),
+        ({}, "in_use"),
+        ({"status": "replaced"}, "replaced"),
+        ({"status": "undone"}, "undone"),
+        ({"status": "rejected", "reason": "not_smaller"}, "rejected"),
+        ({"status": "failed", "reason": "provider_timeout"}, "failed"),
+        ({"status": "overtaken", "reason": "context_changed"}, "overtaken"),
+        ({"status": "prepared", "needs_approval": True}, "pending_approval"),
+        ({"status": "prepared"}, "prepared"),
+        (preparing(), "preparing"),
+        ({"kind": "window", "text": "", "reason": "tokens"}, "in_use"),
     ],
 )
 def test_every_state_stands_there_in_words(
-    page: Client, chat: Chat, talk: Talk, summary: Fold, fields: dict[str, object], words: str
+    page: Client, chat: Chat, talk: Talk, summary: Fold, fields: dict[str, object], code: str
 ) -> None:
     talk("hello")
     row = summary(2, cost="0.0012", **fields)
 
-    told = line(body(page, chat), row)
+    told = tight(line(body(page, chat), row))
 
-    assert words in told
+    assert re.search(rf'data-status="{code}">\w', told)
+    if reason := fields.get("reason"):
+        words = NOT_USED.get(row.reason) or WINDOW_REASONS[row.reason]
+        assert f'data-reason="{reason}">{words}</span>' in told
     assert f"{row.get_kind_display()} of 1 to 2" in told
     assert "12,418 → 604" in told
     assert "0.0012" in told
@@ -84,8 +86,9 @@ def test_the_chat_leads_to_it(page: Client, chat: Chat, talk: Talk, summary: Fol
 def test_an_empty_list_says_so(page: Client, chat: Chat, policy: Policy) -> None:
     policy()
     html = body(page, chat)
-    assert "No compactions yet" in html
-    assert "when you request it" in html
+    assert 'data-note="no-compactions"' in html
+    assert 'data-note="summaries-at-limit"' in html
+    assert 'id="compact-now"' in html
     assert "<table" not in html
 
 
@@ -94,8 +97,9 @@ def test_under_a_policy_without_summaries_it_says_that(
 ) -> None:
     policy(strategy="sliding_window")
     html = body(page, chat)
-    assert "This policy writes no summaries" in html
-    assert "Compact now" not in html
+    assert 'data-note="policy-without-summaries"' in html
+    assert 'data-note="summaries-at-limit"' not in html
+    assert 'id="compact-now"' not in html
 
 
 def test_it_comes_in_pages(page: Client, chat: Chat, talk: Talk, summary: Fold) -> None:
@@ -112,7 +116,7 @@ def test_it_comes_in_pages(page: Client, chat: Chat, talk: Talk, summary: Fold) 
     html = body(page, chat, 2)
     assert html.count('data-label="State"') == 2
     assert 'rel="next"' not in html
-    assert "No more compactions" in body(page, chat, 3)
+    assert 'data-note="no-more-compactions"' in body(page, chat, 3)
 
 
 def test_what_was_made_on_another_branch_says_so(
@@ -121,13 +125,14 @@ def test_what_was_made_on_another_branch_says_so(
     talk("one")
     talk("two")
     row, early = summary(4), summary(2, status="replaced")
-    assert "on another branch" not in line(body(page, chat), row)
+    note = 'data-note="on-another-branch"'
+    assert note not in line(body(page, chat), row)
     page.post(url(chat, f"messages/{Message.objects.get(seq=2).pk}/branch"))
 
-    assert "on another branch" not in line(body(page, chat), early)
+    assert note not in line(body(page, chat), early)
     told = line(body(page, chat), row)
-    assert "on another branch" in told
-    assert "In use on another branch" in told
+    assert note in told
+    assert 'data-status="published"' in told
 
 
 def test_rests_are_told_and_ended_here(
@@ -142,13 +147,13 @@ def test_rests_are_told_and_ended_here(
             created_at=at + timedelta(seconds=number), effective_policy=turn.effective_policy
         )
     html = body(page, chat)
-    assert "The next summary attempt starts at" in html
+    assert 'data-note="attempts-paused"' in html
     assert "3 attempts failed in a row" in html
 
     response = page.post(url(chat, "reset"), {"from": "page"})
 
     assert response.headers["Location"] == url(chat, "compactions/")
-    assert "The next summary attempt starts at" not in body(page, chat)
+    assert 'data-note="attempts-paused"' not in body(page, chat)
 
 
 def test_a_resting_model_is_told(
@@ -168,7 +173,7 @@ def test_a_resting_model_is_told(
     )
 
     html = body(page, chat)
-    assert "The summarising model is paused until" in html
+    assert 'data-note="model-paused"' in html
     assert f'action="{url(chat, "reset")}"' in html
 
 
@@ -177,8 +182,8 @@ def test_a_refusal_is_said_on_the_list(page: Client, chat: Chat, policy: Policy)
     response = page.post(url(chat, "compact"), {"from": "page"})
     html = response.content.decode()
     assert response.status_code == 409
-    assert "writes no summaries" in html
-    assert "Compactions of this chat</h1>" in html
+    assert 'data-reason="no_summaries"' in html
+    assert 'id="compacted"' in html
 
 
 def test_each_of_the_newest_replies_says_why_nothing_was_folded(
@@ -189,12 +194,11 @@ def test_each_of_the_newest_replies_says_why_nothing_was_folded(
 
     html = body(page, chat)
 
-    assert "The prompt was below the size from which a summary is prepared." in html
+    assert 'data-reason="below_threshold"' in html
+    assert SENTENCES["below_threshold"] in html
     assert url(chat, f"turns/{turn.pk}/receipt") in html
     Turn.objects.update(compaction_outcome="keep_last")
-    assert "All messages were among the newest ones, which are never summarised." in body(
-        page, chat
-    )
+    assert 'data-reason="keep_last"' in body(page, chat)
 
 
 def test_the_answer_to_a_request_brings_the_rest_of_the_page(
@@ -210,8 +214,8 @@ def test_the_answer_to_a_request_brings_the_rest_of_the_page(
     for part in re.findall(r'hx-select-oob="([^"]+)"', notice)[0].split(","):
         assert html.count(f'id="{part[1:]}"') == 1
     replaced = html[html.index('id="compacting"') :]
-    assert "Compaction requested. It starts" in replaced
-    assert "No compactions yet" in replaced
+    assert 'data-note="compaction-requested"' in replaced
+    assert 'data-note="no-compactions"' in replaced
     notice = re.findall(r'<div id="answer"[^>]*>', tight(body(page, chat, 2)))[0]
     assert f'hx-get="{where}?page=2"' in notice
     assert "hx-select-oob" not in page.get(url(chat)).content.decode()

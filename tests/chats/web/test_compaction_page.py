@@ -1,12 +1,16 @@
 """The page of one compaction: its numbers, its losses, its changes, and its text to correct."""
 
+import re
 from collections.abc import Callable
 
 import pytest
 from django.test import Client
+from django.utils.html import escape
 
+from chats.compaction.people.undo import NothingToRedo
 from chats.compaction.sections import parse_sections
 from chats.models import Chat, Compaction, Message, Turn
+from chats.web.reasons import NOT_USED
 from contextpolicy.models import AuditEvent
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
@@ -16,6 +20,7 @@ from tests.chats.web.test_compaction_actions import Policy, branch_of, policy
 Talk = Callable[..., Turn]
 Fold = Callable[..., Compaction]
 TEXT = "## Facts\n- Eva has ticket AB-48213 [#1]\n\n## Decisions\n- Wait"
+SUMMARY = 'id="summary"'
 LOST = {"kept": {"identifier": ["AB-48213"]}, "lost": {"url": ["https://a.example/e47"]}}
 
 __all__ = ["policy"]
@@ -47,8 +52,8 @@ def address(chat: Chat, row: Compaction, rest: str = "") -> str:
 def test_the_page_tells_the_numbers(page: Client, chat: Chat, folded: Compaction) -> None:
     html = tight(page.get(address(chat, folded)).content.decode())
 
-    assert "In use" in html
-    assert "Compaction: messages 1 to 2" in html
+    assert 'data-status="in_use"' in html
+    assert "messages 1 to 2" in html
     assert "qwen3" in html
     assert "9.4 s" in html
     assert "0.0012" in html
@@ -58,14 +63,14 @@ def test_the_page_tells_the_numbers(page: Client, chat: Chat, folded: Compaction
 
 
 def test_the_page_says_what_started_a_summary(page: Client, chat: Chat, folded: Compaction) -> None:
-    for trigger, words in (
-        ("turns", "without a summary"),
-        ("overflow", "the model server refused the prompt as too long"),
+    for trigger, code in (
+        ("turns", "turns"),
+        ("overflow", "overflow"),
+        ("prepare", "over_mark"),
     ):
         Compaction.objects.filter(pk=folded.pk).update(trigger=trigger)
         html = page.get(address(chat, folded)).content.decode()
-        assert words in html
-        assert "due from" not in html
+        assert re.findall(r'class="figure__note" data-reason="(\w+)"', html) == [code]
 
 
 def test_a_lost_fact_is_shown_where_it_was_said_and_can_be_added(
@@ -102,26 +107,26 @@ def test_an_edit_is_a_version_beside_the_model_s(
     new = Compaction.objects.get(revises=folded)
     assert response.headers["Location"] == address(chat, new)
     html = tight(page.get(address(chat, new)).content.decode())
-    assert "edited by you" in html
+    assert 'data-note="edited-by-you"' in html
     assert ">- Wait</del>" in html
     assert ">- Call her</ins>" in html
     assert "compaction.revised" in html
     assert branch_of(chat).active_compaction == new
-    assert "edited by a user" in page.get(url(chat)).content.decode()
+    assert 'data-reason="revision"' in page.get(url(chat)).content.decode()
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [(" ", "The summary is empty"), ("word " * 4000, "Shorten it by")]
+    ("text", "code"), [(" ", "summary_empty"), ("word " * 4000, "summary_too_long")]
 )
 @pytest.mark.parametrize("headers", [{}, HTMX], ids=["page", "htmx"])
 def test_a_refused_edit_stays_in_the_editor(
-    page: Client, chat: Chat, folded: Compaction, text: str, words: str, headers: dict[str, str]
+    page: Client, chat: Chat, folded: Compaction, text: str, code: str, headers: dict[str, str]
 ) -> None:
     response = page.post(address(chat, folded, "revise"), {"text": text}, headers=headers)
 
     html = response.content.decode()
     assert response.status_code == 422
-    assert words in html
+    assert f'role="alert" data-reason="{code}"' in html
     assert 'aria-invalid="true"' in html
     assert text.strip()[:40] in html.split("<textarea")[1]
     assert not Compaction.objects.filter(revises=folded).exists()
@@ -133,7 +138,7 @@ def test_a_policy_may_keep_edits_to_itself(
     policy(edit_right="nobody")
     response = page.post(address(chat, folded, "revise"), {"text": "- Mine"})
     assert response.status_code == 403
-    assert "does not allow you to change a summary" in response.content.decode()
+    assert 'data-reason="not_allowed_by_policy"' in response.content.decode()
 
 
 def test_a_text_is_weighed_and_stored_nowhere(page: Client, chat: Chat, folded: Compaction) -> None:
@@ -144,7 +149,7 @@ def test_a_text_is_weighed_and_stored_nowhere(page: Client, chat: Chat, folded: 
     assert "tokens" in html
     assert "Still missing" in html
     html = page.post(where, {"text": ""}, headers=HTMX).content.decode()
-    assert "The summary is empty" in html
+    assert 'data-reason="summary_empty"' in html
 
     folded.refresh_from_db()
     assert (folded.text, AuditEvent.objects.count()) == (TEXT, events)
@@ -166,21 +171,27 @@ def test_any_two_summaries_are_compared(
 def test_every_state_has_its_words(
     page: Client, chat: Chat, folded: Compaction, summary: Fold
 ) -> None:
-    for fields, words in (
-        ({"status": "undone"}, "no longer fits the active compaction"),
+    for fields, code, part in (
+        ({"status": "undone"}, "undone", escape(NothingToRedo().localized)),
+        ({"status": "rejected", "reason": "not_smaller"}, "rejected", NOT_USED["not_smaller"]),
+        ({"status": "failed", "reason": "odd", "text": ""}, "failed", 'data-note="no-text-stored"'),
         (
-            {"status": "rejected", "reason": "not_smaller"},
-            "not shorter than the messages that it covers",
+            {"status": "overtaken", "reason": "context_changed"},
+            "overtaken",
+            'data-reason="context_changed"',
         ),
-        ({"status": "failed", "reason": "odd", "text": ""}, "No text is stored"),
-        ({"status": "overtaken", "reason": "context_changed"}, "Outdated before use"),
-        ({"status": "replaced"}, "Replaced by a later one"),
-        ({"status": "prepared", "needs_approval": True}, "This draft is pending approval"),
-        ({"status": "replaced", "kind": "window", "text": ""}, "Window: messages 1 to 2"),
+        ({"status": "replaced"}, "replaced", SUMMARY),
+        ({"status": "prepared", "needs_approval": True}, "pending_approval", 'id="approval"'),
     ):
         row = summary(2, **{"text": "- Words", **fields})
-        assert words in tight(page.get(address(chat, row)).content.decode())
+        html = tight(page.get(address(chat, row)).content.decode())
+        assert re.search(rf'data-status="{code}">\w', html), fields
+        assert str(part) in html, fields
         row.delete()
+    row = summary(2, status="replaced", kind="window", text="")
+    html = tight(page.get(address(chat, row)).content.decode())
+    assert re.search(r'data-status="replaced">\w', html)
+    assert SUMMARY not in html
 
 
 def test_an_erased_summary_says_so(
@@ -188,7 +199,8 @@ def test_an_erased_summary_says_so(
 ) -> None:
     row = summary(2, status="overtaken", text="", erased_at=folded.created_at)
     html = page.get(address(chat, row)).content.decode()
-    assert "The text of this summary was erased" in html
+    assert 'data-note="summary-erased"' in html
+    assert 'data-note="no-text-stored"' not in html
 
 
 def test_pinned_messages_in_the_range_are_no_originals_of_it(

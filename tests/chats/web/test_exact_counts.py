@@ -78,13 +78,14 @@ def test_a_page_shows_estimates_until_the_tokenizer_is_loaded(
     address = f"/chats/{chat.pk}/meter"
     assert f'hx-get="{address}" hx-trigger="load delay:2s"' in early
     assert '<span class="meter__text"><bdi>≈ ' in early
-    assert "the tokenizer is still loading" in early
+    assert 'data-note="estimated-counts"' in early
+    assert 'data-note="exact-counts"' not in early
     assert asked["approximate"] is True
 
     later = client.get(address).content.decode()
     assert "≈" not in later
     assert "hx-trigger" not in later
-    assert "Counted by this server" in later
+    assert 'data-note="exact-counts"' in later
 
 
 LAZY = """

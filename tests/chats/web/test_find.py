@@ -1,5 +1,6 @@
 """Find in originals: messages covered by a summary or window are found and lead to the original."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -9,7 +10,7 @@ from django.test import Client
 from chats.memory import archive
 from chats.memory.marking import find_question_matches, select_match_excerpt, split_excerpt
 from chats.memory.question import parse_question
-from chats.memory.search import LONGEST, search_archive
+from chats.memory.search import LONGEST, QuestionTooLong, search_archive
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.web.find import MOST
 from chats.web.thread.compaction_marker import ORIGINALS_PAGE
@@ -57,10 +58,10 @@ def test_what_is_not_indexed_yet_is_said_and_nothing_is_indexed_by_looking(
         return page.get(url(chat, "find"), {"q": "compressor"}, headers=HTMX).content.decode()
 
     html = look()
-    assert "4 of these messages cannot be searched yet" in html
+    assert re.search(r'data-note="not-indexed">\s*4 ', html)
     assert "<mark>" not in html
     assert look() == html
-    assert "cannot be searched yet" not in found(page, chat, "compressor")
+    assert 'data-note="not-indexed"' not in found(page, chat, "compressor")
 
 
 def test_the_order_is_that_of_the_tool(page: Client, chat: Chat, covered: Compaction) -> None:
@@ -79,7 +80,7 @@ def test_a_match_behind_a_window_leads_to_the_window(
     html = found(page, chat, "belt")
     assert f"compactions/{window.pk}/originals?page=1#original-{window.pk}-5" in html
     page_ = page.get(url(chat, f"compactions/{window.pk}/originals")).content.decode()
-    assert "A window left them out of prompts" in page_
+    assert 'data-note="left-out-by-window"' in page_
 
 
 def test_a_match_of_a_later_page_leads_there(
@@ -101,16 +102,16 @@ def test_without_scripts_it_is_a_page_of_its_own(
     archive.index_branch(Branch.objects.select_related("active_compaction").get(chat=chat))
     html = page.get(url(chat, "find"), {"q": "fan"}).content.decode()
 
-    assert "Find in originals</h1>" in html
+    assert '<form class="find" role="search"' in html
     assert 'value="fan"' in html
     assert "<mark>fan</mark>" in html
 
 
 def test_nothing_found_says_so_in_words(page: Client, chat: Chat, covered: Compaction) -> None:
     html = found(page, chat, '<script>"')
-    assert "None of messages 1 to 4 matches" in html
+    assert re.search(r'data-note="no-match">[^<]* 1 to 4 ', html)
     assert "<script>" not in html
-    assert "Searches messages 1 to 4" in found(page, chat, "  ")
+    assert re.search(r'data-note="find-hint">[^<]* 1 to 4,', found(page, chat, "  "))
 
 
 def test_without_originals_it_says_where_everything_is(
@@ -118,7 +119,7 @@ def test_without_originals_it_says_where_everything_is(
 ) -> None:
     talk("hello")
     assert 'id="find"' not in page.get(url(chat)).content.decode()
-    assert "All of them are shown in the chat" in found(page, chat, "hello")
+    assert 'data-note="no-originals"' in found(page, chat, "hello")
 
 
 def test_excluded_and_erased_messages_are_not_found(
@@ -131,10 +132,11 @@ def test_excluded_and_erased_messages_are_not_found(
 def test_a_question_that_is_too_long_is_refused(
     page: Client, chat: Chat, covered: Compaction
 ) -> None:
+    refusal = QuestionTooLong(length=LONGEST + 1, limit=LONGEST)
     response = page.get(url(chat, "find"), {"q": "x" * (LONGEST + 1)})
     assert response.status_code == 422
-    assert "The search has 501 characters. The limit is 500" in response.content.decode()
-    assert "Use fewer words" in found(page, chat, "x" * (LONGEST + 1))
+    assert refusal.localized in response.content.decode()
+    assert f'data-reason="{refusal.code}"' in found(page, chat, "x" * (LONGEST + 1))
 
 
 def test_charlie_finds_nothing(charlies_page: Client, chat: Chat, covered: Compaction) -> None:
@@ -191,7 +193,7 @@ def test_a_chat_of_a_team_is_searched_by_speaker(
     assert f"original-{covered.pk}-1" in mine
     assert "77-2041" not in mine
     none = page.get(url(chat, "find"), {**query, "speaker": "nobody"}).content.decode()
-    assert "No message of this speaker among messages 1 to 4 matches" in none
+    assert re.search(r'data-note="no-speaker-match">[^<]* 1 to 4 ', none)
 
 
 def test_a_chat_without_roles_offers_no_speaker(

@@ -11,6 +11,7 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.utils.html import escape
 
 from chats.models import Chat, FileImport, Message
 from chats.web.account import imports
@@ -60,37 +61,42 @@ def body_of(answer: Any) -> bytes:
 
 
 def test_a_file_becomes_a_chat_that_the_report_leads_to(page: Client) -> None:
-    assert "Import and export" in page.get("/settings/").content.decode()
+    assert 'href="/settings/exchange/"' in page.get("/settings/").content.decode()
     html = imported(page, LINES)
     chat = Chat.objects.get()
     assert f'href="/chats/{chat.pk}/"' in html
     assert "What &lt;b&gt;now&lt;/b&gt;?" in html
     thread = page.get(f"/chats/{chat.pk}/").content.decode()
     assert "Nothing." in thread
-    assert "Skipped: already imported." in imported(page, LINES)
+    assert 'data-note="already-imported"' not in html
+    assert 'data-note="already-imported"' in imported(page, LINES)
     assert Message.objects.count() == 2
 
 
 def test_a_file_that_cannot_be_read_is_refused_in_words(page: Client) -> None:
-    assert "needs an id" in imported(page, b'{"id": 1}\n')
+    html = imported(page, b'{"id": 1}\n')
+    assert "<code>import_malformed</code>" in html
+    assert escape(FileImport.objects.get().localized_reason) in html
     answer = send(page, b"PK\x03\x04 but nothing else")
     assert answer.status_code == 422
-    assert "not a ZIP archive" in answer.content.decode()
+    assert 'data-reason="import_bad_archive"' in answer.content.decode()
     answer = page.post("/settings/exchange/import")
-    assert "Choose a file first." in answer.content.decode()
+    assert answer.status_code == 422
+    assert 'data-reason="import_empty"' in answer.content.decode()
     assert not Chat.objects.exists()
 
 
 def test_the_page_follows_an_import_until_it_is_over(page: Client) -> None:
     address = send(page, LINES)["Location"]
     html = page.get(address).content.decode()
-    assert "Waiting for a worker" in html
+    assert 'data-status="queued"' in html
+    assert 'data-note="import-finished"' not in html
     assert f'hx-get="{address}"' in html
     part = page.get(address, headers=HTMX).content.decode()
     assert part.lstrip().startswith("<section")
     work(FileImport.objects.get().pk)
     part = page.get(address, headers=HTMX).content.decode()
-    assert "The import is finished." in part
+    assert 'data-note="import-finished"' in part
     assert "hx-get" not in part
 
 
@@ -98,9 +104,9 @@ def test_an_import_is_stopped_and_its_report_deleted(page: Client) -> None:
     address = send(page, LINES)["Location"]
     refused = page.post(f"{address}delete")
     assert refused.status_code == 409
-    assert "still running" in refused.content.decode()
+    assert 'data-reason="import_not_over"' in refused.content.decode()
     assert page.post(f"{address}stop")["Location"] == address
-    assert "Import stopped." in page.get(address).content.decode()
+    assert 'data-note="import-stopped"' in page.get(address).content.decode()
     assert "Stopped" in page.get("/settings/exchange/").content.decode()
     assert page.post(f"{address}delete")["Location"] == "/settings/exchange/"
     assert page.get(address).status_code == 404

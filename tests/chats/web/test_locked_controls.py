@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.utils.html import escape
 
+from chats.actions.marks import PinsFull, load_pin_room
+from chats.compaction.people.controls import NoSummaries
+from chats.compaction.people.rights import WORDS, Deed, NotAllowedByPolicy
+from chats.compaction.people.undo import NothingToRedo
 from chats.models import Chat, Compaction, Message, Turn
 from contextpolicy.models import PolicyVersion
 from tests.chats.web.conftest import HTMX
-from tests.chats.web.markup import tight
+from tests.chats.web.markup import find_action, tight
 from tests.chats.web.test_chat_page import page_text, url
 from tests.chats.web.test_compaction_actions import Policy, draft, folded, policy
 
@@ -20,9 +25,18 @@ Fold = Callable[..., Compaction]
 
 __all__ = ["draft", "folded", "policy"]
 
-UNDO = "does not allow you to undo or redo a compaction."
-EDIT = "does not allow you to change a summary."
-APPROVE = "does not allow you to approve a summary."
+# Label of the policy in these tests.
+SUPPORT = "Support v1"
+
+
+def describe_lock(action: Deed) -> str:
+    """Return the sentence next to a control that the policy forbids."""
+    return escape(NotAllowedByPolicy(policy=SUPPORT, action=WORDS[action]).localized)
+
+
+UNDO = describe_lock("undo")
+EDIT = describe_lock("edit")
+APPROVE = describe_lock("approve")
 
 
 def both(page: Client, chat: Chat, row: Compaction) -> list[str]:
@@ -86,7 +100,7 @@ def test_a_redo_that_no_longer_fits_is_not_offered(
 
     for html in both(page, chat, folded):
         assert not offers(html, chat, folded, "redo")
-        assert "no longer fits the active compaction" in html
+        assert escape(NothingToRedo().localized) in html
 
 
 def test_editing_and_writing_again_are_locked_together(
@@ -147,14 +161,15 @@ def test_nothing_is_tried_again_under_a_policy_without_summaries(
 ) -> None:
     policy()
     talk("hello")
-    summary(2, status="rejected", reason="not_smaller", published_at=None)
-    assert "Try again now</button></form>" in tight(page.get(url(chat)).content.decode())
+    row = summary(2, status="rejected", reason="not_smaller", published_at=None)
+    again = f"act-{row.pk.hex}"
+    assert find_action(page.get(url(chat)).content.decode(), again) == url(chat, "compact")
 
     policy_values(strategy="sliding_window")
 
-    html = tight(page.get(url(chat)).content.decode())
-    assert "Try again now</button></form>" not in html
-    assert "does not use summaries, so this chat cannot be compacted" in html
+    html = page.get(url(chat)).content.decode()
+    assert find_action(html, again) is None
+    assert escape(NoSummaries(policy=SUPPORT).localized) in html
 
 
 def test_a_policy_that_cannot_work_locks_everything_and_says_why(
@@ -184,10 +199,16 @@ def test_a_pin_without_room_is_locked_and_an_unpin_is_not(
 
     html = page.get(url(chat)).content.decode()
     assert "pin" not in acts_of(html, row)
-    assert "Unpin another one, or pin a shorter message" in html
+    locks = re.findall(rf'id="message-{row.pk}"[^>]*\sdata-lock="([^"]*)"', html)
+    room = load_pin_room(chat=chat)
+    with pytest.raises(PinsFull) as refused:
+        room.check(row)
+    assert locks == [escape(refused.value.localized)]
     originals = page.get(url(chat, f"compactions/{folded.pk}/originals")).content.decode()
     assert "/pin" not in originals
-    assert "Unpin another one, or pin a shorter message" in originals
+    with pytest.raises(PinsFull) as refused:
+        room.check(Message.objects.get(seq=1))
+    assert escape(refused.value.localized) in originals
     Message.objects.filter(pk=row.pk).update(pinned_at=row.created_at)
     assert "unpin" in acts_of(page.get(url(chat)).content.decode(), row)
 
@@ -214,14 +235,15 @@ def test_a_summary_that_the_policy_makes_no_use_of_is_shown_as_that(
 
     html = tight(page_text(page.get(url(chat)).content.decode()))
 
-    assert "A summary for messages 1 to 2, not in use" in html
-    assert "The policy<bdi>Support v1</bdi>sends only the newest messages" in html
+    unused = f'id="compaction-{folded.pk}"'
+    assert re.findall(rf'{unused}[^>]*\sdata-status="(\w+)"', html) == ["unused"]
+    assert f"<bdi>{SUPPORT}</bdi>" in html
     assert "the first question" in html
-    assert "Summary sent in place of" not in html
-    assert html.index("the first question") < html.index("not in use")
-    assert html.index("not in use") < html.index("the second question")
+    assert 'data-status="published"' not in html
+    assert html.index("the first question") < html.index(unused)
+    assert html.index(unused) < html.index("the second question")
     _, told = both(page, chat, folded)
-    assert "Published, but not used by this policy" in told
+    assert 'data-status="unused"' in told
     assert "chip--ok" not in told
 
 
@@ -233,8 +255,9 @@ def test_a_window_on_top_of_it_is_shown_as_that_too(
 
     html = tight(page_text(page.get(url(chat)).content.decode()))
 
-    assert "A window for messages 3 to 4, not in use" in html
-    assert "A summary for messages 1 to 2, not in use" in html
-    assert f'id="compaction-{window.pk}"' in html
+    for row, messages in ((window, "messages 3 to 4"), (folded, "messages 1 to 2")):
+        marker = html.split(f'id="compaction-{row.pk}"')[1].split("</section>")[0]
+        assert 'data-status="unused"' in marker
+        assert messages in marker
     assert "the second question" in html
-    assert "no longer sent" not in html
+    assert 'data-status="published"' not in html

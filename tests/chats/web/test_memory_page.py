@@ -1,6 +1,7 @@
 """Settings, Memory: instructions, consent, preferences, and the line under the reply."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import datetime
 
@@ -9,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.memory import preferences
+from chats.memory.preferences import InstructionsTooLong, PreferenceInvalid
 from chats.models import (
     Branch,
     Chat,
@@ -40,14 +42,14 @@ def agreed(page: Client) -> Client:
 @pytest.mark.requirement("S1.2", by="user")
 def test_the_person_agrees_on_a_page_that_shows_an_example(page: Client) -> None:
     before = words(page)
-    assert "Memory is off" in before
-    assert "I am vegetarian" in before
+    assert 'data-note="memory-off"' in before
+    assert 'data-note="memory-example"' in before
     assert not MemorySettings.objects.exists()
 
     page.post(PAGE + "switch", {"to": "on"})
 
     assert MemorySettings.objects.get().consented_at is not None
-    assert "Memory is off" not in words(page)
+    assert 'data-note="memory-off"' not in words(page)
 
 
 @pytest.mark.requirement("S4.9", by="user")
@@ -68,7 +70,9 @@ def test_instructions_over_their_limit_come_back_with_a_sentence(page: Client) -
     refused = page.post(PAGE, {"instructions": "x" * 2_001})
 
     assert refused.status_code == 422
-    assert "Shorten them by 1." in refused.content.decode()
+    refusal = InstructionsTooLong(length=2_001, limit=2_000, over=1)
+    assert f'id="refusal" data-reason="{refusal.code}"' in refused.content.decode()
+    assert refusal.localized in refused.content.decode()
     assert "x" * 2_001 in refused.content.decode()
 
 
@@ -110,7 +114,9 @@ def test_what_cannot_be_kept_comes_back_with_a_sentence(agreed: Client) -> None:
     refused = agreed.post(PAGE + "preferences", {"slot": "note", "text": "x" * 201})
 
     assert refused.status_code == 422
-    assert "1 to 200 characters" in refused.content.decode()
+    refusal = PreferenceInvalid(limit=200)
+    assert f'id="refusal" data-reason="{refusal.code}"' in refused.content.decode()
+    assert refusal.localized in refused.content.decode()
 
 
 def test_without_consent_nothing_is_added(page: Client) -> None:
@@ -122,10 +128,10 @@ def test_without_consent_nothing_is_added(page: Client) -> None:
 
 def test_a_pause_and_its_end(agreed: Client) -> None:
     agreed.post(PAGE + "switch", {"to": "pause"})
-    assert "Memory is paused" in words(agreed)
+    assert 'data-note="memory-paused"' in words(agreed)
 
     agreed.post(PAGE + "switch", {"to": "resume"})
-    assert "Paused:" not in words(agreed)
+    assert 'data-note="memory-paused"' not in words(agreed)
 
 
 @pytest.mark.memory_case(30)
@@ -133,10 +139,10 @@ def test_a_pause_and_its_end(agreed: Client) -> None:
 def test_proposals_are_switched_on_apart_accepted_and_rejected(
     agreed: Client, alice: User, now: datetime
 ) -> None:
-    assert "Turn suggestions on" in words(agreed)
+    assert 'name="to" value="propose"' in words(agreed)
     agreed.post(PAGE + "switch", {"to": "propose"})
     assert MemorySettings.objects.get().inferring_since is not None
-    assert "Turn suggestions off" in words(agreed)
+    assert 'name="to" value="only_told"' in words(agreed)
     rows = [
         Preference.objects.create(
             owner=alice,
@@ -162,8 +168,8 @@ def test_proposals_are_switched_on_apart_accepted_and_rejected(
     for row in rows:
         PreferenceEvidence.objects.create(preference=row, message=said, start=0, end=10)
     page = words(agreed)
-    assert "is not used until you accept it" in page
-    assert "Read from your chats" in page
+    assert 'data-note="suggestions-unused"' in page
+    assert f'data-reason="inferred">{Preference.Kind.INFERRED.label}</span>' in page
 
     agreed.post(f"{PAGE}preferences/{rows[0].pk}", {"act": "accept"})
     agreed.post(f"{PAGE}preferences/{rows[1].pk}", {"act": "delete"})
@@ -179,7 +185,7 @@ def test_proposals_are_switched_on_apart_accepted_and_rejected(
 def test_proposals_need_the_memory(page: Client) -> None:
     refused = page.post(PAGE + "switch", {"to": "propose"})
     assert refused.status_code == 409
-    assert "Memory is off." in refused.content.decode()
+    assert 'data-reason="memory_off"' in refused.content.decode()
 
 
 def test_all_of_it_is_a_file(agreed: Client) -> None:
@@ -208,11 +214,19 @@ def test_charlie_reaches_nothing_of_alices(
 def test_a_chat_and_a_folder_are_left_without_memory(page: Client, chat: Chat, alice: User) -> None:
     folder = Folder.objects.create(owner=alice, name="Work")
 
+    def list_offers() -> list[str]:
+        return [
+            found
+            for address in (f"/chats/{chat.pk}/", f"/folders/{folder.pk}/")
+            for form in page.get(address).content.decode().split(f'action="{address}memory"')[1:]
+            for found in re.findall(r'name="remembers" value="(\w+)"', form.split("</form>")[0])
+        ]
+
+    assert list_offers() == ["no", "no"]
     page.post(f"/chats/{chat.pk}/memory", {"remembers": "no"})
     page.post(f"/folders/{folder.pk}/memory", {"remembers": "no"})
 
-    assert "Turn memory on here" in page.get(f"/chats/{chat.pk}/").content.decode()
-    assert "Turn memory on for these" in page.get(f"/folders/{folder.pk}/").content.decode()
+    assert list_offers() == ["yes", "yes"]
     page.post(f"/chats/{chat.pk}/memory", {"remembers": "yes"})
     page.post(f"/folders/{folder.pk}/memory", {"remembers": "yes"})
     chat.refresh_from_db()

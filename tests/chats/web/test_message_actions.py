@@ -12,6 +12,7 @@ from django.utils import timezone
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.people.sessions import SIGNED_IN_AT
 from chats.providers.base import Finished, TextDelta
+from chats.web.reasons import LEFT_OUT
 from chats.web.thread.message_acts import list_message_actions
 from contextpolicy.models import AuditEvent
 from tests.chats.web.conftest import HTMX
@@ -30,7 +31,7 @@ __all__ = ["policy"]
 @pytest.fixture
 def messages(chat: Chat, talk: Talk) -> list[Message]:
     """Two turns: question, reply, question, reply."""
-    talk("the first question", "the first reply")
+    talk("the first question", "an early reply")
     talk("the second question", "the second reply")
     return list(Message.objects.filter(branch__chat=chat).order_by("seq"))
 
@@ -48,11 +49,14 @@ def body(client: Client, chat: Chat) -> str:
 
 
 @pytest.mark.parametrize(
-    ("action", "words", "back"),
-    [("pin", "Pinned: always sent", "unpin"), ("exclude", "not sent: excluded", "include")],
+    ("action", "part", "back"),
+    [
+        ("pin", 'data-note="pinned-message"', "unpin"),
+        ("exclude", f"<span data-where>{LEFT_OUT['excluded'].beside}</span>", "include"),
+    ],
 )
 def test_a_mark_swaps_its_message_and_the_meter(
-    page: Client, messages: list[Message], action: str, words: str, back: str
+    page: Client, messages: list[Message], action: str, part: str, back: str
 ) -> None:
     row = messages[2]
 
@@ -60,11 +64,11 @@ def test_a_mark_swaps_its_message_and_the_meter(
 
     html = response.content.decode()
     assert response.headers["HX-Retarget"] == f"#message-{row.pk}"
-    assert words in html
+    assert part in html
     assert html.count("<article") == 1
     assert 'id="context-meter" hx-swap-oob' in html
     html = act(page, row, back).content.decode()
-    assert words not in html
+    assert part not in html
 
 
 def test_without_scripts_a_mark_leads_back_to_the_message(
@@ -84,7 +88,7 @@ def test_a_pin_over_the_budget_is_refused_in_place(
     response = page.post(url(chat, f"messages/{messages[0].pk}/pin"))
 
     assert response.status_code == 409
-    assert "Unpin another one, or pin a shorter message" in response.content.decode()
+    assert 'data-reason="pins_full"' in response.content.decode()
     assert act(page, messages[0], "pin").status_code == 409
     assert not Message.objects.exclude(pinned_at=None).exists()
 
@@ -109,7 +113,7 @@ def test_a_message_of_an_earlier_page_is_swapped_too(
     page: Client, chat: Chat, messages: list[Message]
 ) -> None:
     html = page.get(url(chat, f"messages/{messages[1].pk}/"), headers=HTMX).content.decode()
-    assert "the first reply" in html
+    assert "an early reply" in html
     assert "is-last" not in html
 
 
@@ -121,7 +125,7 @@ def test_without_scripts_a_message_has_a_page_with_its_actions(
 
     html = page.get(address).content.decode()
 
-    assert "the first reply" in html
+    assert "an early reply" in html
     for action in ("regenerate", "pin", "branch", "exclude", "erase"):
         assert url(chat, f"messages/{messages[1].pk}/{action}") in html, action
     assert url(chat, f"messages/{messages[1].pk}/edit") not in html
@@ -189,7 +193,7 @@ def test_a_refused_edit_keeps_its_text(
 
     html = response.content.decode()
     assert response.status_code == (200 if headers else 409)
-    assert "Only your own messages can be edited" in html
+    assert 'role="alert" data-reason="not_a_user_message"' in html
     assert "my words</textarea>" in html
     assert Branch.objects.filter(chat=chat).count() == 1
 
@@ -209,7 +213,7 @@ def test_a_team_members_words_have_their_name_and_are_not_edited(
     assert 'aria-label="Message 3 from Ann &lt;b&gt;, being edited"' in html
     refused = page.post(url(chat, f"{where}/edit"), {"text": "my words"})
     assert refused.status_code == 409
-    assert "Only your own messages can be edited" in refused.content.decode()
+    assert 'data-reason="not_a_user_message"' in refused.content.decode()
     assert Branch.objects.filter(chat=chat).count() == 1
 
     sign_in_at(page, timezone.now())
@@ -227,7 +231,8 @@ def test_a_reply_is_asked_for_again(
 
     html = body(page, chat)
     assert "a better reply" in html
-    assert "Versions of this reply" in html
+    reply = html.split("a better reply")[1].split("</article>")[0]
+    assert 'class="versions" role="group"' in reply
     assert act(page, messages[2], "regenerate").status_code == 409
 
 
@@ -289,7 +294,7 @@ def test_erasing_says_what_goes_and_asks_for_a_fresh_sign_in(
     assert Message.objects.get(pk=messages[0].pk).text == ""
     assert AuditEvent.objects.filter(type="message.erased").exists()
     assert "the first question" not in body(page, chat)
-    assert "was erased on" in page.get(where).content.decode()
+    assert 'data-note="message-erased"' in page.get(where).content.decode()
 
 
 def test_a_message_that_is_being_answered_is_not_erased(
@@ -301,7 +306,7 @@ def test_a_message_that_is_being_answered_is_not_erased(
     response = page.post(url(chat, f"messages/{turn.trigger_id}/erase"))
 
     assert response.status_code == 409
-    assert "Stop it first" in response.content.decode()
+    assert 'id="refusal" data-reason="turn_not_over"' in response.content.decode()
 
 
 ACTIONS = ("pin", "unpin", "exclude", "include", "regenerate", "branch", "edit", "erase")
