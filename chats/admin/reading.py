@@ -128,7 +128,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
             return download_request_file(build_request_file(sent, form=form))
         more = {"sent": sent, "lines": sent.lines, "fault": sent.fault, "prefix": sent.prefix}
         more |= {"earlier": sent.prefix.before if sent.prefix else None}
-        left_out = [(a, b, LEFT_OUT.get(why, why)) for a, b, why in call.row.left_out]
+        left_out = [(a, b, LEFT_OUT.get(why, why), why) for a, b, why in call.row.left_out]
         return self.shown(request, call=call, until=until, left_out=left_out, **more)
 
     def answered(self, request: HttpRequest, *, actor: str) -> HttpResponse:
@@ -167,7 +167,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
                 now=timezone.now(),
             )
         except Refusal as refusal:
-            self.message_user(request, refusal.localized, messages.ERROR)
+            self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
         return HttpResponseRedirect(request.get_full_path())
 
     def shown(self, request: HttpRequest, **context: Any) -> HttpResponse:

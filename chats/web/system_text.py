@@ -24,6 +24,7 @@ class SystemTextView:
     """The text and how the policy uses it, or the reason it is not sent."""
 
     text: str
+    rule: str
     where: str
     lock: str
     limit: int = LONGEST_TEXT
@@ -92,6 +93,6 @@ def build_system_text_view(chat: Chat, *, text: str) -> SystemTextView:
     try:
         place = system_texts.find_system_text_rule(chat=chat)
     except Refusal as problem:
-        return SystemTextView(text=text, where="", lock=problem.localized)
+        return SystemTextView(text=text, rule="", where="", lock=problem.localized)
     where = str(SYSTEM_TEXT_RULES.get(place.rule, ""))
-    return SystemTextView(text=text, where=where, lock=place.lock)
+    return SystemTextView(text=text, rule=place.rule, where=where, lock=place.lock)

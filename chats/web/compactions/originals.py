@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -24,13 +24,21 @@ from chats.web.thread.rows import BranchUnderPolicy, load_branch_under_policy
 from chats.web.thread.updates import parse_seq
 
 
+class OriginalMark(NamedTuple):
+    """How the next prompt sends an original: label, disposition and reason for omission."""
+
+    words: str = ""
+    sent: str = ""
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Original:
     """A covered message. `mark` gives the reason it is not a source, if any."""
 
     message: Message
     html: SafeString
-    mark: str
+    mark: OriginalMark
     # Reason it cannot be pinned.
     pin_lock: str
 
@@ -86,12 +94,15 @@ def build_originals(
     ]
 
 
-def mark_of(message: Message, *, row: Compaction, outlook: Outlook | None) -> str:
+def mark_of(message: Message, *, row: Compaction, outlook: Outlook | None) -> OriginalMark:
     """Return how the next prompt sends an original; empty if only as the summary.
 
     `outlook` is None if the original is not on the visible branch.
     """
     if outlook is None:
-        return gettext("not part of the summary") if message.seq in row.exceptions else ""
+        is_exception = message.seq in row.exceptions
+        return OriginalMark(gettext("not part of the summary") if is_exception else "")
     sent, reason, cuts = get_message_disposition(message, outlook=outlook)
-    return "" if sent == "summary" else describe_disposition(sent, reason=reason, cuts=cuts)
+    if sent == "summary":
+        return OriginalMark()
+    return OriginalMark(describe_disposition(sent, reason=reason, cuts=cuts), sent, reason)

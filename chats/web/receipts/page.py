@@ -37,6 +37,7 @@ class SegmentView:
     where: str
     place: str
     text: str
+    is_lost: bool
     cuts: Sequence[str]
     tokens: str
     width: str
@@ -60,8 +61,9 @@ class ReceiptView:
     outcome: tuple[str, str]
     figures: Sequence[ReceiptFigure]
     layout: str
+    layout_code: str
     segments: Sequence[SegmentView]
-    left_out: Sequence[tuple[str, str]]
+    left_out: Sequence[tuple[str, str, str]]
     notes: Sequence[str]
 
 
@@ -107,6 +109,7 @@ def build_receipt_view(row: Receipt, *, sources: SegmentSources, many: bool) -> 
         outcome=(kind, str(outcome)),
         figures=build_receipt_figures(row),
         layout="" if has_form else str(LAYOUTS.get(values.layout, "")),
+        layout_code=values.layout,
         segments=[
             build_segment_view(
                 number,
@@ -119,7 +122,7 @@ def build_receipt_view(row: Receipt, *, sources: SegmentSources, many: bool) -> 
             for number, (segment, place) in enumerate(zip(row.segments, placed, strict=True), 1)
         ],
         left_out=[
-            (format_message_range(first, last), describe_omission_reason(reason))
+            (format_message_range(first, last), describe_omission_reason(reason), reason)
             for first, last, reason in row.left_out
         ],
         notes=[*describe_adjusted_values(row.effective_policy.adjusted), *note_words(row.notes)],
@@ -221,6 +224,7 @@ def build_segment_view(
         where=gettext("Message {seq}").format(seq=seq) if seq else str(PARTS.get(str(label), "")),
         place=place,
         text=text or gettext("This text is no longer stored."),
+        is_lost=not text,
         cuts=cuts,
         tokens=format_token_count(size),
         width=f"{min(100 * size / max(whole, 1), 100):.1f}%",

@@ -32,19 +32,19 @@ def test_sending_the_first_message_twice_makes_one_chat(
 
 
 @pytest.mark.parametrize(
-    ("data", "status", "words"),
+    ("data", "status", "code"),
     [
-        ({"text": " "}, 422, "The message is empty"),
-        ({"text": "hello", "model": "none-such"}, 422, "No model is named"),
+        ({"text": " "}, 422, "message_empty"),
+        ({"text": "hello", "model": "none-such"}, 422, "unknown_model"),
     ],
 )
 def test_a_refused_first_message_stays_in_its_box_and_makes_nothing(
-    page: Client, demo_model: ModelSpec, data: dict[str, str], status: int, words: str
+    page: Client, demo_model: ModelSpec, data: dict[str, str], status: int, code: str
 ) -> None:
     response = page.post("/chats/new", data)
 
     assert response.status_code == status
-    assert words in response.content.decode()
+    assert f'data-reason="{code}"' in response.content.decode()
     assert f"\n{data['text']}</textarea>" in response.content.decode()
     assert not Chat.objects.exists()
 
@@ -57,7 +57,7 @@ def test_the_same_key_with_another_first_message_says_what_happened(
 
     assert response.status_code == 409
     html = response.content.decode()
-    assert "already sent and started a chat" in html
+    assert 'data-reason="already_sent"' in html
     assert "reload" not in html
     key = re.findall(r'name="key" value="([^"]+)"', html)[0]
     page.post("/chats/new", {"text": "other", "key": key})
@@ -69,14 +69,14 @@ def test_with_only_the_demo_model_the_page_offers_to_connect_another(
 ) -> None:
     html = page.get("/chats/new").content.decode()
 
-    assert "Demo model" in html
+    assert 'data-note="demo-model"' in html
     assert 'href="/setup/"' in html
 
 
 def test_without_any_model_the_page_says_so(page: Client) -> None:
     html = page.get("/chats/new").content.decode()
 
-    assert "No model is connected" in html
+    assert 'data-note="no-model"' in html
 
 
 def test_under_a_policy_that_cannot_work_the_first_message_stays_in_its_box(

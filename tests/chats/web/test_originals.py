@@ -52,6 +52,6 @@ def test_a_message_that_is_no_source_says_why(
 
     html = page.get(url(chat, f"compactions/{row.pk}/originals"), headers=HTMX).content.decode()
 
-    assert "always sent" in html
-    assert "not sent: excluded" in html
-    assert html.count("sent in full") == 1
+    assert html.count('data-sent="pinned"') == 1
+    assert html.count('data-reason="excluded"') == 1
+    assert html.count('data-sent="full"') == 1

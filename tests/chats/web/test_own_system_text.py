@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from chats.actions import erasure
+from chats.actions import erasure, system_texts
 from chats.models import Chat, PromptText, Turn
 from chats.providers.base import Finished, TextDelta
 from contextpolicy.linter.errors import LONGEST_TEXT
@@ -42,7 +42,7 @@ def test_the_menu_of_a_chat_leads_to_it(page: Client, chat: Chat) -> None:
     body = page.get(url(chat)).content.decode()
 
     assert f'href="{url(chat, "system-text")}"' in body
-    assert "Instructions for this chat only" in body
+    assert 'data-note="own-instructions"' not in body
 
 
 def test_it_is_written_and_shown_with_its_length(page: Client, chat: Chat) -> None:
@@ -54,14 +54,15 @@ def test_it_is_written_and_shown_with_its_length(page: Client, chat: Chat) -> No
     body = page.get(url(chat, "system-text")).content.decode()
     assert Page(body).fields["text"] == [OWN]
     assert f"<span data-count>{len(OWN)}</span> / 20,000" in body
-    assert "It follows the system text of the policy" in body
+    assert 'data-reason="append"' in body
+    assert 'data-note="own-instructions"' in page.get(url(chat)).content.decode()
 
 
 def test_a_page_that_is_there_gets_the_part(page: Client, chat: Chat) -> None:
     body = write(page, chat, OWN, headers=HTMX).content.decode()
 
     assert body.startswith('<div class="stack" id="system-text">')
-    assert "Saved. It applies from the next message on." in body
+    assert 'data-note="text-saved"' in body
 
 
 @pytest.mark.requirement("S1.5")
@@ -136,15 +137,18 @@ def test_one_that_leaves_no_room_is_refused_with_the_fields(
     page: Client, chat: Chat, govern: Govern
 ) -> None:
     govern(strategy="sliding_window", token_budget=4_000, reserve_tokens=1_000)
-    answer = write(page, chat, "word " * 3_000)
+    text = "word " * 3_000
+    answer = write(page, chat, text)
 
     assert answer.status_code == 422
+    assert 'data-reason="policy_impossible"' in answer.content.decode()
+    with pytest.raises(system_texts.NoRoomForSystemText) as refused:
+        system_texts.validate_system_text(chat, text=text)
+    fields = refused.value.details["fields"]
+    assert {"system_text", "token_budget"} <= set(fields)
     words = Page(answer.content.decode()).words
-    assert (
-        "With this text, the policy P v1 does not work in this chat: system_text takes about"
-        in words
-    )
-    assert "raise token_budget" in words
+    assert refused.value.localized in words
+    assert all(field in words for field in fields)
 
 
 def test_a_policy_locks_it_with_a_sentence(page: Client, chat: Chat, govern: Govern) -> None:
@@ -161,12 +165,12 @@ def test_a_policy_locks_it_with_a_sentence(page: Client, chat: Chat, govern: Gov
 def test_under_a_lock_it_can_still_be_taken_away(page: Client, chat: Chat, govern: Govern) -> None:
     write(page, chat, OWN)
     govern(chat_system="ignore")
-    words = Page(page.get(url(chat, "system-text")).content.decode()).words
-    assert "The text below is saved, but not sent." in words
-    assert "Always." in words
-    refused = Page(write(page, chat, "Something new.").content.decode()).words
-    assert "Your unsaved changes" in refused
-    assert "Something new." in refused
+    html = page.get(url(chat, "system-text")).content.decode()
+    assert 'data-note="saved-not-sent"' in html
+    assert "Always." in Page(html).words
+    refused = write(page, chat, "Something new.").content.decode()
+    assert 'id="typed"' in refused
+    assert "Something new." in Page(refused).words
 
     assert write(page, chat, "").status_code == 302
     chat.refresh_from_db()

@@ -74,17 +74,18 @@ def test_the_page_shows_what_was_sent_and_what_broke_the_cache(
 ) -> None:
     first = talk("the first question", "the first answer")
     body = page.get(address(chat, first)).content.decode()
-    assert "the first call on this branch" in body
+    assert 'data-note="first-call"' in body
     second = talk("the second question")
     receipt = Receipt.objects.get(turn=second)
     body = page.get(address(chat, second)).content.decode()
     assert receipt.prompt_sha256 in body
-    assert "The previous request is an unchanged prefix" in body
+    assert 'data-note="prefix-unchanged"' in body
     Chat.objects.update(system_text="Answer briefly.")
     third = talk("the third question")
     body = page.get(address(chat, third)).content.decode()
     assert "The first 0 messages" in " ".join(body.split())
     assert "first difference: System" in " ".join(body.split())
+    assert 'data-note="prefix-changed"' in body
 
     request = json.loads(page.get(address(chat, third, **{"as": "json"})).content)
     assert [m["role"] for m in request["messages"]][:2] == ["system", "user"]
@@ -133,7 +134,7 @@ def test_a_changed_message_is_no_prompt_that_was_sent(
     receipt = Receipt.objects.select_related("effective_policy", "turn__branch__chat").get()
     assert rebuild_request(receipt).fault == "differs"
     body = page.get(address(chat, turn)).content.decode()
-    assert "changed outside the product" in body
+    assert 'data-reason="differs"' in body
     assert "order is 4712" not in body
     assert page.get(address(chat, turn, **{"as": "json"})).status_code == 409
     for call in ("", "x", str(turn.pk)):
@@ -159,7 +160,7 @@ def test_an_auditor_reads_after_a_reason_one_chat_for_half_an_hour(
     # Neither a download nor a short reason opens anything.
     for fields in ({"form": "json"}, {"reason": "because"}, {"reason": "x" * 301}):
         answer = browser.post(words, fields, follow=True)
-        assert "Enter a reason for reading this chat" in answer.content.decode()
+        assert 'class="reason_needed error"' in answer.content.decode()
         assert "canary" not in answer.content.decode()
     assert rows("content.opened") == []
 
@@ -201,4 +202,4 @@ def test_an_auditor_is_told_in_words_why_messages_were_left_out(
     words = f"/admin/chats/receipt/words/?receipt={receipt.pk}"
     browser = signed_in(person("priya", AUDITOR))
     page = browser.post(words, {"reason": "Complaint 2026-118"}, follow=True).content.decode()
-    assert "outside the window" in page
+    assert 'data-reason="window"' in page
