@@ -223,11 +223,14 @@ def describe_tail(outlook: Outlook) -> tuple[str, str]:
     return label, f"{words[0].upper()}{words[1:]}"
 
 
+HISTORY_REPLACED = gettext_lazy("None: replaced by the state")
+
+
 def describe_history(outlook: Outlook) -> str:
     """Describe the messages that are sent unchanged."""
     found = [s for s in outlook.sent.segments if s.origin == "history"]
     if not found:
-        return gettext("None: replaced by the state") if outlook.kept else gettext("Nothing yet")
+        return str(HISTORY_REPLACED) if outlook.kept else gettext("Nothing yet")
     cut = sum(1 for s in found if get_segment_disposition(s).sent == "cut")
     if cut:
         words = ngettext(

@@ -112,7 +112,7 @@ def chat_state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     except Refusal as refusal:
         return render_state_page(request, chat, found.kept, form=form, refusal=refusal)
     saved = gettext("Saved. It applies from the next message on.")
-    return render_saved_state(request, chat, found.kept, saved=saved)
+    return render_saved_state(request, chat, found.kept, saved=saved, note="state-saved")
 
 
 @require_POST
@@ -130,7 +130,7 @@ def state_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
             request, chat, corrections.load_chat_state(chat=chat).kept, refusal=refusal
         )
     saved = gettext("Cleared. The next messages fill it again.")
-    return render_saved_state(request, chat, found.kept, saved=saved)
+    return render_saved_state(request, chat, found.kept, saved=saved, note="state-cleared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +221,12 @@ def list_changed_fields(form: StateForm, *, seen: ChatState | None, kept: Kept) 
 
 
 def render_saved_state(
-    request: PersonRequest, chat: Chat, kept: Kept, *, saved: str
+    request: PersonRequest, chat: Chat, kept: Kept, *, saved: str, note: str
 ) -> HttpResponse:
     """Return the new state: a partial, or a redirect so that a reload sends nothing twice."""
     if not request.htmx:
         return redirect("chats:state", chat.pk)
-    return render_state_page(request, chat, kept, saved=saved)
+    return render_state_page(request, chat, kept, saved=saved, saved_note=note)
 
 
 def render_state_page(
@@ -238,6 +238,7 @@ def render_state_page(
     typed: Sequence[FieldView] = (),
     refusal: Refusal | None = None,
     saved: str = "",
+    saved_note: str = "",
     status: int = 200,
 ) -> HttpResponse:
     """Render the page, or its changing part for htmx."""
@@ -252,6 +253,7 @@ def render_state_page(
         "typed": typed,
         "refusal": refusal,
         "saved": saved,
+        "saved_note": saved_note,
     }
     if request.htmx:
         # Status 200, because htmx does not swap in a response with an error status.

@@ -14,6 +14,7 @@ from chats.models import Chat, Message, Turn
 from chats.prompt.model_choice import PolicyRefused
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_page import fill, url
+from tests.contextpolicy.pages import Page
 
 
 def test_a_plain_form_sends_and_leads_back_to_the_end(page: Client, chat: Chat) -> None:
@@ -51,7 +52,7 @@ def test_the_same_key_with_another_text_says_what_happened(page: Client, chat: C
 
     html = response.content.decode()
     assert response.status_code == 409
-    assert "An earlier version of this message was already sent" in html
+    assert 'data-reason="already_sent"' in html
     assert "hello again</textarea>" in html
 
 
@@ -62,24 +63,30 @@ def test_line_ends_of_browsers_become_plain_ones(page: Client, chat: Chat) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "code", "numbers"),
     [
-        ("", "The message is empty"),
-        (" \n ", "The message is empty"),
-        ("x" * 32_001, "32,001 characters; this chat allows 32,000. Shorten it by 1."),
+        ("", "message_empty", []),
+        (" \n ", "message_empty", []),
+        ("x" * 32_001, "message_too_long", ["32,001", "32,000", "1"]),
     ],
 )
-def test_a_refused_text_stays_in_its_box(page: Client, chat: Chat, text: str, words: str) -> None:
+def test_a_refused_text_stays_in_its_box(
+    page: Client, chat: Chat, text: str, code: str, numbers: list[str]
+) -> None:
+    def said(html: str) -> list[str]:
+        error = re.findall(rf'id="composer-error"[^>]+data-reason="{code}".*?</div>', html, re.S)
+        return re.findall(r"\d[\d,]*", Page(error[0].partition(">")[2]).words)
+
     plain = page.post(url(chat, "messages"), {"text": text, "key": "k"})
     assert plain.status_code == 422
-    assert words in plain.content.decode()
+    assert said(plain.content.decode()) == numbers
     assert f"\n{text}</textarea>" in plain.content.decode()
 
     part = page.post(url(chat, "messages"), {"text": text, "key": "k"}, headers=HTMX)
     assert part.status_code == 200
     assert part.headers["HX-Retarget"] == "#composer"
     assert part.headers["HX-Reswap"] == "outerHTML"
-    assert words in part.content.decode()
+    assert said(part.content.decode()) == numbers
     assert 'aria-describedby="composer-count composer-error"' in part.content.decode()
     assert not Message.objects.exists()
 
@@ -199,7 +206,7 @@ def test_a_message_without_a_token_is_refused(alice: Any, chat: Chat) -> None:
     response = client.post(url(chat, "messages"), {"text": "hello"})
 
     assert response.status_code == 403
-    assert "Nothing was changed" in response.content.decode()
+    assert 'id="refusal" data-stale' in response.content.decode()
     assert not Message.objects.exists()
 
 

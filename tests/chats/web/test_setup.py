@@ -60,7 +60,7 @@ def signed_in(page: Client, *, at: datetime) -> None:
 def test_who_may_not_connect_is_told_who_may(page: Client) -> None:
     html = page.get("/setup/").content.decode()
 
-    assert "Only operators can connect model servers" in html
+    assert 'data-note="operators-only"' in html
     assert 'name="api_key"' not in html
 
 
@@ -70,7 +70,7 @@ def test_who_may_not_connect_is_refused(page: Client, monkeypatch: pytest.Monkey
     response = page.post("/setup/", {"base_url": "https://api.example.com/v1"})
 
     assert response.status_code == 403
-    assert "Ask an operator" in response.content.decode()
+    assert 'data-reason="not_permitted"' in response.content.decode()
 
 
 def test_an_operator_connects_a_server(
@@ -105,7 +105,7 @@ def test_a_refused_server_keeps_what_was_typed_but_never_the_key(
 
     html = response.content.decode()
     assert response.status_code == 400
-    assert "This cannot be done." in html
+    assert 'data-reason="refused"' in html
     assert 'value="https://api.example.com/v1"' in html
     assert "sk-secret" not in html
 
@@ -118,7 +118,7 @@ def test_a_server_on_this_host_is_offered_with_its_models(
 
     html = page.get("/setup/").content.decode()
 
-    assert "Found on this computer" in html
+    assert 'id="found-title"' in html
     assert "qwen3, llama" in html
 
 
@@ -182,7 +182,7 @@ def test_an_older_sign_in_is_confirmed_in_the_form_and_nothing_typed_is_lost(
     # A form that htmx sent stays in the browser, key and all; it gets the question alone.
     swapped = page.post("/setup/", form, headers=HTMX).content.decode()
     assert 'id="confirm-here" hx-swap-oob="true"' in swapped
-    assert "This action needs a recent sign-in" in swapped
+    assert 'data-reason="reauthentication_required"' in swapped
 
     monkeypatch.setattr(
         accounts, "connect_server", lambda **_: ProviderAccount(slug="m", name="Mine")
@@ -211,7 +211,7 @@ def test_who_has_no_password_confirms_by_a_new_link(
     for link in ("nonsense", f"http://localhost/login/link/{foreign}/"):
         refused = page.post("/setup/", {**form, "confirm_link": link})
         assert refused.status_code == 422
-        assert "not one of your unused sign-in links" in refused.content.decode()
+        assert 'data-reason="not_confirmed"' in refused.content.decode()
     proof = {"confirm_link": f"http://localhost/login/link/{own}/"}
     assert page.post("/setup/", {**form, **proof}).headers["Location"] == "/setup/"
     signed_in(page, at=now - timedelta(minutes=16))
@@ -406,7 +406,7 @@ def test_a_kind_that_does_not_exist_is_refused(page: Client, operator: User) -> 
     for kind in ("demo", "<b>"):
         refused = page.post("/setup/", {"kind": kind, "base_url": "https://api.example.com/v1"})
         assert refused.status_code == 422
-        assert "Unknown kind of server" in refused.content.decode()
+        assert 'data-reason="unknown_kind"' in refused.content.decode()
 
 
 def test_a_server_that_offers_nothing_is_not_stored(
@@ -415,7 +415,7 @@ def test_a_server_that_offers_nothing_is_not_stored(
     anthropic.configure(models=[])
     refused = page.post("/setup/", {"kind": "anthropic", "base_url": anthropic.base_url})
     assert refused.status_code == 422
-    assert "has no models" in refused.content.decode()
+    assert 'data-reason="no_models_offered"' in refused.content.decode()
     assert not ProviderAccount.objects.filter(kind="anthropic").exists()
 
 
@@ -433,9 +433,9 @@ def test_the_form_comes_first_and_its_refusal_stands_at_its_button(
     assert titles == sorted(titles)
     form = {"base_url": "https://api.example.com/v1"}
     html = page.post("/setup/", form).content.decode()
-    told = html.index("then connect again.")
-    assert html.count("then connect again.") == 1
-    assert html.index('id="name-help"') < told < html.index("Test and save")
+    told = html.index('data-reason="no_models_offered"')
+    assert html.count("data-reason=") == 1
+    assert html.index('id="name-help"') < told < html.index('data-act="save-server"')
     swapped = page.post("/setup/", form, headers=HTMX)
     assert swapped.headers["HX-Retarget"] == "#server-refusal"
     assert swapped.headers["HX-Reselect"] == "#refusal"
@@ -448,7 +448,10 @@ def test_the_form_comes_first_and_its_refusal_stands_at_its_button(
             {"code": "provider_auth", "status": 401},
             "key (it answered 401). Check the key",
         ),
-        ({"code": "provider_unavailable"}, "could not be reached. Check the address"),
+        (
+            {"code": "provider_unavailable"},
+            str(accounts.SETUP_SENTENCES["provider_unavailable"]),
+        ),
         ({"code": "provider_rejected", "status": 404}, "(it answered 404). Check the address"),
         ({"code": "provider_rejected", "sentence": "Out of credit."}, "Out of credit."),
     ],

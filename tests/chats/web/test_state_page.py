@@ -11,9 +11,11 @@ from django.test import Client
 
 from chats.actions import corrections
 from chats.models import Branch, Chat, ChatState, Message, Turn
+from chats.prompt.meter import HISTORY_REPLACED
 from chats.providers.base import Finished, TextDelta
 from chats.record.states import StateChanged
 from chats.turns.start import start_turn
+from chats.web.reasons import LEFT_OUT, PARTS
 from contextpolicy.models import AuditEvent
 from tests.chats.states import SCHEMA, keep_a_state, lay
 from tests.chats.web.conftest import HTMX
@@ -57,7 +59,7 @@ def test_other_policies_show_no_state(page: Client, chat: Chat, now: datetime) -
     assert 'id="state-place"' in body
     answer = page.get(address(chat))
     assert answer.status_code == 409
-    assert "stores no state" in answer.content.decode()
+    assert 'data-reason="no_state"' in answer.content.decode()
 
 
 def test_the_meter_counts_the_state_in_place_of_dialogue(
@@ -66,7 +68,7 @@ def test_the_meter_counts_the_state_in_place_of_dialogue(
     talk("Hello")
     body = page.get(address(chat, "meter")).content.decode()
     assert "Replaces dialogue: messages 1 to 2" in body
-    assert "None: replaced by the state" in body
+    assert str(HISTORY_REPLACED) in body
 
 
 def test_the_new_state_comes_with_the_end_of_a_reply(
@@ -92,7 +94,7 @@ def test_a_correction_is_the_next_version(
     answer = page.post(address(chat), {"version": 1, **said}, headers=headers)
     assert answer.status_code == (200 if headers else 302)
     if headers:
-        assert "It applies from the next message on" in answer.content.decode()
+        assert 'data-note="state-saved"' in answer.content.decode()
     row = newest(chat)
     assert (row.version, row.kind, row.corrected_by) == (2, "corrected", alice)
     assert row.values == {
@@ -137,7 +139,7 @@ def test_a_state_that_changed_meanwhile_is_not_written_over(
         body = answer.content.decode()
         assert answer.status_code == (200 if headers else 409)
         assert "The state has changed since you opened it and is now at version 2." in body
-        assert "Your unsaved changes" in body
+        assert 'id="typed"' in body
         assert "Rome" in body
         assert 'name="version" value="2"' in body
         assert 'value="Bergen"' in body
@@ -276,7 +278,7 @@ def test_fields_of_an_older_schema_are_shown_and_stay(
     keep_a_state(now=now, state_schema=open_schema)
     lay(chat, {"mood": "good"}, now=now)
     body = page.get(address(chat)).content.decode()
-    assert "The policy declares no such field" in body
+    assert 'data-note="undeclared-field"' in body
     page.post(address(chat), {"version": 1, **EMPTY, "f4": "2"})
     assert newest(chat).values == {"mood": "good", "people": 2}
     assert AuditEvent.objects.get(type="state.corrected").data["fields"] == ["people"]
@@ -325,9 +327,9 @@ def test_the_receipt_says_in_words_what_became_of_the_state(
     body = tight(page.get(f"/chats/{chat.pk}/turns/{turn.pk}/receipt").content.decode())
     assert "Call for the state, step 1, attempt 1" in body
     assert "Call 1, step 1, attempt 1" in body
-    assert "Schema of the state" in body
+    assert str(PARTS["schema"]) in body
     assert "The state was not updated: the model’s response is not JSON." in body
-    assert "Replaced by the chat state" in body
+    assert 'data-reason="state"' in body
     assert re.search(r"<span[^>]*>Background</span>(<[^>]+>)*State<", body)
     thread = page.get(address(chat, "")).content.decode()
-    assert thread.count("not sent: replaced by the state") == 2
+    assert thread.count(str(LEFT_OUT["state"].beside)) == 2

@@ -14,6 +14,7 @@ from chats.actions import lifecycle
 from chats.models import Chat, Message, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.turns.start import start_turn
+from chats.web.thread.entries import PLACES
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
 from tests.chats.web.test_chat_page import url
@@ -33,7 +34,7 @@ def test_a_queued_reply_is_stopped_at_once(page: Client, chat: Chat, say: Say) -
 
     turn.refresh_from_db()
     assert turn.status == Turn.Status.STOPPED
-    assert "Stopped before a reply" in html
+    assert 'data-note="stopped-before-reply"' in html
     assert "Try again" in html
     assert "data-live" not in html
 
@@ -63,7 +64,7 @@ def test_a_failed_reply_names_its_cause_and_offers_another_try(
 
     html = page.get(url(chat)).content.decode()
 
-    assert "No complete reply" in html
+    assert 'data-note="no-complete-reply"' in html
     assert "The provider stopped answering." in html
     assert "incomplete</span>" in tight(html)
     assert f"/turns/{turn.pk}/retry" in html
@@ -78,7 +79,7 @@ def test_trying_again_is_a_new_turn_for_the_same_message(
     html = page.post(url(chat, f"turns/{turn.pk}/retry"), headers=HTMX).content.decode()
 
     assert "data-live" in html
-    assert "No complete reply" not in html
+    assert 'data-note="no-complete-reply"' not in html
     assert Turn.objects.latest("accepted").trigger_id == turn.trigger_id
 
 
@@ -91,7 +92,7 @@ def test_an_earlier_failure_offers_nothing_once_the_chat_went_on(
 
     html = page.get(url(chat)).content.decode()
 
-    assert "No complete reply" in html
+    assert 'data-note="no-complete-reply"' in html
     assert "/retry" not in html
 
 
@@ -103,7 +104,7 @@ def test_a_refused_action_answers_with_its_sentence(page: Client, chat: Chat, ta
 
     html = response.content.decode()
     assert response.status_code == 409
-    assert "The chat has newer messages" in html
+    assert 'data-reason="not_the_last_turn"' in html
     assert '<section class="notice ' in html
 
 
@@ -158,7 +159,7 @@ def test_a_queued_reply_says_that_it_waits_for_a_worker(page: Client, chat: Chat
     html = page.get(url(chat)).content.decode()
 
     assert html.index("hello</p>") < html.index("data-live")
-    assert "Waiting for a free worker" in html
+    assert 'data-note="waiting-for-worker"' in html
     assert "waiting</span>" not in html
 
 
@@ -174,8 +175,9 @@ def test_a_reply_that_nobody_begins_says_that_no_worker_runs(
     asked = page.get(url(chat, f"turns/{turn.pk}/queue"), headers=HTMX).content.decode()
 
     for html in (shown, asked):
-        assert ("Waiting: no worker is running." in html) == late
-        assert ("Your message is saved, first in line." in html) == late
+        assert ('data-note="no-worker"' in html) == late
+        assert ('data-before="0"' in html) == late
+        assert ('data-note="waiting-for-worker"' in html) != late
         looks = re.search(r'/queue" hx-trigger="load delay:(\d+)s"', tight(html))
         assert (looks is None) == late
         # A second or more may pass until the page is made.
@@ -197,8 +199,9 @@ def test_a_late_reply_has_its_place_in_the_line_and_knows_of_busy_workers(
 
     html = page.get(url(chat)).content.decode()
 
-    assert "Waiting: every worker is busy." in html
-    assert "second in line" in html
+    assert 'data-note="workers-busy"' in html
+    assert 'data-before="1"' in html
+    assert str(PLACES[1]) in html
 
 
 def test_a_reply_that_has_begun_waits_for_no_worker(page: Client, chat: Chat, say: Say) -> None:
@@ -218,11 +221,11 @@ def test_a_reply_says_until_when_its_provider_wants_a_pause(
     running(turn)
     Turn.objects.filter(pk=turn.pk).update(waiting_until=later)
 
-    assert (
-        f"Waiting for the provider until {later:%H:%M:%S}." in page.get(url(chat)).content.decode()
-    )
+    html = page.get(url(chat)).content.decode()
+    pause = html.partition('<span data-note="provider-pause">')[2].partition("</span>")[0]
+    assert f"{later:%H:%M:%S}" in pause
     Turn.objects.filter(pk=turn.pk).update(waiting_until=later - timedelta(minutes=6))
-    assert "Waiting for the provider" not in page.get(url(chat)).content.decode()
+    assert 'data-note="provider-pause"' not in page.get(url(chat)).content.decode()
 
 
 def test_a_page_opened_during_a_reply_shows_the_text_so_far(
