@@ -38,6 +38,8 @@ MOST_HOPS, MOST_TOKENS, MOST_SECONDS = 50, 10_000_000, 86_400
 LONGEST_ROLE_ID = 80
 # Role ids of messages by people and models without a team.
 TAKEN_ROLES = (*team_view.RESERVED, "assistant")
+NO_AGENT = gettext_noop("A team needs at least one agent. Add one.")
+NO_ACTIVE_AGENT = gettext_noop("A team needs at least one active agent. Add one.")
 
 
 class InvalidTeam(Refusal):
@@ -380,9 +382,7 @@ def check_team_draft(
             )
         names[team_view.fold_member_name(agent.name)] = agent.name
     if not any(agent.type == "ai" and not agent.rests for agent in draft.agents):
-        raise InvalidTeam(
-            gettext_noop("A team needs at least one active agent. Add one."), param="agents"
-        )
+        raise InvalidTeam(NO_ACTIVE_AGENT, param="agents")
     policies = load_draft_policies(draft, user=user, known=known, shared=shared)
     found = _Found(models=load_draft_models(draft), policies=policies)
     small = [a.name for a in draft.agents if a.type == "ai" and a.window_size < draft.hop_limit]
@@ -411,7 +411,7 @@ def check_team(draft: TeamDraft) -> None:
             limit=LONGEST_TEAM_NAME,
         )
     if not draft.agents:
-        raise InvalidTeam(gettext_noop("A team needs at least one agent. Add one."), param="agents")
+        raise InvalidTeam(NO_AGENT, param="agents")
     if len(draft.agents) > rounds.MOST_MEMBERS:
         raise InvalidTeam(
             gettext_noop("A team can have up to {limit} members."),

@@ -40,6 +40,8 @@ class AgentFields:
     draft: AgentDraft
     told: Sequence[str]
     error: str = ""
+    # The refused field, as the API names it.
+    param: str = ""
 
     @property
     def shape(self) -> str:
@@ -281,15 +283,14 @@ def render_team_form(
     warnings: Sequence[str] = (),
 ) -> HttpResponse:
     """Render the form with the typed values and the prompt texts of each agent."""
-    param = refusal.param if refusal else ""
+    param = (refusal.param if refusal else "") or ""
     fields = [
         AgentFields(
             place,
             agent,
             told=play.preview_agent_texts(agent, draft=draft),
-            error=refusal.localized
-            if refusal and (param or "").startswith(f"agents.{place}.")
-            else "",
+            error=refusal.localized if refusal and param.startswith(f"agents.{place}.") else "",
+            param=param,
         )
         for place, agent in enumerate(draft.agents)
     ]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
 from django.utils.translation import gettext, ngettext
 
@@ -17,12 +18,19 @@ from contextpolicy.engine.costs import sum_known_costs
 SMALLEST = Decimal("0.0001")
 
 
+class AheadNote(NamedTuple):
+    """A note in the breakdown: a stable code, and the sentence for it."""
+
+    code: str
+    sentence: str
+
+
 @dataclass(frozen=True, slots=True)
 class AheadWords:
     """The sentence at the message box, and the notes in the breakdown."""
 
     line: str
-    notes: tuple[str, ...]
+    notes: tuple[AheadNote, ...]
 
 
 def build_next_message_preview(chat: Chat, *, outlook: Outlook) -> AheadWords | None:
@@ -31,14 +39,14 @@ def build_next_message_preview(chat: Chat, *, outlook: Outlook) -> AheadWords | 
     found = ahead.estimate_next_message(chat, roster=roster, outlook=outlook) if roster else None
     if roster is None or found is None:
         return None
+    sizes = gettext(
+        "The sizes above are for the whole chat. Each agent receives only the part within its"
+        " own window."
+    )
+    limit = gettext("No further reply starts after {tokens} tokens, prompts and replies together.")
     notes = [
-        gettext(
-            "The sizes above are for the whole chat. Each agent receives only the part within its"
-            " own window."
-        ),
-        gettext(
-            "No further reply starts after {tokens} tokens, prompts and replies together."
-        ).format(tokens=format_number(found.most_tokens)),
+        AheadNote("agent-windows", sizes),
+        AheadNote("round-limit", limit.format(tokens=format_number(found.most_tokens))),
     ]
     costs = (
         ahead.list_reply_costs(chat) if ahead.is_priced(roster, model=outlook.choice.model) else ()
@@ -46,16 +54,16 @@ def build_next_message_preview(chat: Chat, *, outlook: Outlook) -> AheadWords | 
     cost = sum_known_costs(*costs) if costs else None
     if cost is not None:
         words = gettext("The replies to the newest message cost {cost}.")
-        notes.append(words.format(cost=format_cost(cost)))
+        notes.append(AheadNote("reply-costs", words.format(cost=format_cost(cost))))
     elif costs:
-        notes.append(
-            gettext(
-                "The cost of the replies to the newest message is unknown: a model has no price, or"
-                " its provider reported no usage."
-            )
+        unknown = gettext(
+            "The cost of the replies to the newest message is unknown: a model has no price, or"
+            " its provider reported no usage."
         )
+        notes.append(AheadNote("unknown-costs", unknown))
     if cost is not None or found.cost is not None:
-        notes.append(gettext("Costs are in the currency of the model’s price."))
+        currency = gettext("Costs are in the currency of the model’s price.")
+        notes.append(AheadNote("price-currency", currency))
     return AheadWords(format_preview_line(found), tuple(notes))
 
 

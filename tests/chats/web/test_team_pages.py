@@ -19,10 +19,12 @@ from chats.rendering.store import compute_rendering_digest
 from chats.teams import rosters
 from chats.teams.presets import PRESETS
 from chats.teams.rosters import AgentDraft
+from chats.web.reasons import LEFT_OUT
 from chats.web.teams import get_team_version, parse_whole_number
 from chats.web.thread.entries import SHAPES, get_role_shape
 from chats.web.thread.round_state import round_state
 from chats.web.thread.thread import load_thread_page
+from contextpolicy.engine.team_view import find_name_problem
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.publish import create_policy
 from tests.chats.teams.test_rosters import as_admin, draft
@@ -65,8 +67,13 @@ def article(page: Client, chat: Chat, message: Message) -> str:
 
 def error_at(html: str, place: int) -> str:
     """Return the error of an agent in the form, or an empty string."""
-    found = re.search(rf'id="agent-{place}-error">.*?<span>(.*?)</span>', tight(html))
+    found = re.search(rf'id="agent-{place}-error"[^>]*>.*?<span>(.*?)</span>', tight(html))
     return markup.unescape(found[1]) if found else ""
+
+
+def refused_fields(html: str) -> list[str]:
+    """Return the fields at which the form shows an error, as the API names them."""
+    return re.findall(r'data-param="([^"]*)"', html)
 
 
 def current(team: Team) -> TeamVersion:
@@ -88,7 +95,7 @@ def made(alice: User, demo_model: ModelSpec, now: datetime) -> Made:
     def make(*agents: str | AgentDraft, shared: bool = False, **values: Any) -> Team:
         user = as_admin(alice) if shared else alice
         given = [
-            AgentDraft(name=each, instruction=f"You are the {each.lower()}.", window_size=12)
+            AgentDraft(name=each, instruction=f"Act as the {each.lower()}.", window_size=12)
             if isinstance(each, str)
             else each
             for each in agents
@@ -138,12 +145,13 @@ def test_the_list_has_ones_own_the_shared_and_drafts_to_begin_with(
     everybodys = made("Carl", name="Ours", shared=True)
 
     seen = opened(page, LIST)
-    for name in ("Mine", "Ann , Ben", "Shared with everyone", "Ours"):
+    for name in ("Mine", "Ann , Ben", "Ours"):
         assert name in seen.words
     for key, preset in PRESETS.items():
         assert f"{NEW}?preset={key}" in seen.urls
         assert preset.name in seen.words
     html = page.get(LIST).content.decode()
+    assert 'id="shared-title"' in html
     assert at(own, "/delete") in html
     assert at(everybodys, "/copy") in html
     assert at(everybodys, "/delete") not in html
@@ -154,9 +162,9 @@ def test_the_list_has_ones_own_the_shared_and_drafts_to_begin_with(
 
 
 def test_an_empty_list_says_how_to_begin(page: Client) -> None:
-    found = opened(page, LIST).words
-    assert "No teams yet. Create one" in found
-    assert "Shared with everyone" not in found
+    html = page.get(LIST).content.decode()
+    assert 'data-note="no-teams"' in html
+    assert 'id="shared-title"' not in html
 
 
 def test_who_may_share_may_delete_what_is_shared(admins_page: Client, made: Made) -> None:
@@ -295,53 +303,57 @@ def test_a_preview_says_what_each_agent_would_be_told(page: Client, demo_model: 
     shown_now = submitted(page, NEW, do="preview", **TYPED, **form).content.decode()
 
     found = re.findall(r'<fieldset class="panel.*?</fieldset>', shown_now, re.DOTALL)
-    ann, ben, cleo = (" ".join(Page(each).text.split()) for each in found)
-    assert "Instructions sent before the messages" in ann
+    ann, ben, _ = (" ".join(Page(each).text.split()) for each in found)
+    told = ['data-note="agent-instructions"' in each for each in found]
+    assert told == [True, True, False]
     assert "Be brief. You are Ann, a member of a team" in ann
     assert "The team's task: First line second" in ann
     # An inactive agent cannot be called, so it is not a teammate.
     assert "Your mates are Cleo (a person)." in ann
     assert "Your mates are Ann, Cleo (a person)." in ben
-    assert "Instructions sent" not in cleo
 
 
 # Refusals
 
-REFUSED = {
-    "no name": ({"agent-1-name": " "}, 1, "Give each member a name."),
-    "a name of the team": ({"agent-1-name": "all"}, 1, "is reserved in a team"),
-    "a bracket": ({"agent-0-name": "A]"}, 0, "routing uses"),
-    "a twin": ({"agent-1-name": "ANN"}, 1, "are the same name"),
-    "a space": ({"agent-0-name": "Ann "}, 0, "begins or ends with a space"),
-    "no window": ({"agent-0-window_size": "many"}, 0, "The window of Ann is -1."),
-    "a large window": ({"agent-1-window_size": "101"}, 1, "up to 100"),
-    "a type": ({"agent-0-type": "robot"}, 0, "`ai` or `human`"),
-    "a model": ({"agent-1-model": "gpt-99"}, 1, "The model “gpt-99” does not exist"),
-    "a policy": ({"agent-0-policy": "brief"}, 0, "only an administrator can assign it"),
-    "a kind": ({"agent-0-agent_type": "x" * 61}, 0, "up to 60 printable characters"),
-    "a long instruction": ({"agent-0-instruction": "x" * 200_001}, 0, "200,000 characters"),
-    "one role twice": (
-        {"agent-0-role_id": "a", "agent-1-role_id": "a"},
-        1,
-        "Two members have the role a.",
+# The typed fields, the refused agent and field, and what the sentence names.
+REFUSED: dict[str, tuple[dict[str, str], int, str, tuple[str, ...]]] = {
+    "no name": ({"agent-1-name": " "}, 1, "name", (find_name_problem(" "),)),
+    "a name of the team": ({"agent-1-name": "all"}, 1, "name", (find_name_problem("all"),)),
+    "a bracket": ({"agent-0-name": "A]"}, 0, "name", (find_name_problem("A]"),)),
+    "a twin": ({"agent-1-name": "ANN"}, 1, "name", ("Ann", "ANN")),
+    "a space": ({"agent-0-name": "Ann "}, 0, "name", (find_name_problem("Ann "),)),
+    "no window": ({"agent-0-window_size": "many"}, 0, "window_size", ("Ann", "-1", "100")),
+    "a large window": ({"agent-1-window_size": "101"}, 1, "window_size", ("Ben", "101", "100")),
+    "a type": ({"agent-0-type": "robot"}, 0, "type", ("`ai`", "`human`")),
+    "a model": ({"agent-1-model": "gpt-99"}, 1, "model", ("“gpt-99”",)),
+    "a policy": ({"agent-0-policy": "brief"}, 0, "policy", ("“brief”",)),
+    "a kind": ({"agent-0-agent_type": "x" * 61}, 0, "agent_type", ("60",)),
+    "a long instruction": (
+        {"agent-0-instruction": "x" * 200_001},
+        0,
+        "instruction",
+        ("Ann", "200,000"),
     ),
+    "one role twice": ({"agent-0-role_id": "a", "agent-1-role_id": "a"}, 1, "role_id", (" a.",)),
 }
 
 
-@pytest.mark.parametrize(("typed", "place", "sentence"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("typed", "place", "field", "named"), REFUSED.values(), ids=REFUSED)
 def test_a_refusal_stands_at_its_agent_and_nothing_is_stored(
     page: Client,
     demo_model: ModelSpec,
     policy: ContextPolicy,
     typed: dict[str, str],
     place: int,
-    sentence: str,
+    field: str,
+    named: tuple[str, ...],
 ) -> None:
     answer = submitted(page, NEW, do="save", **{**TYPED, "agent-1-rests": None, **typed})
 
     html = answer.content.decode()
     assert answer.status_code == 422
-    assert sentence in error_at(html, place)
+    assert all(each in error_at(html, place) for each in named), error_at(html, place)
+    assert set(refused_fields(html)) == {f"agents.{place}.{field}"}
     assert not error_at(html, 1 - place)
     assert Page(html).fields["name"] == ["Crew <1>"]
     assert html.count('aria-invalid="true"') == 1
@@ -349,32 +361,31 @@ def test_a_refusal_stands_at_its_agent_and_nothing_is_stored(
 
 
 REFUSED_WHOLE = {
-    "no name": ({"name": " "}, "Enter a name"),
-    "nobody": ({"agents": "0"}, "A team needs at least one agent."),
-    "nothing that is a number": ({"agents": "x"}, "A team needs at least one agent."),
-    "all rest": ({"agent-0-rests": "on"}, "needs at least one active agent"),
-    "a routing": ({"routing": "model"}, "Choose one of these routings"),
-    "no hops": ({"hop_limit": "0"}, "a limit of 1 to 50 replies"),
-    "hops that are not a number": ({"hop_limit": "1e3"}, "a limit of 1 to 50 replies"),
-    "other digits": ({"hop_limit": "٣"}, "a limit of 1 to 50 replies"),
-    "tokens": ({"token_limit": "9" * 12}, "1 to 10,000,000 tokens"),
-    "seconds": ({"seconds_limit": ""}, "1 to 86,400 seconds"),
-    "a task": (
-        {"task": "a\x00b"},
-        "The task contains a character that cannot be stored, at position 2.",
-    ),
+    "no name": ({"name": " "}, "name", "100"),
+    "nobody": ({"agents": "0"}, "agents", rosters.NO_AGENT),
+    "nothing that is a number": ({"agents": "x"}, "agents", rosters.NO_AGENT),
+    "all rest": ({"agent-0-rests": "on"}, "agents", rosters.NO_ACTIVE_AGENT),
+    "a routing": ({"routing": "model"}, "routing", ", ".join(TeamVersion.Routing.values)),
+    "no hops": ({"hop_limit": "0"}, "hop_limit", "1 to 50"),
+    "hops that are not a number": ({"hop_limit": "1e3"}, "hop_limit", "1 to 50"),
+    "other digits": ({"hop_limit": "٣"}, "hop_limit", "1 to 50"),
+    "tokens": ({"token_limit": "9" * 12}, "token_limit", "1 to 10,000,000"),
+    "seconds": ({"seconds_limit": ""}, "seconds_limit", "1 to 86,400"),
+    "a task": ({"task": "a\x00b"}, "task", "2."),
 }
 
 
-@pytest.mark.parametrize(("typed", "sentence"), REFUSED_WHOLE.values(), ids=REFUSED_WHOLE)
+@pytest.mark.parametrize(("typed", "field", "named"), REFUSED_WHOLE.values(), ids=REFUSED_WHOLE)
 def test_a_refusal_of_the_team_stands_above_the_form(
-    page: Client, demo_model: ModelSpec, typed: dict[str, str], sentence: str
+    page: Client, demo_model: ModelSpec, typed: dict[str, str], field: str, named: str
 ) -> None:
     answer = submitted(page, NEW, do="save", **{**TYPED, **typed})
 
     html = answer.content.decode()
     assert answer.status_code == 422
-    assert sentence in Page(html).words
+    refusal = html.partition('id="refusal"')[2].partition("</h2>")[0]
+    assert refused_fields(refusal) == [field]
+    assert named in Page(refusal.partition("<h2")[2].partition(">")[2]).words
     assert "field__error" not in html
     assert not Team.objects.exists()
 
@@ -423,7 +434,7 @@ def test_a_task_that_is_too_long_is_cut_with_a_notice_and_is_told_to_every_agent
 
     found = Page(answer.content.decode())
     assert answer.status_code == 200
-    assert "Saved with warnings" in found.words
+    assert 'data-note="saved-with-warnings"' in answer.content.decode()
     assert "longer than 5,120 bytes; its first 5,120 of 6,003 bytes are kept." in found.words
     team = Team.objects.get()
     task = current(team).task
@@ -483,7 +494,8 @@ def test_a_refused_change_and_the_buttons_leave_the_team(page: Client, made: Mad
     team = made("Ann", "Ben")
     refused = submitted(page, at(team), do="save", **{"agent-1-name": "Ann"})
     assert refused.status_code == 422
-    assert "are the same name" in error_at(refused.content.decode(), 1)
+    assert set(refused_fields(refused.content.decode())) == {"agents.1.name"}
+    assert error_at(refused.content.decode(), 1)
     added = submitted(page, at(team), do="add")
     assert added.status_code == 200
     assert Page(added.content.decode()).fields["agents"] == ["3"]
@@ -552,7 +564,7 @@ def test_nobody_else_shares_a_team(page: Client, demo_model: ModelSpec) -> None:
     assert 'name="shared"' not in page.get(NEW).content.decode()
     answer = submitted(page, NEW, do="save", shared="on", **TYPED)
     assert answer.status_code == 403
-    assert "This team is shared." in Page(answer.content.decode()).words
+    assert 'data-reason="team_not_yours"' in answer.content.decode()
     assert not Team.objects.exists()
 
 
@@ -562,7 +574,7 @@ def test_a_shared_team_is_a_locked_form_for_others(page: Client, made: Made) -> 
     html = page.get(at(team)).content.decode()
     form = html[html.index(f'action="{at(team)}"') :]
     form = form[: form.index("</form>")]
-    assert "To change it, copy it in the list of teams." in html
+    assert 'data-note="shared-team"' in html
     assert "<button" not in form
     assert " disabled" in form
     assert "Carl" in form
@@ -664,7 +676,7 @@ def test_no_team_is_chosen_while_a_reply_is_under_way(
     say("hello")
     answer = page.post(url(chat, "team"), {"team": str(team.pk)})
     assert answer.status_code == 409
-    assert "A reply is being written in this chat." in Page(answer.content.decode()).words
+    assert 'data-reason="team_busy"' in answer.content.decode()
     chat.refresh_from_db()
     assert chat.team is None
 
@@ -771,10 +783,10 @@ def test_what_is_spoken_for_others_is_folded(page: Client, chat: Chat, play: Pla
     prose = html[html.index('<div class="prose">') : html.index("<details")]
     assert "Mine." in prose
     assert "agree" not in prose
-    assert "Written as another agent (not sent)" in html
+    assert 'data-note="written-as-another"' in html
     assert "I agree &lt;so&gt; much." in html
     assert "<details open" not in html
-    assert "Written as another agent" not in article(page, chat, spoken(chat, 3))
+    assert 'data-note="written-as-another"' not in article(page, chat, spoken(chat, 3))
 
 
 @pytest.mark.team_case(19)
@@ -783,9 +795,9 @@ def test_a_pass_has_nothing_to_add(page: Client, chat: Chat, play: Plays) -> Non
     game.ask()
     game.answer("[NEXT:]", "Two.")
     passed = article(page, chat, spoken(chat, 2))
-    assert "Nothing to add." in passed
+    assert 'data-note="nothing-to-add"' in passed
     assert 'class="prose"' not in passed
-    assert "Nothing to add." not in article(page, chat, spoken(chat, 3))
+    assert 'data-note="nothing-to-add"' not in article(page, chat, spoken(chat, 3))
 
 
 def test_what_a_program_says_for_a_member_is_shown_as_it_was_said(alice: User) -> None:
@@ -891,7 +903,7 @@ def test_a_round_that_did_not_end_early_does_not_go_on(
         answer = page.post(url(chat, "round/go-on"), headers=HTMX)
         assert answer.status_code == 409
         game.answer(*["One."] * (game.queued() is not None))
-    assert "No round can be continued." in answer.content.decode()
+    assert 'data-reason="round_not_resumable"' in answer.content.decode()
     assert page.get(url(chat, "round/go-on")).status_code == 405
 
 
@@ -975,7 +987,7 @@ def test_the_owner_answers_as_nobody_else(page: Client, chat: Chat, play: Plays)
     play("Planner", AgentDraft(name="Ann", type="human"))
     sent = {"text": "Yes.", "key": "k", "as": "planner"}
     refused = page.post(url(chat, "messages"), sent, headers=HTMX)
-    assert "no person with the role" in refused.content.decode()
+    assert 'data-reason="no_such_seat"' in refused.content.decode()
     assert not Message.objects.exists()
 
 
@@ -1049,11 +1061,12 @@ def test_the_last_agent_that_failed_is_tried_again_and_the_round_goes_on(
     html = source(page, chat)
     assert html.index("Go.</p>") < html.index(f'id="outcome-{turn.pk}"')
     assert "No complete reply from Planner" in words(page, chat)
-    assert "A reply failed" in round_words(page, chat)
+    assert 'data-note="no-complete-reply"' in html
+    assert 'data-round="failed"' in html
 
     again = page.post(url(chat, f"turns/{turn.pk}/retry"), headers=HTMX).content.decode()
 
-    assert "No complete reply" not in again
+    assert 'data-note="no-complete-reply"' not in again
     assert "data-live" in again
     assert game.answer("Now.", "Fine.") == ["Planner", "Critic"]
     assert round_words(page, chat).startswith("Finished. 2 replies")
@@ -1113,7 +1126,7 @@ def test_what_an_agent_saw_is_shown_as_it_was_sent(page: Client, chat: Chat, pla
         "The team's task: Plan a trip to Rome.",
         "[FROM:Writer] Done.",
         "[FROM:alice] @Critic again.",
-        "Outside the window",
+        str(LEFT_OUT["window"].receipt),
         "Messages 1 to 3",
     ):
         assert told in found
@@ -1139,7 +1152,7 @@ def test_an_agent_replies_again_alone_or_with_those_who_followed(
     game.answer("One.", "Two.", "Three.")
     middle = spoken(chat, 3)
     acts = page.get(url(chat, f"messages/{middle.pk}/")).content.decode()
-    assert "Regenerate and continue round" in acts
+    assert 'data-act="play-on"' in acts
 
     answer = page.post(url(chat, f"messages/{middle.pk}/{way}"))
 
@@ -1187,7 +1200,8 @@ def test_a_reply_of_no_agent_does_not_play_on(
     talk("hello")
     reply = spoken(chat, 2)
     acts = page.get(url(chat, f"messages/{reply.pk}/")).content.decode()
-    assert "play on" not in acts
+    assert 'data-act="regenerate"' in acts
+    assert 'data-act="play-on"' not in acts
 
 
 @pytest.mark.parametrize("what", ["message", "chat"])
@@ -1209,8 +1223,8 @@ def test_erasing_deletes_the_stored_html_of_what_was_shown(
     if what == "message":
         seen = source(page, chat)
         assert "7781" not in seen
-        assert "This message was erased" in seen
-        assert "Nothing to add." not in seen
+        assert 'data-note="message-erased"' in seen
+        assert 'data-note="nothing-to-add"' not in seen
         assert "Noted." in seen
 
 
@@ -1241,7 +1255,7 @@ def test_a_plain_chat_knows_nothing_of_teams(
         "who--",
         "msg__to",
         "go-on",
-        "Written as another agent",
+        "written-as-another",
         "Crew",
         "Team: ",
     ):
