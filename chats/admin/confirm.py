@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from django.contrib.admin import helpers
-from django.contrib.messages import ERROR
+from django.contrib.messages import ERROR, INFO
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -55,14 +55,19 @@ def apply_to_rows(
     done: str,
     name: Callable[[Row], str] = str,
 ) -> None:
-    """Run the action on each row, with a message per row. A refused row stays unchanged."""
+    """Run the action on each row, with a message per row. A refused row stays unchanged.
+
+    The messages have a code as their tag: that of the refusal, or the name of the action.
+    """
     for row in rows:
         try:
             action(row)
         except Refusal as refusal:
-            page.message_user(request, format_row_message(name(row), refusal.localized), ERROR)
+            said = format_row_message(name(row), refusal.localized)
+            page.message_user(request, said, ERROR, refusal.code)
         else:
-            page.message_user(request, format_row_message(name(row), done))
+            said = format_row_message(name(row), done)
+            page.message_user(request, said, INFO, request.POST["action"])
 
 
 def format_row_message(name: str, said: str) -> str:

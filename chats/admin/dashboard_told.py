@@ -61,6 +61,8 @@ class NumberInWords:
     value: str
     note: str = ""
     rows: str = ""
+    # Identifies a figure on the page.
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,36 +117,47 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
     replies = rows.of_turns(wanted, status__exact="completed")
     summaries = rows.of_compactions(wanted, "published")
     return [
-        NumberInWords(gettext("Replies"), f"{n['replies']:,}", "", replies),
+        NumberInWords(
+            gettext("Replies"),
+            f"{n['replies']:,}",
+            "",
+            replies,
+            key="replies",
+        ),
         NumberInWords(
             gettext("Failed"),
             f"{n['failed']:,}",
             "",
             rows.of_turns(wanted, status__exact="failed"),
+            key="failed",
         ),
         NumberInWords(
             gettext("Stopped"),
             f"{n['stopped']:,}",
             gettext("by a user"),
             rows.of_turns(wanted, status__exact="stopped"),
+            key="stopped",
         ),
         NumberInWords(
             gettext("First token"),
             format_bucket_seconds(whole.first_token(0.5)),
             gettext("median; {time} for 95 of 100").format(time=slow),
             replies,
+            key="first-token",
         ),
         NumberInWords(
             gettext("Active summaries"),
             f"{took_effect:,}",
             gettext("took effect"),
             summaries,
+            key="active-summaries",
         ),
         NumberInWords(
             gettext("Tokens saved"),
             f"≈ {n['saved_tokens']:,}",
             ngettext("in {n:,} prompt", "in {n:,} prompts", n["governed"]).format(n=n["governed"]),
             summaries,
+            key="tokens-saved",
         ),
         format_money_number(
             gettext("Summary cost"), whole, "summary_cost", of=n["summaries"], rows=summaries
@@ -155,6 +168,7 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
             format_unknown_costs(whole.net, of=n["governed"] + n["summaries"])
             or gettext("savings minus summary cost and cache losses"),
             summaries,
+            key="net-effect",
         ),
         NumberInWords(
             gettext("From the cache"),
@@ -163,6 +177,7 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
                 tokens=n["input"], calls=n["unreported"]
             ),
             replies,
+            key="from-cache",
         ),
         format_money_number(gettext("Cost of calls"), whole, "cost", of=n["calls"], rows=replies),
     ]
@@ -175,7 +190,7 @@ def format_late_searches(count: LateSearches, *, wanted: Range, rows: Rows) -> N
     ).format(n=count.total)
     replies = rows.of_turns(wanted, status__exact="completed")
     label = gettext("Retrieved context missing")
-    return NumberInWords(label, f"{count.late:,}", note, replies)
+    return NumberInWords(label, f"{count.late:,}", note, replies, key="late-searches")
 
 
 def format_money_number(
@@ -184,7 +199,7 @@ def format_money_number(
     """Return an amount, with the number of calls of unknown cost in the note."""
     money = whole.money(name)
     note = format_unknown_costs(money, of=of) or gettext("of {n:,}").format(n=of)
-    return NumberInWords(label, balances.format_money(money), note, rows)
+    return NumberInWords(label, balances.format_money(money), note, rows, key=name)
 
 
 def format_unknown_costs(money: Money, *, of: int) -> str:
@@ -345,6 +360,7 @@ def build_state_numbers(request: HttpRequest, *, now: datetime) -> list[NumberIn
                 f"{shipping.count_unshipped_events():,}",
                 gettext("for the standard output"),
                 of_ledger("auditevent_changelist"),
+                key="ledger-lines",
             )
         ]
         if settings.LEDGER_LINES
@@ -357,36 +373,42 @@ def build_state_numbers(request: HttpRequest, *, now: datetime) -> list[NumberIn
             f"{found['queued']:,}",
             waits,
             f"{turns}?status__exact=queued" if turns else "",
+            key="waiting-turns",
         ),
         NumberInWords(
             gettext("Replies being written"),
             f"{found['running']:,}",
             format_worker_count(found["workers"]),
             f"{turns}?status__exact=running" if turns else "",
+            key="running-turns",
         ),
         NumberInWords(
             gettext("Summaries being written"),
             f"{made['count']:,}",
             format_worker_count(made["workers"]),
             f"{reverse(COMPACTIONS)}?status__exact=preparing" if summaries else "",
+            key="running-summaries",
         ),
         NumberInWords(
             gettext("Paused providers"),
             f"{len(paused):,}",
             join_items(str(account) for account in paused) or gettext("no provider is paused"),
             accounts if request.user.has_perm(providers) else "",
+            key="paused-providers",
         ),
         NumberInWords(
             gettext("Last checkpoint"),
             format_dashboard_time(last.signed_at if last else None),
             "",
             of_ledger("ledger_checkpoints"),
+            key="last-checkpoint",
         ),
         NumberInWords(
             gettext("Last full verification"),
             format_dashboard_time(whole),
             "",
             of_ledger("ledger_verify"),
+            key="last-verification",
         ),
     ]
 

@@ -74,7 +74,7 @@ class KeptTextAdmin(ReadOnlyAdmin):
             except NotFound:
                 raise Http404 from None
             except Refusal as refusal:
-                self.message_user(request, refusal.localized, messages.ERROR)
+                self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
         site = self.admin_site.each_context(request)
         more = {**site, "title": row.get_kind_display(), "opts": self.opts}
         more["two_persons"] = settings.TWO_PERSONS

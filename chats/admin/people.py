@@ -7,7 +7,7 @@ from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -110,7 +110,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
             try:
                 made = invitations.invite_user(**form.asked(), actor=actor, now=now)
             except invitations.InvitationRefused as refusal:
-                form.add_error("username", refusal.localized)
+                form.add_error("username", ValidationError(refusal.localized, code=refusal.code))
             else:
                 form = InvitationForm()
         context = {

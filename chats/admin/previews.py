@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from chats.admin.words import DUE, LEFT_OUT
 from chats.counts import balances
@@ -14,6 +14,7 @@ from contextpolicy.engine.costs import Money
 
 # Width of the full bar in SVG units. It represents the prompt limit.
 WIDE = 1_000
+SUMMARY_LENGTH = gettext_lazy("Length of the next summary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def format_estimate_rows(likely: Estimate) -> list[tuple[str, str]]:
     """Return (label, text) pairs for the estimates, including the basis of each."""
     told = []
     if likely.summary is not None:
-        told.append((gettext("Length of the next summary"), format_summary_length(likely)))
+        told.append((str(SUMMARY_LENGTH), format_summary_length(likely)))
     if likely.turns is not None:
         slow, usual, fast = (
             f"≈ {n:,}" if n else gettext("over {n:,}").format(n=FARTHEST) for n in likely.turns

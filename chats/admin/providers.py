@@ -22,6 +22,8 @@ from contextpolicy.admin.site import get_request_actor
 from contextpolicy.models import ModelSpec
 from contextpolicy.wording import join_items, join_sentences
 
+NOT_CALIBRATED = gettext_lazy("Not calibrated yet: token counts are used unchanged.")
+
 
 class ProviderAccountForm(forms.ModelForm[ProviderAccount]):
     """An account form whose key field is always empty."""
@@ -109,7 +111,8 @@ class ProviderAccountAdmin(FreshSignInAdmin):
             now=timezone.now(),
         )
         if had_key and not obj.encrypted_key:
-            self.message_user(request, gettext("The stored key was deleted."), messages.WARNING)
+            said = gettext("The stored key was deleted.")
+            self.message_user(request, said, messages.WARNING, "key_deleted")
 
     def delete_model(self, request: HttpRequest, obj: ProviderAccount) -> None:
         """Delete the account and its key, and disable its models."""
@@ -245,7 +248,7 @@ class ModelSpecAdmin(DomainAdmin):
     def learned_calibration(self, model: ModelSpec) -> str:
         """Return the calibration factor and the number of replies it is based on."""
         if not model.calibration_samples:
-            return gettext("Not calibrated yet: token counts are used unchanged.")
+            return str(NOT_CALIBRATED)
         factor = gettext(
             "{factor:.3f}: the provider counts about {tokens:,} tokens where Palimpsest counts "
             "1,000."

@@ -21,6 +21,7 @@ from contextpolicy.admin.site import get_request_actor
 from contextpolicy.wording import join_sentences
 
 BEGIN = "chats.add_retentionrun"
+CERTIFIED = gettext_lazy("The ledger certifies every entry.")
 
 
 class RetentionRunAdmin(ReadOnlyAdmin):
@@ -101,9 +102,7 @@ class RetentionRunAdmin(ReadOnlyAdmin):
         """Return the result of comparing the run's entries with the ledger."""
         if run.is_open:
             return gettext("The certificate is written when the run ends.")
-        return join_sentences(*certificates.list_certificate_faults(run)) or gettext(
-            "The ledger certifies every entry."
-        )
+        return join_sentences(*certificates.list_certificate_faults(run)) or str(CERTIFIED)
 
     @admin.display(description=gettext_lazy("Certificate"))
     def file(self, run: RetentionRun) -> str | SafeString:

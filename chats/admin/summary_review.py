@@ -62,7 +62,7 @@ class SummaryReviewAdmin(CompactionDeeds):
             said = gettext("Choose a summary from the list.")
             self.message_user(request, said, messages.ERROR)
         except Refusal as refusal:
-            self.message_user(request, refusal.localized, messages.ERROR)
+            self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
         return HttpResponseRedirect(reverse("admin:chats_compaction_changelist"))
 
     def decided(self, request: HttpRequest, row: Compaction) -> HttpResponse:
@@ -70,11 +70,11 @@ class SummaryReviewAdmin(CompactionDeeds):
         user, now, chat_id = get_request_user(request), timezone.now(), row.branch.chat_id
         if "approve" in request.POST:
             approve.approve_summary(user=user, compaction=row, now=now)
-            said = gettext("The summary was approved.")
+            said, code = gettext("The summary was approved."), "summary_approved"
         elif "reject" in request.POST:
             remark = request.POST.get("remark", "")
             approve.reject_summary(user=user, compaction=row, reason=remark, now=now)
-            said = gettext("The summary was rejected.")
+            said, code = gettext("The summary was rejected."), "summary_rejected"
         else:
             try:
                 reason = request.POST.get("reason", "")
@@ -82,9 +82,9 @@ class SummaryReviewAdmin(CompactionDeeds):
                     chat_id=chat_id, actor=get_request_actor(request), reason=reason, now=now
                 )
             except Refusal as refusal:
-                self.message_user(request, refusal.localized, messages.ERROR)
+                self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
             return HttpResponseRedirect(request.get_full_path())
-        self.message_user(request, said, messages.SUCCESS)
+        self.message_user(request, said, messages.SUCCESS, code)
         return HttpResponseRedirect(reverse("admin:chats_compaction_changelist"))
 
     def shown(self, request: HttpRequest, row: Compaction) -> HttpResponse:

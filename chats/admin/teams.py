@@ -211,9 +211,11 @@ class TeamAdmin(ReadOnlyAdmin):
     def page(self, team: Team) -> str | SafeString:
         """Return a link to the page where a shared team is edited."""
         if team.owner_id is not None:
-            return gettext("Only the owner can open and edit it.")
+            said = gettext("Only the owner can open and edit it.")
+            return format_html('<span data-note="owner-only">{}</span>', said)
         if team.deleted_at is not None or team.current is None:
-            return gettext("Restore the team to edit it.")
+            said = gettext("Restore the team to edit it.")
+            return format_html('<span data-note="restore-to-edit">{}</span>', said)
         address = reverse("chats:team-edit", args=[team.pk])
         return format_html('<a href="{}">{}</a>', address, gettext("Edit team"))
 

@@ -59,7 +59,8 @@ class DomainAdmin(ModelAdmin):
             return view()
         except self.refusals as refusal:
             sentence = getattr(refusal, "localized", str(refusal))
-            self.message_user(request, sentence, messages.ERROR)
+            code = getattr(refusal, "code", "")
+            self.message_user(request, sentence, messages.ERROR, extra_tags=code)
             posted = {name: request.POST.get(name, "") for name in self.chosen_again}
             chosen = {name: said for name, said in posted.items() if 0 < len(said) <= LONGEST}
             again = f"{request.path}?{urlencode(chosen)}" if chosen else request.get_full_path()

@@ -8,6 +8,8 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy, pgettext
 
 from contextpolicy import holds
@@ -153,11 +155,13 @@ class LegalHoldAdmin(DomainAdmin):
         return hold.target
 
     @admin.display(description=gettext_lazy("State"))
-    def state(self, hold: LegalHold) -> str:
-        """Return the state of the hold in words."""
-        if hold.ends_at is None:
-            return gettext("in force")
-        if hold.ends_at > timezone.now():
+    def state(self, hold: LegalHold) -> SafeString:
+        """Return the state of the hold in words, with its code."""
+        code, said = "in_force", gettext("in force")
+        if hold.ends_at is not None and hold.ends_at > timezone.now():
             time = date_format(hold.ends_at.astimezone(UTC), gettext("d M Y H:i"))
-            return gettext("released, active until {time} UTC").format(time=time)
-        return pgettext("legal hold", "ended")
+            said = gettext("released, active until {time} UTC").format(time=time)
+            code = "released"
+        elif hold.ends_at is not None:
+            code, said = "ended", pgettext("legal hold", "ended")
+        return format_html('<span data-state="{}">{}</span>', code, said)

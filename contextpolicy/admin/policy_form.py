@@ -42,7 +42,7 @@ OF_THE_POLICY = ("name", "description", "retired")
 def validate_none_choice(chosen: list[str], *, refusal: str) -> list[str]:
     """Return the chosen values; raises ValidationError for "none of them" with other choices."""
     if NONE in chosen and len(chosen) > 1:
-        raise forms.ValidationError(refusal)
+        raise forms.ValidationError(refusal, code="none_with_others")
     return chosen
 
 

@@ -47,7 +47,7 @@ class SkillForm(forms.ModelForm[Skill]):
         try:
             check_skill_free(field, value, but=Skill.objects.filter(pk=self.instance.pk).first())
         except SkillNameTaken as error:
-            raise forms.ValidationError(str(error)) from error
+            raise forms.ValidationError(str(error), code=error.code) from error
         return value
 
 

@@ -74,6 +74,11 @@ def opened(client: Client, url: str) -> Page:
     return Page(answer.content.decode())
 
 
+def message_codes(answer: Any) -> list[str]:
+    """Return the codes of the messages on a page of the administration, in order."""
+    return [message.extra_tags for message in answer.context["messages"]]
+
+
 def submitted(client: Client, url: str, **changes: Any) -> Any:
     """Open a form, change some fields and submit it; return the response. None removes a field."""
     fields: dict[str, Any] = opened(client, url).fields

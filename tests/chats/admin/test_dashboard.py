@@ -60,22 +60,29 @@ def counted(alice: User, long_chat: Chat, fold: Fold, work: Work) -> Chat:
     return long_chat
 
 
-def figure(html: str, label: str) -> str:
+def figures_of(html: str) -> dict[str, str]:
+    """Return the HTML of every figure on the page, by its key."""
+    found = re.findall(
+        r'<div data-figure="([^"]+)">\s*<dt>[^<]+</dt>\s*<dd>(.*?)</dd>', html, re.DOTALL
+    )
+    assert len(found) == html.count("data-figure=")
+    return dict(found)
+
+
+def figure(html: str, key: str) -> str:
     """Return the value of a figure on the page."""
-    found = re.search(rf"<dt>{re.escape(label)}</dt>\s*<dd>(.*?)</dd>", html, re.DOTALL)
-    assert found, label
-    return re.sub(r"<[^>]+>", "", found[1]).strip()
+    return re.sub(r"<[^>]+>", "", figures_of(html)[key]).strip()
 
 
 def test_the_page_tells_what_happened_and_leads_to_the_rows(
     operator: Client, counted: Chat
 ) -> None:
     html = operator.get(DASHBOARD).content.decode()
-    assert figure(html, "Replies") == "10"
-    assert figure(html, "Failed") == "1"
-    assert figure(html, "Active summaries") == "1"
-    assert figure(html, "From the cache") == "45.0%"
-    assert "USD" in figure(html, "Net effect")
+    assert figure(html, "replies") == "10"
+    assert figure(html, "failed") == "1"
+    assert figure(html, "active-summaries") == "1"
+    assert figure(html, "from-cache") == "45.0%"
+    assert "USD" in figure(html, "net-effect")
     assert "provider_auth" in html
     assert "<svg" in html
     links = re.findall(r'href="(/admin/chats/(?:turn|compaction)/\?[^"]+)"', html)
@@ -96,10 +103,10 @@ def test_each_number_leads_to_its_rows(counted: Chat) -> None:
     tables = html.partition('id="content-main"')[2]
     cells = re.findall(r"<td>(.*?)</td>", tables, re.DOTALL)
     assert [cell for cell in cells if "<a href=" not in cell] == []
-    for label in ("Last checkpoint", "Last full verification", "Stopped"):
-        value = dict(figures)[label]
+    for key in ("last-checkpoint", "last-verification", "stopped"):
+        value = figures_of(html)[key]
         address = value.partition('href="')[2].partition('"')[0].replace("&amp;", "&")
-        assert boss.get(address).status_code == 200, label
+        assert boss.get(address).status_code == 200, key
 
 
 @pytest.mark.parametrize("by", ["day", "model", "policy"])
@@ -109,7 +116,7 @@ def test_numbers_are_told_apart(operator: Client, counted: Chat, by: str) -> Non
     name = {"day": f"{timezone.now():%Y-%m-%d}", "model": "demo", "policy": "small"}[by]
     assert f"<bdi>{name}</bdi>" in table
     narrowed = operator.get(DASHBOARD, {"model": "demo", "policy": "small"}).content.decode()
-    assert figure(narrowed, "Replies") == "10"
+    assert figure(narrowed, "replies") == "10"
 
 
 def test_without_prices_money_is_unknown_and_says_for_how_many(
@@ -119,7 +126,7 @@ def test_without_prices_money_is_unknown_and_says_for_how_many(
         day=timezone.now().date(), calls=9, unpriced=9, governed=4, saved_unpriced=4
     )
     html = operator.get(DASHBOARD).content.decode()
-    assert figure(html, "Net effect") == figure(html, "Cost of calls") == "unknown"
+    assert figure(html, "net-effect") == figure(html, "cost") == "unknown"
     assert "no price or no reported usage for 9 of 9" in html
 
 
@@ -137,14 +144,14 @@ def test_the_cost_of_calls_without_reported_usage_is_unknown(operator: Client, d
     today = timezone.now().date()
     DailyCount.objects.create(day=today, calls=4, unreported=4)
     html = operator.get(DASHBOARD).content.decode()
-    assert figure(html, "Cost of calls") == "unknown"
+    assert figure(html, "cost") == "unknown"
     assert "no price or no reported usage for 4 of 4" in html
 
 
 def test_an_empty_instance_says_so(governor: Client) -> None:
     html = governor.get(DASHBOARD).content.decode()
-    assert "Nothing has been counted yet" in html
-    assert figure(html, "Last checkpoint") == figure(html, "Last full verification") == "none yet"
+    assert 'data-note="nothing-counted"' in html
+    assert figure(html, "last-checkpoint") == figure(html, "last-verification") == "none yet"
     assert governor.get(DASHBOARD, {"days": "nonsense", "by": "nothing"}).status_code == 200
 
 
@@ -155,8 +162,8 @@ def test_breakers_and_waiting_turns_are_told(
     soon = timezone.now() + timedelta(minutes=5)
     ProviderAccount.objects.create(slug="x", name="Resting", kind="openai", paused_until=soon)
     html = operator.get(DASHBOARD).content.decode()
-    assert figure(html, "Waiting for a worker") == "1"
-    assert figure(html, "Paused providers") == "1"
+    assert figure(html, "waiting-turns") == "1"
+    assert figure(html, "paused-providers") == "1"
     assert "the oldest for 5 min" in html
     assert "Resting" in html
 
@@ -165,7 +172,7 @@ def test_who_may_not_see_turns_gets_numbers_without_their_addresses(
     governor: Client, counted: Chat
 ) -> None:
     html = governor.get(DASHBOARD).content.decode()
-    assert figure(html, "Replies") == "10"
+    assert figure(html, "replies") == "10"
     assert "/admin/chats/turn/" not in html
     assert "/admin/chats/compaction/?" in html
 
@@ -185,7 +192,7 @@ def test_a_year_of_counts_takes_as_long_as_a_day_and_as_many_queries(operator: C
     add_counts(days=366)
     with CaptureQueriesContext(connection) as many:
         html = operator.get(DASHBOARD).content.decode()
-    assert figure(html, "Replies") == f"{30 * 25 * 1_000:,}"
+    assert figure(html, "replies") == f"{30 * 25 * 1_000:,}"
     assert len(many) == len(few)
     of_a_year = processor_seconds(operator)
     assert of_a_year < MUCH * of_a_day, f"{of_a_year:.3f} and {of_a_day:.3f} s"

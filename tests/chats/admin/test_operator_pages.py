@@ -8,12 +8,13 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from chats.admin.providers import NOT_CALIBRATED
 from chats.ground import secrets
 from chats.models import ProviderAccount
 from chats.providers import accounts
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.roles import OPERATOR
-from tests.contextpolicy.pages import Page, opened, submitted
+from tests.contextpolicy.pages import Page, message_codes, opened, submitted
 from tests.contextpolicy.people import person, signed_in
 from tests.fakes.fake_server import FakeServer
 
@@ -96,7 +97,7 @@ def test_S15_another_host_clears_the_key_and_says_so(
 
     account.refresh_from_db()
     assert account.encrypted_key == ""
-    assert "The stored key was deleted." in opened(operator, LIST).words
+    assert message_codes(operator.get(LIST))[:1] == ["key_deleted"]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ class TestModels:
         self, operator: Client, model: ModelSpec
     ) -> None:
         url = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
-        assert "Not calibrated yet" in opened(operator, url).words
+        assert str(NOT_CALIBRATED) in opened(operator, url).words
 
         ModelSpec.objects.filter(pk=model.pk).update(calibration=1.34, calibration_samples=110)
 

@@ -13,6 +13,7 @@ from django.test import Client, TestCase
 from django.utils import timezone
 
 from chats.actions import ages, certificates, erasure, lifecycle, retention
+from chats.admin.retention import CERTIFIED
 from chats.ground import queue
 from chats.ground.leases import LeaseLost
 from chats.memory import preferences
@@ -124,11 +125,8 @@ def test_an_administrator_sets_previews_and_runs_it(
     assert left(young) == [1]
     assert not Chat.objects.filter(pk=wholly.pk).exists()
     assert (run.chats, run.chats_erased, run.messages_erased) == (3, 1, 4)
-    assert (
-        "The ledger certifies every entry."
-        in browser.get(begun.headers["Location"]).content.decode()
-    )
-    assert "A run would erase nothing." in browser.get(PREVIEW).content.decode()
+    assert str(CERTIFIED) in browser.get(begun.headers["Location"]).content.decode()
+    assert 'data-note="nothing-due"' in browser.get(PREVIEW).content.decode()
 
 
 def test_the_certificate_is_a_file_that_the_ledger_confirms(
@@ -166,7 +164,8 @@ def test_auditors_look_and_operators_do_not(browser: Client, ninety: None) -> No
     for where in (PREVIEW, certificate, "/admin/chats/retentionrun/"):
         assert auditor.get(where).status_code == 200
         assert operator.get(where).status_code == 403
-    assert "Start run now" not in auditor.get(PREVIEW).content.decode()
+    assert 'data-act="start-run"' in browser.get(PREVIEW).content.decode()
+    assert 'data-act="start-run"' not in auditor.get(PREVIEW).content.decode()
     assert auditor.post(PREVIEW).status_code == 403
     missing = "/admin/chats/retentionrun/0e8b8a4c-0c56-4d55-9d5b-6a8f0e0f6c11/certificate/"
     assert auditor.get(missing).status_code == 404
