@@ -315,7 +315,7 @@ def test_a_preview_says_what_each_agent_would_be_told(page: Client, demo_model: 
 
 # Refusals
 
-# The typed fields, the refused agent and field, and what the sentence names.
+# The typed fields, the refused agent and field, and values in the sentence.
 REFUSED: dict[str, tuple[dict[str, str], int, str, tuple[str, ...]]] = {
     "no name": ({"agent-1-name": " "}, 1, "name", (find_name_problem(" "),)),
     "a name of the team": ({"agent-1-name": "all"}, 1, "name", (find_name_problem("all"),)),
