@@ -360,7 +360,9 @@ def originals_of(client: Client, chat: Chat, row: Compaction) -> dict[int, str]:
     """Return the label of each original on the first page of originals."""
     address = f"/chats/{chat.pk}/compactions/{row.pk}/originals"
     html = tight(client.get(address, headers={"HX-Request": "true"}).content.decode())
-    marks = r'id="original-[0-9a-f-]{36}-(\d+)".*?<span>#\1</span>(?:<span class="chip">([^<]+))?'
+    marks = (
+        r'id="original-[0-9a-f-]{36}-(\d+)".*?<span>#\1</span>(?:<span class="chip"[^>]*>([^<]+))?'
+    )
     return {int(seq): words for seq, words in re.findall(marks, html)}
 
 
