@@ -26,6 +26,7 @@ LEAST_BYTES = 1_000_000
 FEW_BYTES = 100_000_000
 # The maximum number of stored provider keys that each request tries to decrypt.
 MOST_KEYS = 20
+AUDIT_LOG_LATE = "the audit ledger needs attention: see its page in the administration"
 UNREADABLE = "stored keys cannot be decrypted: restore the encryption key that belongs to the data"
 
 
@@ -158,9 +159,7 @@ def list_encryption_warnings() -> list[str]:
 def list_audit_log_warnings() -> list[str]:
     """Return a warning if the audit log needs attention; its page shows the reason."""
     is_late = bool(upkeep.list_check_warnings(now=timezone.now()))
-    return (
-        ["the audit ledger needs attention: see its page in the administration"] if is_late else []
-    )
+    return [AUDIT_LOG_LATE] if is_late else []
 
 
 def find_shutdown_fault() -> str:

@@ -25,7 +25,7 @@ from chats.admin.dashboard_told import (
     build_state_numbers,
     format_late_searches,
 )
-from chats.checkpoints.upkeep import list_check_warnings
+from chats.checkpoints.upkeep import LedgerWarning, list_check_warnings
 from chats.counts import dashboard
 from chats.counts.dashboard import BY, Range
 from chats.counts.keeping import get_statistics_time
@@ -111,7 +111,10 @@ class DashboardAdmin(ReadOnlyAdmin):
             "outcomes": build_outcome_numbers(whole, wanted=wanted, rows=rows),
             "state": build_state_numbers(request, now=now),
             "counted_to": get_statistics_time(),
-            "warnings": list_check_warnings(now=now) + SkippedRow.warnings(now=now),
+            "warnings": [
+                *list_check_warnings(now=now),
+                *(LedgerWarning("rows_skipped", each) for each in SkippedRow.warnings(now=now)),
+            ],
         }
         return TemplateResponse(request, TEMPLATE, context)
 

@@ -113,7 +113,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         try:
             text = OFFLINE[name](request.POST.get("scope", "").strip())
         except Refusal as refusal:
-            self.message_user(request, refusal.localized, messages.ERROR)
+            self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
             return self.checkpoints(request)
         record_file_download(name, actor=get_request_actor(request), now=timezone.now())
         kind = "application/timestamp-reply" if name == STAMP else "text/plain; charset=utf-8"

@@ -26,6 +26,12 @@ from contextpolicy.models import (
 FILE = "checkpoint file"
 KEPT = gettext_noop("checkpoints match the checkpoint file")
 SIGNED = gettext_noop("checkpoints have valid signatures and match the chains")
+FILE_UNREADABLE = gettext_noop("the checkpoint file contains no readable checkpoint")
+ROW_DIFFERS = gettext_noop("the row differs from the signed checkpoint")
+OTHER_ROOT = gettext_noop("the entries before it do not give the signed root")
+SIGNER_UNKNOWN = gettext_noop("it is signed by an unknown key")
+FILE_KEY_UNKNOWN = gettext_noop("the checkpoint in the file is invalid: its key is unknown")
+OTHER_LEDGER = gettext_noop("the ledger does not match this checkpoint")
 
 
 def verify_checkpoints(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
@@ -57,7 +63,7 @@ def compare_checkpoint_file(note: str | None, *, told: Counter[str]) -> Iterator
     try:
         found = list(compare_checkpoint(note or ""))
     except ValueError:
-        yield Break(FILE, 0, gettext_noop("the checkpoint file contains no readable checkpoint"))
+        yield Break(FILE, 0, FILE_UNREADABLE)
         return
     told[KEPT] += not found
     yield from found
@@ -75,9 +81,7 @@ def compare_signed_entries(scope: str | None) -> Iterator[Break]:
     for leaf in wrong.iterator(chunk_size=2000):
         if leaf.scope != seen:
             seen = leaf.scope
-            yield Break(
-                leaf.scope, leaf.count, gettext_noop("the row differs from the signed checkpoint")
-            )
+            yield Break(leaf.scope, leaf.count, ROW_DIFFERS)
 
 
 def verify_origin(origin: LedgerOrigin, *, told: Counter[str]) -> Iterator[Break]:
@@ -107,11 +111,11 @@ def describe_checkpoint_fault(
     """
     expected = notes.format_checkpoint_body(head.origin.name, frontier.size, frontier.root())
     if not head.note.startswith(f"{expected}\n"):
-        return gettext_noop("the entries before it do not give the signed root")
+        return OTHER_ROOT
     answers = [notes.is_signed(head.note, name=head.origin.name, public=key) for key in known]
     if False in answers:
         return gettext_noop("its signature is invalid")
-    return "" if True in answers else gettext_noop("it is signed by an unknown key")
+    return "" if True in answers else SIGNER_UNKNOWN
 
 
 def iter_log_entries(origin: LedgerOrigin) -> Iterator[bytes]:
@@ -137,7 +141,7 @@ def compare_checkpoint(anchor: str) -> Iterator[Break]:
     known = keys.load_valid_keys()
     answers = [notes.is_signed(anchor, name=head.origin, public=key) for key in known]
     if True not in answers:
-        reason = gettext_noop("the checkpoint in the file is invalid: its key is unknown")
+        reason = FILE_KEY_UNKNOWN
         if False in answers:
             reason = gettext_noop("the checkpoint in the file is invalid: its signature is invalid")
         yield Break(name, head.size, reason)
@@ -150,7 +154,7 @@ def compare_checkpoint(anchor: str) -> Iterator[Break]:
             break
         frontier.append(hash_leaf(entry))
     if (frontier.size, frontier.root()) != (head.size, head.root):
-        yield Break(name, head.size, gettext_noop("the ledger does not match this checkpoint"))
+        yield Break(name, head.size, OTHER_LEDGER)
 
 
 def verify_file(*, told: Counter[str]) -> Iterator[Break]:

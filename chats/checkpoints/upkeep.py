@@ -2,6 +2,7 @@
 
 import logging
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db import transaction
 from django.utils.translation import gettext
@@ -21,6 +22,13 @@ NIGHTLY, WEEKLY = timedelta(hours=20), timedelta(days=7)
 # Overdue beyond these limits.
 LATE_CHECKPOINT = timedelta(hours=2)
 LATE_NIGHT, LATE_WEEK = timedelta(hours=36), timedelta(days=8)
+
+
+class LedgerWarning(NamedTuple):
+    """A warning about the ledger: a stable code, and the sentence in the reader's language."""
+
+    code: str
+    sentence: str
 
 
 def enqueue_due(*, now: datetime) -> int:
@@ -124,31 +132,33 @@ def find_first_event_time() -> datetime | None:
     return AuditEvent.objects.order_by("pk").values_list("at", flat=True).first()
 
 
-def list_check_warnings(*, now: datetime) -> list[str]:
+def list_check_warnings(*, now: datetime) -> list[LedgerWarning]:
     """Return warnings about overdue or failed checks, in the reader's language."""
     began = find_first_event_time()
     if began is None:
         return []
-    found = []
+    found: dict[str, str] = {}
     last = signing.find_newest_checkpoint()
     if now - (last.signed_at if last else began) > LATE_CHECKPOINT:
-        found.append(gettext("No ledger checkpoint has been signed for more than two hours."))
+        found["checkpoint_late"] = gettext(
+            "No ledger checkpoint has been signed for more than two hours."
+        )
     try:
         signing.require_last()
     except Refusal as refusal:
-        found.append(refusal.localized)
+        found[refusal.code] = refusal.localized
     if listed.is_log_file_behind(last):
-        found.append(gettext(listed.BEHIND))
+        found["list_incomplete"] = gettext(listed.BEHIND)
     if said := stamps.describe_late_timestamps(now=now):
-        found.append(said)
+        found["timestamp_late"] = said
     whole = find_verification_time(whole=True) or began
     newest_end = max(whole, find_verification_time(whole=False) or began)
     if now - newest_end > LATE_NIGHT or now - whole > LATE_WEEK:
-        found.append(gettext("The scheduled verification of the ledger is overdue."))
+        found["verification_late"] = gettext("The scheduled verification of the ledger is overdue.")
     newest = LedgerVerification.objects.filter(finished_at__isnull=False, error="").order_by("-pk")
     if (row := newest.first()) and row.broken:
-        found.append(gettext("The last verification of the ledger found errors."))
-    return found
+        found["verification_failed"] = gettext("The last verification of the ledger found errors.")
+    return [LedgerWarning(code, sentence) for code, sentence in found.items()]
 
 
 def load_last_note() -> str:

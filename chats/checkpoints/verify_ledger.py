@@ -29,6 +29,11 @@ L = 2**252 + 27742317777372353535851937790883648493
 D = -121665 * pow(121666, P - 2, P) % P
 ROOT_OF_MINUS_ONE = pow(2, (P - 1) // 4, P)
 GENESIS = "0" * 64
+NOT_SIGNED = "it is not signed by the given key"
+LOG_NOT_COMPARED = "the log was not compared with any signed checkpoint"
+LINES_AFTER_END = "lines follow the last line of the export"
+EXPORT_OLDER = "The export is older or was cut"
+FILE_NOT_READ = "{name} cannot be read: {reason}"
 Point = tuple[int, int, int, int]
 
 
@@ -200,7 +205,7 @@ class Checkpoint:
                 body = f"{self.body}\n".encode()
                 is_sound = is_signature_valid(key.public, body, blob[4:])
                 return "" if is_sound else "its signature is invalid"
-        return "it is not signed by the given key"
+        return NOT_SIGNED
 
 
 class Entry:
@@ -243,7 +248,7 @@ class Verifier:
         for number, line in enumerate(lines, start=1):
             if foot is not None:
                 if line.strip():
-                    self.faults.append("lines follow the last line of the export")
+                    self.faults.append(LINES_AFTER_END)
                     break
                 continue
             row = parse_export_line(line, number)
@@ -336,7 +341,7 @@ class Verifier:
                 signed = max(signed, head.size)
                 self.said.append(f"the log matches the root of {name}, of {head.size} entries")
         if not signed and not differs:
-            self.unproven.append("the log was not compared with any signed checkpoint")
+            self.unproven.append(LOG_NOT_COMPARED)
         if signed and len(entries) > signed:
             self.said.append(f"{len(entries) - signed} entries of the log are newer: not compared")
         # Without a signed checkpoint, entries can reveal contradictions but prove nothing.
@@ -367,7 +372,7 @@ class Verifier:
         if entry.count > end and not is_own:
             self.unproven.append(
                 f"{format_printable(scope)}: the log has {entry.count} rows, the export only {end}."
-                " The export is older or was cut"
+                f" {EXPORT_OLDER}"
             )
         elif self.hashes.get((scope, entry.count)) != entry.last:
             kind = "signed" if is_signed else "in the log"
@@ -478,7 +483,7 @@ def parse_checkpoint(note: str, name: str) -> Checkpoint:
     try:
         return Checkpoint(note)
     except ValueError as error:
-        raise Unreadable(f"{name} cannot be read: {error}") from None
+        raise Unreadable(FILE_NOT_READ.format(name=name, reason=error)) from None
 
 
 def read_text_file(path: Path, name: str) -> str:
@@ -487,7 +492,7 @@ def read_text_file(path: Path, name: str) -> str:
         return path.read_text("utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise Unreadable(f"{name} cannot be read: {reason}") from None
+        raise Unreadable(FILE_NOT_READ.format(name=name, reason=reason)) from None
 
 
 def parse_verifier_key(given: str) -> Key:
@@ -522,7 +527,7 @@ def verify_files(given: argparse.Namespace) -> Verifier:
         with given.export.open("rb") as lines:
             verifier.export(lines)
     except OSError as error:
-        raise Unreadable(f"the export cannot be read: {error.strerror}") from None
+        raise Unreadable(FILE_NOT_READ.format(name="the export", reason=error.strerror)) from None
     if given.checkpoint:
         name = "the saved checkpoint"
         kept = parse_checkpoint(read_text_file(given.checkpoint, name), name)

@@ -29,6 +29,7 @@ REST = 0.001
 COMPARED = "chats had their messages compared with sent prompts"
 LATE = "time limit was reached before all messages were compared; the next run continues there"
 FITS = "prompts were rebuilt from stored messages and equal the prompts as sent"
+MESSAGES_ABSENT = "had messages that are missing or erased without a ledger entry"
 NOT_BUILT = "prompts could not be rebuilt, so their messages were not compared"
 
 
@@ -128,7 +129,7 @@ def find_prompt_fault(receipt_id: uuid.UUID, *, ids: set[str]) -> str:
         return "erased"
     there = Message.objects.filter(pk__in=ids, erased_at=None).count()
     if there < len(ids):
-        return "had messages that are missing or erased without a ledger entry"
+        return MESSAGES_ABSENT
     return "differs from its stored messages" if found == "differs" else found
 
 

@@ -42,6 +42,17 @@ ERASED_WHOLE = "chat.erased"
 # Before chats could be restored, this entry was the last one. Now it has a time.
 DELETED = "chat.deleted"
 UNSAID = "is marked as erased without a ledger entry"
+# Other findings. Verifications and the command show them in English.
+OTHER_COMMITMENT = "has a different commitment from this entry"
+OTHER_BODY = "has a different body hash from this entry"
+OTHER_BODIES = "has different body hashes from this entry"
+OTHER_CALLS = "has different calls from this entry"
+CHANGED = "was changed"
+ABSENT = "is missing"
+CHAT_ABSENT = "the chat is missing, and no ledger entry records its erasure"
+CALL_WITHOUT_ENTRY = "no ledger entry commits to the call of receipt {pk}"
+CALLS_WITHOUT_ENTRY = "no ledger entry commits to the calls of {pk}"
+SUMMARY_WITHOUT_ENTRY = "no ledger entry mentions summary {pk}"
 # Value of `erased` in the entry that an upgrade wrote for marks without an entry.
 UNNAMED = "unnamed"
 # The columns that the checks compare or use to find rows, and those for rebuilding requests.
@@ -203,9 +214,7 @@ def verify_chat_page(chat_ids: Sequence[uuid.UUID], *, told: Counter[str]) -> It
     for chat_id in said.keys() - existing:
         one = said[chat_id]
         if (one.calls or one.summaries) and not one.gone and not is_gone(one.scope):
-            yield Break(
-                one.scope, 0, "the chat is missing, and no ledger entry records its erasure"
-            )
+            yield Break(one.scope, 0, CHAT_ABSENT)
 
 
 def is_gone(scope: str) -> bool:
@@ -255,17 +264,14 @@ def find_uncommitted_rows(
         if not call.commitment and (call.turn, call.attempt) not in one.ended:
             told[BEFORE] += 1
         elif str(call.receipt) not in one.calls:
-            reason = f"no ledger entry commits to the call of receipt {call.receipt}"
+            reason = CALL_WITHOUT_ENTRY.format(pk=call.receipt)
             yield call.chat, Break(one.scope, 0, reason)
     for chat_id, pk, booked in summaries:
         rows = said[chat_id].summaries.get(str(pk), [])
         if not rows:
-            yield chat_id, Break(said[chat_id].scope, 0, f"no ledger entry mentions summary {pk}")
+            yield chat_id, Break(said[chat_id].scope, 0, SUMMARY_WITHOUT_ENTRY.format(pk=pk))
         elif booked and not any("calls" in data for _, data in rows):
-            yield (
-                chat_id,
-                Break(said[chat_id].scope, 0, f"no ledger entry commits to the calls of {pk}"),
-            )
+            yield chat_id, Break(said[chat_id].scope, 0, CALLS_WITHOUT_ENTRY.format(pk=pk))
 
 
 def find_changed_receipts(
@@ -284,20 +290,20 @@ def find_changed_receipts(
             told[ERASED if row.erased_at else HELD] += 1
     for chat_id, calls in left.items():
         for pk, (_, seq) in calls.items():
-            yield chat_id, Break(said[chat_id].scope, seq, f"receipt {pk} is missing")
+            yield chat_id, Break(said[chat_id].scope, seq, f"receipt {pk} {ABSENT}")
 
 
 def explain_receipt_mismatch(row: Receipt, committed: str, said: LedgerClaims) -> str:
     """Return how a receipt differs from the ledger's commitment. Empty if it matches."""
     if row.commitment != committed:
-        return "has a different commitment from this entry"
+        return OTHER_COMMITMENT
     if row.erased_at is not None:
         return "" if said.is_erased(row.pk) else UNSAID
     if not row.salt or recompute_commitment(row) != committed:
-        return "was changed"
+        return CHANGED
     body = said.bodies.get(str(row.pk))
     if body is not None and not is_commitment_valid(body, row.body_sha256, salt=row.salt):
-        return "has a different body hash from this entry"
+        return OTHER_BODY
     return ""
 
 
@@ -316,7 +322,7 @@ def find_changed_summaries(
             told[ERASED if row.erased_at else HELD] += 1
     for chat_id, summaries in left.items():
         for pk, ((seq, _), *_others) in summaries.items():
-            yield chat_id, Break(said[chat_id].scope, seq, f"summary {pk} is missing")
+            yield chat_id, Break(said[chat_id].scope, seq, f"summary {pk} {ABSENT}")
 
 
 def explain_summary_mismatch(row: Compaction, data: Mapping[str, Any], said: LedgerClaims) -> str:
@@ -327,7 +333,7 @@ def explain_summary_mismatch(row: Compaction, data: Mapping[str, Any], said: Led
     Entries from before commitments have a hash of the text.
     """
     if data.get("calls", row.calls) != row.calls:
-        return "has different calls from this entry"
+        return OTHER_CALLS
     if row.erased_at is not None:
         return "" if said.is_erased(row.pk) else UNSAID
     said_bodies, bodies = data.get("bodies", []), row.bodies or []
@@ -335,12 +341,12 @@ def explain_summary_mismatch(row: Compaction, data: Mapping[str, Any], said: Led
         is_commitment_valid(committed, body, salt=row.salt)
         for committed, body in zip(said_bodies, bodies, strict=False)
     ):
-        return "has different body hashes from this entry"
+        return OTHER_BODIES
     committed, hashed = data.get("text_commitment"), data.get("text_sha256")
     if committed and not is_commitment_valid(committed, row.text, salt=row.salt):
-        return "was changed"
+        return CHANGED
     if hashed and hashlib.sha256(row.text.encode("utf-8", "surrogatepass")).hexdigest() != hashed:
-        return "was changed"
+        return CHANGED
     return ""
 
 

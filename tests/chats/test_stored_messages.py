@@ -88,7 +88,7 @@ def test_a_message_that_was_emptied_as_if_erased_is_found(
     said: list[Message], now: datetime
 ) -> None:
     Message.objects.filter(pk=said[0].pk).update(parts=[], erased_at=now)
-    assert "had messages that are missing or erased without a ledger entry" in verified()
+    assert stored_messages.MESSAGES_ABSENT in verified()
 
 
 def test_what_a_person_does_is_no_break(

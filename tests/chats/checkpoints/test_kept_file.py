@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from chats.checkpoints import outside, signing
+from chats.checkpoints import checks, outside, signing
+from chats.management.commands import ledger_verify
 from contextpolicy import ledger, verification
 from contextpolicy.models import (
     LedgerCheckpoint,
@@ -72,7 +73,7 @@ def test_a_database_that_was_written_anew_meets_the_file(
         outside.replace_checkpoint_note(kept)
     said = verified()
     assert "FAILED" in said
-    assert "its key is unknown" in said
+    assert checks.FILE_KEY_UNKNOWN in said
 
 
 def test_a_newer_checkpoint_in_the_file_is_told(sign: Callable[[], Any], now: datetime) -> None:
@@ -85,7 +86,7 @@ def test_a_newer_checkpoint_in_the_file_is_told(sign: Callable[[], Any], now: da
     LedgerCheckpoint.objects.filter(pk=newest.pk).delete()
     said = verified()
     assert "FAILED" in said
-    assert "the ledger does not match this checkpoint" in said
+    assert checks.OTHER_LEDGER in said
 
 
 def test_an_older_file_and_none_are_no_break(sign: Callable[[], Any], now: datetime) -> None:
@@ -98,7 +99,7 @@ def test_an_older_file_and_none_are_no_break(sign: Callable[[], Any], now: datet
     outside.get_checkpoint_path().unlink()
     said = verified()
     assert "FAILED" not in said
-    assert "was not compared with anything outside the database" in said
+    assert ledger_verify.ALONE in said
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"nonsense\n", b"a\n1\n!!\n\n"])
@@ -107,10 +108,10 @@ def test_a_file_that_holds_no_checkpoint_is_said(content: bytes, sign: Callable[
     outside.get_checkpoint_path().write_bytes(content)
     said = verified()
     if content:
-        assert "contains no readable checkpoint" in said
+        assert checks.FILE_UNREADABLE in said
         assert "FAILED" in said
     else:
-        assert "was not compared with anything outside the database" in said
+        assert ledger_verify.ALONE in said
 
 
 def test_one_chain_is_verified_without_the_file(sign: Callable[[], Any]) -> None:
@@ -144,4 +145,4 @@ def test_the_nightly_run_compares_the_file_too(
     verification.run_verification(pk=night.pk, clock=lambda: now)
     night.refresh_from_db()
     assert [scope for scope, _, _ in night.breaks] != []
-    assert any("its key is unknown" in reason for _, _, reason in night.breaks)
+    assert any(reason == checks.FILE_KEY_UNKNOWN for _, _, reason in night.breaks)

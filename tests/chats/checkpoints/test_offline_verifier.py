@@ -188,7 +188,7 @@ def test_a_log_without_a_signed_checkpoint_proves_nothing(
     kit.forge_log(kit.forge(change, foot=without_checkpoint))
     code, said = kit.run("--log", "log.txt")
     assert code == 2
-    assert "the log was not compared with any signed checkpoint" in said
+    assert verify_ledger.LOG_NOT_COMPARED in said
     # A checkpoint from another source shows that the log was replaced.
     code, said = kit.run("--log", "log.txt", "--checkpoint", "kept.txt")
     assert code != 0
@@ -212,7 +212,7 @@ def test_lines_behind_the_last_one_are_told(behind: bytes, kit: Kit) -> None:
     kit.write("ledger.jsonl", kit.read("ledger.jsonl") + behind)
     code, said = kit.run("--log", "log.txt")
     assert code == 1
-    assert "lines follow the last line of the export" in said
+    assert verify_ledger.LINES_AFTER_END in said
     kit.export("")
     kit.write("ledger.jsonl", kit.read("ledger.jsonl") + b"\n\n")
     assert kit.run("--log", "log.txt")[0] == 0
@@ -263,7 +263,7 @@ def test_a_newer_checkpoint_shows_that_the_export_is_older(kit: Kit, now: dateti
     kit.write("kept.txt", newer.note)
     code, said = kit.run("--log", "log.txt", "--checkpoint", "kept.txt")
     assert code == 2
-    assert "The export is older or was cut" in said
+    assert verify_ledger.EXPORT_OLDER in said
 
 
 def test_a_signature_of_another_key_is_broken(kit: Kit) -> None:
@@ -274,7 +274,7 @@ def test_a_signature_of_another_key_is_broken(kit: Kit) -> None:
     key = f"{name}+{digest}+{base64.b64encode(whole).decode()}"
     code, said = kit.run("--log", "log.txt", key=key)
     assert code == 1
-    assert "it is not signed by the given key" in said
+    assert verify_ledger.NOT_SIGNED in said
 
 
 JUNK = [b"", b"\xff\xfe\x00", b"null\n", b"[1]\n", b"1" * 5000 + b"\n", b"[" * 100_000, b"\x00"]
@@ -343,12 +343,15 @@ def test_a_key_that_is_none_is_said(key: str, kit: Kit) -> None:
     assert "Verification is not possible: the key is not a verifier key" in said
 
 
-@pytest.mark.parametrize("option", ["--log", "--checkpoint", "--proof"])
-def test_a_file_that_is_not_there_is_said(option: str, kit: Kit) -> None:
+@pytest.mark.parametrize(
+    ("option", "file"),
+    [("--log", "the log"), ("--checkpoint", "the saved checkpoint"), ("--proof", "the proof")],
+)
+def test_a_file_that_is_not_there_is_said(option: str, file: str, kit: Kit) -> None:
     for name in ("absent", "."):
         code, said = kit.run(option, name)
         assert (code, said.count("\n")) == (2, 1)
-        assert "cannot be read" in said
+        assert verify_ledger.FILE_NOT_READ.format(name=file, reason="") in said
 
 
 def test_names_from_a_file_cannot_write_to_the_terminal(

@@ -238,29 +238,29 @@ def add(row: Receipt, **changes: Any) -> None:
 
 
 RECEIPT_TAMPERS: dict[str, tuple[Callable[[Receipt], Any], str]] = {
-    "tokens": (lambda r: change(r, prompt_tokens=F("prompt_tokens") + 1), "was changed"),
-    "segments": (lambda r: change(r, segments=r.segments[:-1]), "was changed"),
-    "left out": (lambda r: change(r, left_out=[[1, 2, "window"]]), "was changed"),
-    "budget": (lambda r: change(r, budget={**r.budget, "limit": 1.5}), "was changed"),
-    "hash": (lambda r: change(r, prompt_sha256="0" * 64), "was changed"),
-    "model": (lambda r: change(r, model_name="another"), "was changed"),
-    "salt": (lambda r: change(r, salt=new_salt()), "was changed"),
-    "no salt": (lambda r: change(r, salt=""), "was changed"),
-    "sealed again": (reseal, "has a different commitment from this entry"),
+    "tokens": (lambda r: change(r, prompt_tokens=F("prompt_tokens") + 1), witness.CHANGED),
+    "segments": (lambda r: change(r, segments=r.segments[:-1]), witness.CHANGED),
+    "left out": (lambda r: change(r, left_out=[[1, 2, "window"]]), witness.CHANGED),
+    "budget": (lambda r: change(r, budget={**r.budget, "limit": 1.5}), witness.CHANGED),
+    "hash": (lambda r: change(r, prompt_sha256="0" * 64), witness.CHANGED),
+    "model": (lambda r: change(r, model_name="another"), witness.CHANGED),
+    "salt": (lambda r: change(r, salt=new_salt()), witness.CHANGED),
+    "no salt": (lambda r: change(r, salt=""), witness.CHANGED),
+    "sealed again": (reseal, witness.OTHER_COMMITMENT),
     "no commitment": (
         lambda r: change(r, commitment=""),
-        "has a different commitment from this entry",
+        witness.OTHER_COMMITMENT,
     ),
-    "moved to an attempt": (lambda r: change(r, attempt=9), "was changed"),
-    "deleted": (lambda r: r.delete(), "is missing"),
+    "moved to an attempt": (lambda r: change(r, attempt=9), witness.CHANGED),
+    "deleted": (lambda r: r.delete(), witness.ABSENT),
     "marked erased": (
         lambda r: change(r, erased_at=r.created_at, salt="", prompt_sha256=""),
-        "is marked as erased without a ledger entry",
+        witness.UNSAID,
     ),
-    "added": (add, "no ledger entry commits to the call of receipt"),
+    "added": (add, witness.CALL_WITHOUT_ENTRY),
     "added unsealed": (
         lambda r: add(r, commitment="", salt=""),
-        "no ledger entry commits to the call of receipt",
+        witness.CALL_WITHOUT_ENTRY,
     ),
 }
 
@@ -276,7 +276,8 @@ def test_S25_a_receipt_that_was_tampered_with_is_found(
     name: str, two_calls: tuple[Receipt, Receipt]
 ) -> None:
     assert breaks() == []
-    tamper, reason = RECEIPT_TAMPERS[name]
+    tamper, template = RECEIPT_TAMPERS[name]
+    reason = template.format(pk="")
     tamper(two_calls[1])
     found = list(ledger.find_ledger_breaks())
     assert len(found) == 1
@@ -290,19 +291,19 @@ def test_S25_a_receipt_that_was_tampered_with_is_found(
 
 
 SUMMARY_TAMPERS: dict[str, tuple[Callable[[Compaction], Any], str]] = {
-    "text": (lambda c: change(c, text=f"{c.text} More."), "was changed"),
+    "text": (lambda c: change(c, text=f"{c.text} More."), witness.CHANGED),
     "text and commitment": (
         lambda c: change(c, text="x", text_commitment=compute_commitment("x", salt=c.salt)),
-        "was changed",
+        witness.CHANGED,
     ),
-    "salt": (lambda c: change(c, salt=""), "was changed"),
-    "calls": (lambda c: change(c, calls=["0" * 64]), "has different calls from this entry"),
-    "deleted": (lambda c: c.delete(), "is missing"),
+    "salt": (lambda c: change(c, salt=""), witness.CHANGED),
+    "calls": (lambda c: change(c, calls=["0" * 64]), witness.OTHER_CALLS),
+    "deleted": (lambda c: c.delete(), witness.ABSENT),
     "marked erased": (
         lambda c: change(c, erased_at=c.created_at),
-        "is marked as erased without a ledger entry",
+        witness.UNSAID,
     ),
-    "added": (lambda c: copied(c), "no ledger entry mentions summary"),
+    "added": (lambda c: copied(c), witness.SUMMARY_WITHOUT_ENTRY),
 }
 
 
@@ -321,7 +322,8 @@ def test_S25_a_summary_that_was_tampered_with_is_found(
 ) -> None:
     row = fold(long_chat)
     assert breaks() == []
-    tamper, reason = SUMMARY_TAMPERS[name]
+    tamper, template = SUMMARY_TAMPERS[name]
+    reason = template.format(pk="")
     tamper(row)
     assert [reason in found for found in breaks()] == [True]
 
@@ -343,7 +345,7 @@ def test_S25_a_summary_that_ended_without_a_word_of_its_calls_is_found(
         )
     assert breaks() == []
     change(other, calls=["0" * 64])
-    assert breaks() == [f"no ledger entry commits to the calls of {other.pk}"]
+    assert breaks() == [witness.CALLS_WITHOUT_ENTRY.format(pk=other.pk)]
 
 
 def test_S25_a_chat_that_vanished_is_found_and_one_that_was_erased_is_none(
@@ -356,7 +358,7 @@ def test_S25_a_chat_that_vanished_is_found_and_one_that_was_erased_is_none(
         transaction.set_rollback(True)
     Chat.objects.filter(pk=pk).update(active_branch=None)
     Chat.objects.filter(pk=pk).delete()
-    assert breaks() == ["the chat is missing, and no ledger entry records its erasure"]
+    assert breaks() == [witness.CHAT_ABSENT]
 
 
 def test_S25_a_whole_chain_that_was_dropped_is_found(
@@ -371,7 +373,7 @@ def test_S25_a_whole_chain_that_was_dropped_is_found(
                 [f"chat:{chat.pk}"],
             )
     assert len(breaks()) == 1
-    assert "no ledger entry commits to the call of receipt" in breaks()[0]
+    assert breaks()[0].startswith(witness.CALL_WITHOUT_ENTRY.format(pk=""))
 
 
 def test_S25_what_was_erased_is_counted_and_said_and_no_break(
@@ -496,7 +498,7 @@ def test_the_hash_of_a_body_that_left_is_committed_to(ask: Work) -> None:
     assert breaks() == []
     for other in ("b" * 64, ""):
         Receipt.objects.filter(pk=row.pk).update(body_sha256=other)
-        assert breaks() == [f"receipt {row.pk} has a different body hash from this entry"]
+        assert breaks() == [f"receipt {row.pk} {witness.OTHER_BODY}"]
 
 
 def test_a_call_that_sent_no_bytes_has_none_and_nothing_is_missed(ask: Work) -> None:

@@ -13,6 +13,7 @@ from chats.compaction import maintain
 from chats.compaction.rebuilt import rebuild_summary_request
 from chats.ground.seals import is_commitment_valid
 from chats.models import Chat, Compaction, ProviderAccount
+from chats.record import witness
 from contextpolicy import ledger
 from contextpolicy.engine.segments import format_prompt_json
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -160,7 +161,7 @@ def test_a_changed_hash_is_found_and_an_erasure_takes_it_along(
     for changed in (["0" * 64], []):
         Compaction.objects.filter(pk=row.pk).update(bodies=changed)
         (found,) = ledger.find_ledger_breaks(scope=scope, told=Counter())
-        assert "different body hashes" in found.reason
+        assert witness.OTHER_BODIES in found.reason
     Compaction.objects.filter(pk=row.pk).update(bodies=row.bodies)
     message = row.branch.messages.get(seq=row.from_seq)
     erasure.erase_message(user=long_chat.owner, message=message, now=timezone.now())

@@ -16,7 +16,7 @@ from django.db.migrations.executor import MigrationExecutor
 from chats.actions import erasure, lifecycle, memory
 from chats.memory import preferences
 from chats.models import Chat, Message, Preference, Receipt, Turn
-from chats.record import erasure_marks
+from chats.record import erasure_marks, witness
 from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
@@ -137,7 +137,7 @@ def test_a_forged_mark_is_found_beside_a_true_one(
 
     forge(kept.receipts.get(), now)
     assert len(breaks()) == 1
-    assert "is marked as erased without a ledger entry" in breaks()[0]
+    assert witness.UNSAID in breaks()[0]
 
 
 def test_more_receipts_than_one_event_names_are_all_named(
