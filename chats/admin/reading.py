@@ -142,14 +142,15 @@ class ReadReceiptAdmin(ReceiptAdmin):
             )
         except (ValueError, NotFound):
             said = gettext("This request was already answered.")
-            self.message_user(request, said, messages.ERROR)
+            self.message_user(request, said, messages.ERROR, "already_answered")
         except Refusal as refusal:
-            self.message_user(request, refusal.localized, messages.ERROR)
+            self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
         else:
             said = gettext("Recorded: the requester may not read the chat.")
             if is_granted:
                 said = gettext("Recorded: the requester may read the chat for 30 minutes.")
-            self.message_user(request, said, messages.SUCCESS)
+            code = "access_granted" if is_granted else "access_refused"
+            self.message_user(request, said, messages.SUCCESS, code)
         return HttpResponseRedirect(request.get_full_path())
 
     def ended(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> HttpResponse:

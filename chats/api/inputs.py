@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.core.validators import MaxLengthValidator
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -18,6 +18,7 @@ from contextpolicy import ledger
 from contextpolicy.audit.search import LONGEST
 
 LARGEST_PAGE = 100
+FIELD_UNKNOWN = gettext_noop("This field does not exist or cannot be set.")
 
 
 class PlainText(serializers.CharField):
@@ -78,7 +79,7 @@ class Strict(serializers.Serializer[Any]):
         if isinstance(data, Mapping):
             unknown = sorted(str(name) for name in set(data) - set(self.fields))
             if unknown:
-                text = gettext("This field does not exist or cannot be set.")
+                text = gettext(FIELD_UNKNOWN)
                 raise serializers.ValidationError(
                     {unknown[0]: [serializers.ErrorDetail(text, code="unknown_field")]}
                 )

@@ -16,6 +16,8 @@ DEPTH = 32
 KEYS = 10_000
 # For the snapshot of a team chat; each message has seven keys.
 SNAPSHOT_KEYS = 300_000
+KEY_TWICE = gettext_lazy("an object has the same key twice")
+NOT_AN_OBJECT = gettext_lazy("the body is not an object")
 TOO_DEEP = format_lazy(gettext_lazy("it has more than {limit} levels"), limit=DEPTH)
 
 
@@ -76,7 +78,7 @@ def parse_json_object(data: bytes, *, keys: int = KEYS, mends: bool = False) -> 
     """
     value = decode_json(data, keys=keys)
     if not isinstance(value, dict):
-        raise InvalidJSON(problem=gettext_lazy("the body is not an object"))
+        raise InvalidJSON(problem=NOT_AN_OBJECT)
     has_halves = False
     for level, text in iter_strings_with_level(value):
         if level > DEPTH:
@@ -145,7 +147,7 @@ def build_unique_keys_hook(most: int) -> Callable[[list[tuple[str, Any]]], dict[
             raise InvalidJSON(problem=problem)
         made = dict(pairs)
         if len(made) < len(pairs):
-            raise InvalidJSON(problem=gettext_lazy("an object has the same key twice"))
+            raise InvalidJSON(problem=KEY_TWICE)
         return made
 
     return make

@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
@@ -40,38 +40,45 @@ _OF_A_FILE = re.compile(r"disk i/o error|unable to open database file", re.IGNOR
 NOTE_SECONDS = 0.25
 # Seconds for which a full disk is reported after the last failed write.
 _FULL_FOR = 60.0
-# Reasons why a server cannot be reached, by the client's message.
-_CAUSES = (
-    (r"connection refused", gettext_noop("the connection was refused")),
-    (r"no such file or directory", gettext_noop("the connection was refused")),
+# Reasons why a server cannot be reached.
+CAUSES: Mapping[str, str] = {
+    "refused": gettext_noop("the connection was refused"),
+    "host_unknown": gettext_noop("the host name is unknown"),
+    "login_rejected": gettext_noop("the user name or password was rejected"),
+    "address_not_allowed": gettext_noop("it does not accept connections from this address"),
+    "database_missing": gettext_noop("the database does not exist"),
+    "user_missing": gettext_noop("the user does not exist"),
+    "parameter_rejected": gettext_noop(
+        "it rejected a startup parameter (set DATABASE_PGBOUNCER=1)"
+    ),
+    "connections_used_up": gettext_noop("all its connections are in use"),
+    "starting_or_stopping": gettext_noop("it is starting or shutting down"),
+    "tls_failed": gettext_noop("TLS failed"),
+    "no_answer": gettext_noop("its host does not answer"),
+    "lost": gettext_noop("the connection was lost"),
+}
+# The same by the client's message; the first match counts.
+_CAUSES_BY_MESSAGE = (
+    (r"connection refused|no such file or directory", "refused"),
     (
         r"name or service not known|could not translate|failed to resolve|no address associated",
-        gettext_noop("the host name is unknown"),
+        "host_unknown",
     ),
-    (
-        r"password authentication failed|no password supplied",
-        gettext_noop("the user name or password was rejected"),
-    ),
-    (r"no pg_hba|pg_hba\.conf", gettext_noop("it does not accept connections from this address")),
-    (r"database .* does not exist", gettext_noop("the database does not exist")),
-    (r"role .* does not exist", gettext_noop("the user does not exist")),
-    (
-        r"unsupported startup parameter",
-        gettext_noop("it rejected a startup parameter (set DATABASE_PGBOUNCER=1)"),
-    ),
+    (r"password authentication failed|no password supplied", "login_rejected"),
+    (r"no pg_hba|pg_hba\.conf", "address_not_allowed"),
+    (r"database .* does not exist", "database_missing"),
+    (r"role .* does not exist", "user_missing"),
+    (r"unsupported startup parameter", "parameter_rejected"),
     (
         r"too many clients|too many connections|remaining connection slots|no more connections",
-        gettext_noop("all its connections are in use"),
+        "connections_used_up",
     ),
-    (r"starting up|shutting down|recovery mode", gettext_noop("it is starting or shutting down")),
-    (r"ssl|certificate", gettext_noop("TLS failed")),
-    (
-        r"timeout expired|timed out|network is unreachable|no route to host",
-        gettext_noop("its host does not answer"),
-    ),
+    (r"starting up|shutting down|recovery mode", "starting_or_stopping"),
+    (r"ssl|certificate", "tls_failed"),
+    (r"timeout expired|timed out|network is unreachable|no route to host", "no_answer"),
     (
         r"server closed the connection|terminating connection|connection .*(?:closed|lost|reset)",
-        gettext_noop("the connection was lost"),
+        "lost",
     ),
 )
 # SQLite errors about a value, which are reported as OperationalError.
@@ -144,7 +151,8 @@ def describe_connection_error(error: BaseException) -> str:
 
 
 def _cause_in(text: str) -> str:
-    return next((cause for said, cause in _CAUSES if re.search(said, text, re.IGNORECASE)), "")
+    found = (code for said, code in _CAUSES_BY_MESSAGE if re.search(said, text, re.IGNORECASE))
+    return CAUSES.get(next(found, ""), "")
 
 
 class StorageFull(Refusal):

@@ -12,6 +12,9 @@ from chats.rendering.blocks import find_closed_offset
 from chats.rendering.markdown import render_markdown
 
 Fragment = tuple[str, str]
+# The containers of closed blocks and of the open rest.
+OPEN_DONE = '<div class="prose" sse-swap="block" hx-swap="beforeend">'
+OPEN_REST = '<div class="live__open" sse-swap="rest" dir="auto">'
 
 
 def render_live_html(text: str) -> SafeString:
@@ -27,9 +30,7 @@ def build_snapshot_fragments(text: str) -> list[Fragment]:
     return [
         (
             "snapshot",
-            '<div class="prose" sse-swap="block" hx-swap="beforeend">'
-            f'{done}</div><div class="live__open" sse-swap="rest" dir="auto">'
-            f"{render_open_rest(text[closed:])}</div>",
+            f"{OPEN_DONE}{done}</div>{OPEN_REST}{render_open_rest(text[closed:])}</div>",
         )
     ]
 

@@ -1,81 +1,36 @@
 """Refusals with their details: English in rows and logs, the reader's language elsewhere."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, cast
-from unittest import mock
 
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import OperationalError
 from django.utils import translation
 from django.utils.text import format_lazy
-from django.utils.translation import gettext_lazy, gettext_noop, ngettext_lazy, trans_real
+from django.utils.translation import gettext_lazy, gettext_noop, ngettext_lazy
+from django_stubs_ext import StrOrPromise
 from rest_framework import exceptions
 
+from chats.api import parsing
 from chats.api.errors import CsrfFailed, convert_validation_error
-from chats.api.inputs import NewChat
-from chats.api.parsing import InvalidJSON, parse_json_object
+from chats.api.inputs import FIELD_UNKNOWN, NewChat
 from chats.compaction.people.rights import WORDS, NotAllowedByPolicy
+from chats.exchange.words import WORDS as LOSSES
 from chats.exchange.words import describe_loss
 from chats.ground import csrf, databases, turn_notices
 from chats.ground.refusals import Refusal
 from chats.people import invitations
 from chats.providers.accounts import ServerRefused
-from chats.providers.address import check_base_url
+from chats.providers.address import AddressRefused, check_base_url
 from chats.providers.base import ProviderError
 from chats.record.holds import CHAT_HIDDEN, UnderHold
 from chats.turns.state_extraction import SENTENCE
-
-LANGUAGE = "zh-hans"
-# Stand-ins, so that the tests do not depend on the wording of the catalogue.
-WORDS_HERE = {
-    "Nothing was changed: {reason}": "未更改：{reason}",
-    "the list is full": "列表已满",
-    "it has more than {limit} entries": "条目超过 {limit} 个",
-    "The policy {policy} does not allow you to {action}. Ask your administrator.": (
-        "策略 {policy} 不允许你{action}。"
-    ),
-    "change a summary": "修改摘要",
-    "A legal hold covers this, so it cannot be erased now. It is erased automatically when the hold"
-    " ends. {meanwhile}": "受保留。{meanwhile}",
-    "Until then the chat is hidden from everyone.": "聊天已隐藏。",
-    "Until then it remains unchanged.": "保持不变。",
-    "The address must start with https:// or http://.": "地址必须以 https:// 开头。",
-    "This address is on a local or private network. To allow it, add {server} to "
-    "ALLOWED_PRIVATE_PROVIDERS.": "添加 {server}。",
-    "The server rejected the API key (it answered {status}). Check the key.": (
-        "密钥无效（{status}）。"
-    ),
-    "The server did not answer in time. Check the address and try again.": "超时。",
-    "The model provider's content filter blocked the reply. Edit your message or choose another "
-    "model.": "已过滤。",
-    "Invalid JSON: {problem}.": "JSON 无效：{problem}。",
-    "an object has the same key twice": "键重复",
-    "the body is not an object": "正文不是对象",
-    "it has more than {limit} levels": "超过 {limit} 层",
-    "{problem}, at character {position}": "{problem}，位置 {position}",
-    "The database cannot be used: {cause}. Nothing was changed; try again soon.": (
-        "数据库：{cause}。"
-    ),
-    "the connection was refused": "连接被拒绝",
-    "The browser sent no Referer header. Allow it for this site.": "没有 Referer。",
-    "This field does not exist or cannot be set.": "没有此字段。",
-    "System texts were left out.": "省略了系统文本。",
-    "Waiting for the provider until {until} UTC.": "等待至 {until}。",
-    "Updating the state of this chat from your message.": "正在更新状态。",
-    "This name is taken. Choose another one.": "名称已占用。",
-}
+from tests.chats.marked_language import LANGUAGE, mark, render_marked, use_marked_catalogue
 
 
 @pytest.fixture(autouse=True)
-def _words() -> Iterator[None]:
-    """Put the words of this file before those of the catalogue."""
-    catalogue = cast(Any, trans_real.translation(LANGUAGE))._catalog
-    own: dict[Any, str] = {**WORDS_HERE, ("{n} chat", 0): "{n} 个聊天"}
-    with (
-        mock.patch.object(catalogue, "_catalogs", [own, *catalogue._catalogs]),
-        mock.patch.object(catalogue, "_plurals", [lambda _: 0, *catalogue._plurals]),
-    ):
+def _marked() -> Iterator[None]:
+    with use_marked_catalogue():
         yield
 
 
@@ -91,6 +46,14 @@ def both(refusal: Refusal) -> tuple[str, str]:
         return refusal.sentence, refusal.localized
 
 
+def check_both(refusal: Refusal) -> None:
+    """Check that the row is English, and that the reader's text has every part translated once."""
+    english, shown = both(refusal)
+    assert english == refusal.full.template.format(**refusal.details)
+    assert "「" not in english
+    assert shown == render_marked(refusal.full)
+
+
 def refused(call: Callable[[], object]) -> Refusal:
     """Return the refusal that a call raises, which may happen under any language."""
     with translation.override(LANGUAGE), pytest.raises(Refusal) as caught:
@@ -101,7 +64,10 @@ def refused(call: Callable[[], object]) -> Refusal:
 def test_one_refusal_has_its_sentence_in_both_languages() -> None:
     refusal = NotChanged(reason=gettext_lazy("the list is full"))
 
-    assert both(refusal) == ("Nothing was changed: the list is full", "未更改：列表已满")
+    assert both(refusal) == (
+        "Nothing was changed: the list is full",
+        "「Nothing was changed: 「the list is full」」",
+    )
     assert str(refusal) == "Nothing was changed: the list is full"
     assert refusal.localized == refusal.sentence
 
@@ -112,13 +78,19 @@ def test_details_with_values_follow_the_language_too() -> None:
 
     assert both(NotChanged(reason=limit)) == (
         "Nothing was changed: it has more than 7 entries",
-        "未更改：条目超过 7 个",
+        "「Nothing was changed: 「it has more than 7 entries」」",
     )
-    assert both(NotChanged(reason=count)) == ("Nothing was changed: 2 chats", "未更改：2 个聊天")
+    assert both(NotChanged(reason=count)) == (
+        "Nothing was changed: 2 chats",
+        "「Nothing was changed: 「2 chat」」",
+    )
 
 
 def test_a_detail_without_a_translation_stays_as_it_is() -> None:
-    assert both(NotChanged(reason="ENOSPC")) == ("Nothing was changed: ENOSPC", "未更改：ENOSPC")
+    assert both(NotChanged(reason="ENOSPC")) == (
+        "Nothing was changed: ENOSPC",
+        "「Nothing was changed: ENOSPC」",
+    )
 
 
 def test_the_body_of_an_error_is_in_the_language_of_the_reader() -> None:
@@ -127,82 +99,60 @@ def test_the_body_of_an_error_is_in_the_language_of_the_reader() -> None:
     with translation.override(LANGUAGE):
         body = refusal.body(request_id="r")
 
-    assert body["error"]["message"] == "未更改：列表已满"
+    assert body["error"]["message"] == "「Nothing was changed: 「the list is full」」"
     assert body["error"]["code"] == "refused"
 
 
 def test_a_sentence_of_a_right_and_of_a_hold() -> None:
-    denied = NotAllowedByPolicy(policy="P", action=WORDS["edit"])
-
-    assert both(denied) == (
-        "The policy P does not allow you to change a summary. Ask your administrator.",
-        "策略 P 不允许你修改摘要。",
-    )
-    assert both(UnderHold(meanwhile=CHAT_HIDDEN))[1] == "受保留。聊天已隐藏。"
-    assert both(UnderHold())[1] == "受保留。保持不变。"
+    check_both(NotAllowedByPolicy(policy="P", action=WORDS["edit"]))
+    check_both(UnderHold(meanwhile=CHAT_HIDDEN))
+    check_both(UnderHold())
+    assert mark(str(CHAT_HIDDEN)) in both(UnderHold(meanwhile=CHAT_HIDDEN))[1]
 
 
 def test_a_refused_address() -> None:
     scheme = refused(lambda: check_base_url("ftp://models.example", allowed_private=()))
     private = refused(lambda: check_base_url("https://10.0.0.1:8000", allowed_private=()))
 
-    assert both(scheme) == (
-        "The address must start with https:// or http://.",
-        "地址必须以 https:// 开头。",
-    )
-    assert both(private) == (
-        "This address is on a local or private network. To allow it, add 10.0.0.1:8000 to "
-        "ALLOWED_PRIVATE_PROVIDERS.",
-        "添加 10.0.0.1:8000。",
-    )
+    for refusal in (scheme, private):
+        assert isinstance(refusal, AddressRefused)
+        check_both(refusal)
+    assert (scheme.details, private.details) == ({}, {"server": "10.0.0.1:8000"})
 
 
 def test_a_server_that_cannot_be_connected() -> None:
-    rejected = ServerRefused(ProviderError("provider_auth", status=401))
-    silent = ServerRefused(ProviderError("provider_timeout", status=408))
-    other = ServerRefused(ProviderError("content_filtered"))
-
-    assert both(rejected) == (
-        "The server rejected the API key (it answered 401). Check the key.",
-        "密钥无效（401）。",
-    )
-    assert both(silent) == (
-        "The server did not answer in time. Check the address and try again.",
-        "超时。",
-    )
-    assert both(other)[1] == "已过滤。"
+    for code, status in (
+        ("provider_auth", 401),
+        ("provider_timeout", None),
+        ("content_filtered", None),
+    ):
+        refusal = ServerRefused(ProviderError(code, status=status))
+        assert refusal.code == code
+        check_both(refusal)
+        # The sentence is translated itself, not only its frame.
+        assert "「「" in both(refusal)[1]
+        assert str(status or "") in both(refusal)[0]
 
 
 @pytest.mark.parametrize(
-    ("body", "english", "chinese"),
+    ("body", "problem"),
     [
-        (
-            b'{"a": 1, "a": 2}',
-            "Invalid JSON: an object has the same key twice.",
-            "JSON 无效：键重复。",
-        ),
-        (
-            b"[" * 40 + b"]" * 40,
-            "Invalid JSON: the body is not an object.",
-            "JSON 无效：正文不是对象。",
-        ),
-        (
-            b'{"a": ' + b"[" * 40 + b"]" * 40 + b"}",
-            "Invalid JSON: it has more than 32 levels.",
-            "JSON 无效：超过 32 层。",
-        ),
-        (
-            b"{",
-            "Invalid JSON: Expecting property name enclosed in double quotes, at character 1.",
-            "JSON 无效：Expecting property name enclosed in double quotes，位置 1。",
-        ),
+        (b'{"a": 1, "a": 2}', parsing.KEY_TWICE),
+        (b"[" * 40 + b"]" * 40, parsing.NOT_AN_OBJECT),
+        (b'{"a": ' + b"[" * 40 + b"]" * 40 + b"}", parsing.TOO_DEEP),
+        (b"{", "1"),
     ],
+    ids=["a key twice", "a list", "41 levels", "cut off"],
 )
-def test_an_unreadable_body(body: bytes, english: str, chinese: str) -> None:
-    refusal = refused(lambda: parse_json_object(body))
+def test_an_unreadable_body(body: bytes, problem: StrOrPromise) -> None:
+    refusal = refused(lambda: parsing.parse_json_object(body))
 
-    assert isinstance(refusal, InvalidJSON)
-    assert both(refusal) == (english, chinese)
+    assert isinstance(refusal, parsing.InvalidJSON)
+    assert str(problem) in str(refusal.details["problem"])
+    english, shown = both(refusal)
+    assert "「" not in english
+    # The frame and the problem, each translated once around its values.
+    assert (shown.count("「"), shown.replace("「", "").replace("」", "")) == (2, english)
 
 
 def test_a_field_that_does_not_exist_is_named_in_the_language_of_the_reader() -> None:
@@ -210,50 +160,47 @@ def test_a_field_that_does_not_exist_is_named_in_the_language_of_the_reader() ->
         NewChat.read({"colour": "red"})
 
     with translation.override(LANGUAGE):
-        assert convert_validation_error(caught.value).localized == "colour: 没有此字段。"
+        refusal = convert_validation_error(caught.value)
+        assert (refusal.code, refusal.param) == ("unknown_field", "colour")
+        assert mark(FIELD_UNKNOWN) in refusal.localized
 
 
 def test_why_the_database_cannot_be_reached() -> None:
     refusal = databases.build_database_refusal(OperationalError("connection refused"))
 
-    assert both(refusal) == (
-        "The database cannot be used: the connection was refused. Nothing was changed; try again "
-        "soon.",
-        "数据库：连接被拒绝。",
-    )
+    assert str(refusal.details["cause"]) == databases.CAUSES["refused"]
+    check_both(refusal)
 
 
 def test_why_a_browser_was_refused() -> None:
-    assert both(CsrfFailed(csrf.explain_csrf_failure("Referer checking failed - no Referer."))) == (
-        "The browser sent no Referer header. Allow it for this site.",
-        "没有 Referer。",
-    )
-    assert CsrfFailed().sentence.startswith("The X-CSRFToken header is missing or wrong.")
+    no_referer = csrf.explain_csrf_failure("Referer checking failed - no Referer.")
+
+    check_both(CsrfFailed(no_referer))
+    assert mark(str(no_referer)) in both(CsrfFailed(no_referer))[1]
+    check_both(CsrfFailed())
+    assert CsrfFailed().full.template == CsrfFailed.sentence
 
 
 def test_messages_of_a_validation_are_read_in_the_language_of_the_reader() -> None:
-    words = invitations.lazy_words(
-        ValidationError([gettext_lazy("This name is taken. Choose another one.")])
-    )
+    words = invitations.lazy_words(ValidationError([gettext_lazy("the list is full")]))
 
-    assert both(invitations.InvitationRefused(reason=words)) == (
-        "This name is taken. Choose another one.",
-        "名称已占用。",
-    )
+    english, shown = both(invitations.InvitationRefused(reason=words))
+    assert (english, shown) == ("the list is full", mark(mark(english)))
 
 
 def test_words_for_codes_are_in_the_language_of_the_reader() -> None:
-    assert describe_loss("system_left_out:tool") == "System texts were left out."
+    sentence = LOSSES["system_left_out"]
+    assert describe_loss("system_left_out:tool") == sentence
     with translation.override(LANGUAGE):
-        assert describe_loss("system_left_out:tool") == "省略了系统文本。"
+        assert describe_loss("system_left_out:tool") == mark(sentence)
         assert describe_loss("unheard_of:3") == "unheard_of:3"
 
 
 def test_notices_of_the_live_bus_are_translated_for_each_reader() -> None:
     waiting = turn_notices.WAITING.format(until="10:11:12")
 
-    assert turn_notices.localize_notice(waiting) == "Waiting for the provider until 10:11:12 UTC."
+    assert turn_notices.localize_notice(waiting) == waiting
     with translation.override(LANGUAGE):
-        assert turn_notices.localize_notice(waiting) == "等待至 10:11:12。"
-        assert turn_notices.localize_notice(SENTENCE) == "正在更新状态。"
+        assert turn_notices.localize_notice(waiting) == mark(waiting)
+        assert turn_notices.localize_notice(SENTENCE) == mark(SENTENCE)
         assert turn_notices.localize_notice("") == ""

@@ -17,22 +17,22 @@ from chats.ground.sentences import (
 from chats.models import Turn
 from chats.providers.base import ProviderError
 from chats.turns.recover import LOST_SENTENCE
-from chats.turns.run import WAIT_SENTENCE, format_provider_error
+from chats.turns.run import ASKED_SENTENCE, WAIT_SENTENCE, format_provider_error
 from chats.turns.steps import build_failure_fields
+from contextpolicy.wording import join_items
 
 LANGUAGE = "zh-hans"
 # Stand-ins, so that the tests do not depend on the wording of the catalogue.
-WORDS_HERE: dict[Any, str] = {
+WORDS_HERE: dict[str, str] = {
     "Not done: {reason}": "未完成：{reason}",
     "{count:,} of {names}": "{names}的 {count:,} 个",
     "the list": "列表",
     "{sentence} ({facts}.)": "{sentence}（{facts}。）",
     "status {status}": "状态 {status}",
-    "asked {calls} times": "问了 {calls} 次",
+    ASKED_SENTENCE: "问了 {calls} 次",
     LOST_SENTENCE: "丢失 {losses} 次",
     WAIT_SENTENCE: "等待 {seconds:.0f} 秒",
     ProviderError("provider_unavailable").sentence: "服务器不可用。",
-    ("between the items of a list", ", "): "、",
 }
 
 
@@ -40,15 +40,17 @@ WORDS_HERE: dict[Any, str] = {
 def _words() -> Iterator[None]:
     """Put the words of this file before those of the catalogue."""
     catalogue = cast(Any, trans_real.translation(LANGUAGE))._catalog
-    own = {
-        f"{key[0]}\x04{key[1]}" if isinstance(key, tuple) else key: text
-        for key, text in WORDS_HERE.items()
-    }
     with (
-        mock.patch.object(catalogue, "_catalogs", [own, *catalogue._catalogs]),
+        mock.patch.object(catalogue, "_catalogs", [WORDS_HERE, *catalogue._catalogs]),
         mock.patch.object(catalogue, "_plurals", [lambda _: 0, *catalogue._plurals]),
     ):
         yield
+
+
+def joined(*items: str) -> str:
+    """Return a list as the pages write it in the other language."""
+    with translation.override(LANGUAGE):
+        return join_items(items)
 
 
 def shown(sentence: Sentence) -> tuple[str, str]:
@@ -64,7 +66,7 @@ def test_values_are_translated_where_they_are_words_of_the_product() -> None:
 
     assert shown(sentence) == (
         "Not done: 1,234 of the list, Ada",
-        "未完成：the list、Ada的 1,234 个",
+        f"未完成：{joined('the list', 'Ada')}的 1,234 个",
     )
 
 
@@ -117,7 +119,7 @@ def test_a_failed_turn_keeps_its_numbers_in_every_language() -> None:
     for sentence, chinese in (
         (
             format_provider_error(error, provider="Mistral EU", calls=3),
-            "服务器不可用。（Mistral EU、状态 503、问了 3 次。）",
+            f"服务器不可用。（{joined('Mistral EU', '状态 503', '问了 3 次')}。）",
         ),
         (Sentence(LOST_SENTENCE, losses=3), "丢失 3 次"),
         (Sentence(WAIT_SENTENCE, seconds=90.4), "等待 90 秒"),

@@ -285,7 +285,7 @@ def test_settings_of_a_kept_history_that_nothing_stands_for_are_refused(
             ["context.history.keepLastMessages twice"],
         ),
     ],
-    ids=["two names", "unknown keys", "history", "nested and dotted"],
+    ids=["two names", "unknown keys", "history", "two spellings"],
 )
 def test_two_names_of_one_value_are_refused_and_all_is_said_at_once(
     browser: Client, form: dict[str, Any], said: list[str]

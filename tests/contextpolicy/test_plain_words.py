@@ -85,7 +85,7 @@ def test_each_figure_knows_the_field_that_decides_it() -> None:
             compact_at_tokens=9_000,
             window_turns=8,
             pinned_kinds=("number",),
-            tool_output_rules={"a": {"limit": 4_000}, "b": {"limit": 7, "keep_newest": 3}},
+            tool_output_rules={"calc": {"limit": 4_000}, "b": {"limit": 7, "keep_newest": 3}},
         )
     )
 
@@ -95,7 +95,7 @@ def test_each_figure_knows_the_field_that_decides_it() -> None:
     assert found["summarization_model"] == ("light", "summarization_model")
     assert found["window_turns"] == ("8", "window_turns")
     assert found["pinned_kinds"] == ("numbers", "pinned_kinds")
-    assert found["limit of a"] == ("4,000", "tool_output_rules")
+    assert found["limit of calc"] == ("4,000", "tool_output_rules")
     assert found["keep_newest of b"] == ("3", "tool_output_rules")
 
 

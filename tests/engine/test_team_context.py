@@ -19,6 +19,7 @@ from contextpolicy.engine.team import (
     select_agent_context,
 )
 from contextpolicy.engine.team_state import TeamState
+from tests.engine import contract_texts
 from tests.engine.team_builders import said, team
 
 
@@ -195,7 +196,7 @@ def test_deduplicates_ai_to_ai_context(caplog: pytest.LogCaptureFixture) -> None
     assert [message.content for message in made.context_messages] == ["one"]
     assert made.current_message == "done"
     assert made.left_out == (("msg-2", "duplicate_of_current"),)
-    assert "[ContextManager] Deduplicated context for AI→AI" in caplog.messages
+    assert contract_texts.DEDUPLICATED in caplog.messages
 
 
 @pytest.mark.requirement("S3.6")

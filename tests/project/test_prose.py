@@ -40,7 +40,8 @@ def test_phrases_are_found_on_each_surface(
 
 
 @pytest.mark.parametrize(
-    "text", ["Choose a file first.", "Stand-ins stand for models.", '<a class="what is">Go</a>']
+    "text",
+    ["Red is warm.", "Stand-ins stand for models.", '<a class="what is">Go</a>'],
 )
 def test_plain_sentences_have_none(text: str) -> None:
     assert PROSE["find_phrases"](PROSE["TAG"].sub(" ", text)) == []

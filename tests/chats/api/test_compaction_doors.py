@@ -10,6 +10,7 @@ from django.contrib.auth.models import Permission, User
 
 from chats.api.schema import Generator
 from chats.compaction import maintain
+from chats.compaction.report import skip_reasons
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
@@ -316,7 +317,7 @@ def test_a_turn_says_why_it_was_followed_by_no_summary(
     Turn.objects.filter(pk=turn.pk).update(compaction_outcome="below_threshold")
     seen = of_alice.get(f"chats/{roomy.pk}/turns/{turn.pk}").json()["compaction"]
     assert (seen["code"], seen["started"]) == ("below_threshold", False)
-    assert seen["message"].startswith("The prompt was below the size")
+    assert seen["message"] == skip_reasons.SENTENCES["below_threshold"]
     assert seen["tokens"] > 0
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from chats.actions import system_texts
 from chats.models import Chat, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start_turn
-from contextpolicy.models import AuditEvent
+from contextpolicy.models import AuditEvent, ContextPolicy
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.api.test_chats import code
 from tests.chats.compaction.conftest import SetPolicy
@@ -61,9 +62,8 @@ def test_a_policy_that_locks_it_refuses_with_a_stable_code(
     set_policy(chat_system="ignore")
     refused = change(of_alice, chat, system_text=OWN)
     assert code(refused) == (403, "system_text_locked")
-    assert (
-        "does not allow chats to have their own system text" in refused.json()["error"]["message"]
-    )
+    locked = system_texts.SystemTextLocked(policy=f"{ContextPolicy.objects.get().name} v1")
+    assert refused.json()["error"]["message"] == locked.sentence
 
 
 def test_charlie_and_a_reading_key_cannot(

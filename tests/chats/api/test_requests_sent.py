@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats.models import Chat, Compaction, Message, PassedOn, Receipt
+from chats.prompt.as_sent import FAULTS
 from chats.providers.base import Finished, TextDelta
 from chats.record import reading
 from chats.turns.start import start_turn
@@ -106,7 +107,7 @@ def test_what_cannot_be_given_whole_is_no_file_and_says_why(
     Message.objects.filter(seq=1).update(parts=[{"type": "text", "text": "the order is 4712"}])
     body = of_alice.get(address(receipt)).json()
     assert (body["fault"], body["messages"]) == ("differs", [])
-    assert "outside the product" in body["reason"]
+    assert body["reason"] == FAULTS["differs"]
     assert code(of_alice.get(f"{address(receipt)}/file")) == (409, "request_not_whole")
 
 
@@ -253,8 +254,9 @@ def test_the_request_of_a_summary_stands_beside_the_call_before(
 
     mine = signed_in(chat.owner)
     address = f"/chats/{chat.pk}/compactions/{{}}/request"
-    assert "no longer sent" not in mine.get(address.format(asked_summary.pk)).content.decode()
-    assert "no longer sent" in mine.get(address.format(second.pk)).content.decode()
+    gone = 'data-note="no-longer-sent"'
+    assert gone not in mine.get(address.format(asked_summary.pk)).content.decode()
+    assert gone in mine.get(address.format(second.pk)).content.decode()
 
     auditor = program(person("priya", AUDITOR))
     auditor.post("audit/readings", {"chat": str(chat.pk), "reason": REASON})
@@ -286,7 +288,7 @@ def test_the_pages_have_the_file_of_a_summary_too(asked_summary: Compaction, ali
     priya = signed_in(person("priya", AUDITOR))
     words = f"/admin/chats/receipt/words/?compaction={asked_summary.pk}"
     shown = priya.post(words, {"reason": REASON}, follow=True).content.decode()
-    assert "Download as curl" in shown
+    assert 'name="form" value="curl"' in shown
     assert priya.post(words, {"form": "json"}).content == body.content
 
 
@@ -297,7 +299,7 @@ def test_the_page_ends_a_reading_too(chat: Chat, work: Work) -> None:
     shown = browser.post(words, {"reason": REASON}, follow=True).content.decode()
     assert "my secret canary" in shown
     ended = browser.post(words, {"end": "1"}, follow=True).content.decode()
-    assert "Enter a reason to read it" in ended
+    assert 'name="reason"' in ended
     assert "canary" not in ended
 
 

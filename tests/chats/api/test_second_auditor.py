@@ -17,6 +17,7 @@ from contextpolicy.roles import AUDITOR, OWNER, POLICY_ADMIN, change_roles
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.api.test_requests_sent import REASON, code, rows, said
 from tests.chats.compaction.conftest import Work
+from tests.contextpolicy.pages import message_codes
 from tests.contextpolicy.people import person, signed_in
 
 CANARY = "my secret canary"
@@ -176,22 +177,22 @@ def test_pages_ask_and_answer_too(chat: Chat, receipt: Receipt) -> None:
         f"/admin/chats/receipt/words/?receipt={receipt.pk}",
         "/admin/chats/receipt/words/",
     )
-    assert "A second auditor has to approve" in asking.get(words).content.decode()
+    assert 'data-note="second-auditor-needed"' in asking.get(words).content.decode()
     waits = asking.post(words, {"reason": REASON}, follow=True).content.decode()
-    assert "Another auditor can grant it until" in waits
+    assert 'data-note="access-requested"' in waits
     assert CANARY not in waits
     assert "1 request is open" not in asking.get("/admin/chats/receipt/").content.decode()
     assert "1 request is open" in other.get("/admin/chats/receipt/").content.decode()
-    assert "another auditor decides" in asking.get(answers).content.decode()
+    assert 'data-note="own-request"' in asking.get(answers).content.decode()
     assert REASON in other.get(answers).content.decode()
     (asked,) = reading.list_reading_requests(now=timezone.now())
-    alone = asking.post(answers, {"grant": asked.id}, follow=True).content.decode()
-    assert "second auditor" in alone
+    alone = asking.post(answers, {"grant": asked.id}, follow=True)
+    assert message_codes(alone) == ["second_auditor_needed"]
     for wrong in ("", "x", "9" * 400, chat.pk):
-        said = other.post(answers, {"grant": wrong}, follow=True).content.decode()
-        assert "already answered" in said
-    granted = other.post(answers, {"grant": asked.id}, follow=True).content.decode()
-    assert "may read the chat for 30 minutes" in granted
+        said = other.post(answers, {"grant": wrong}, follow=True)
+        assert message_codes(said) == ["already_answered"]
+    granted = other.post(answers, {"grant": asked.id}, follow=True)
+    assert message_codes(granted) == ["access_granted"]
     assert CANARY in asking.get(words).content.decode()
     assert CANARY not in other.get(words).content.decode()
 

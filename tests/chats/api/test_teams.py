@@ -21,6 +21,7 @@ from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.api.test_chats import code
 from tests.contextpolicy.pages import opened
 from tests.contextpolicy.people import person, signed_in
+from tests.engine import contract_texts
 
 PLANNER = {"roleId": "planner", "roleName": "Planner", "type": "ai"}
 CRITIC = {"roleId": "critic", "roleName": "Critic", "type": "ai"}
@@ -111,13 +112,13 @@ def test_messages_of_a_plain_chat_have_speakers_too(team: Team, turn: Turn) -> N
 @pytest.mark.parametrize(
     ("body", "sentence", "stable"),
     [
-        ({"message": None}, "Message cannot be null or undefined", "message_required"),
-        ({}, "Message cannot be null or undefined", "message_required"),
-        (said(5, None), "Message content must be a string", "content_not_text"),
-        (said(None), "Message content must be a string", "content_not_text"),
-        (said("x", None), "Message speaker is required", "speaker_required"),
-        (said("x", {}), "Message speaker.roleId is required", "role_id_required"),
-        (said("x", {"roleId": ""}), "Message speaker.roleId is required", "role_id_required"),
+        ({"message": None}, contract_texts.MESSAGE_REQUIRED, "message_required"),
+        ({}, contract_texts.MESSAGE_REQUIRED, "message_required"),
+        (said(5, None), contract_texts.CONTENT_NOT_TEXT, "content_not_text"),
+        (said(None), contract_texts.CONTENT_NOT_TEXT, "content_not_text"),
+        (said("x", None), contract_texts.SPEAKER_REQUIRED, "speaker_required"),
+        (said("x", {}), contract_texts.ROLE_ID_REQUIRED, "role_id_required"),
+        (said("x", {"roleId": ""}), contract_texts.ROLE_ID_REQUIRED, "role_id_required"),
     ],
 )
 def test_what_is_missing_is_said_in_the_documents_words(
@@ -347,7 +348,7 @@ def test_what_is_no_snapshot_changes_nothing(team: Team, snapshot: object) -> No
     team.add("Hello")
     refused = team.read(snapshot)
     assert code(refused) == (422, "invalid_snapshot")
-    assert refused.json()["error"]["message"] == "Invalid snapshot format"
+    assert refused.json()["error"]["message"] == contract_texts.INVALID_SNAPSHOT
     assert [row["content"] for row in team.listed()] == ["Hello"]
     assert Branch.objects.count() == 1
 
@@ -436,7 +437,7 @@ def test_the_ledger_says_what_happened_and_the_log_never_what_was_said(
         team.read(team.snapshot())
         team.program.post(f"{team.path}/clear")
     assert "[ContextManager] Message added: msg-1" in caplog.text
-    assert "[ContextManager] Deduplicated context for AI→AI" in caplog.text
+    assert contract_texts.DEDUPLICATED in caplog.text
     assert "A secret" not in caplog.text
     told = team.program.get("audit/events", chat=str(chat.pk), limit=100).json()["data"]
     assert [event["type"] for event in reversed(told)] == [

@@ -39,7 +39,7 @@ from contextpolicy.models import (
 )
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from project import probes
-from tests.contextpolicy.pages import opened
+from tests.contextpolicy.pages import message_codes, opened
 from tests.contextpolicy.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
@@ -515,7 +515,7 @@ def test_late_is_degraded_for_probes_and_a_sentence_for_auditors(
     assert 'data-reason="checkpoint_late"' in listed
     assert 'data-note="no-checkpoints"' in browser.get(PAGE).content.decode()
     said = browser.post(OFFLINE, {"file": "chain.tlog-proof", "scope": "chat:x"})
-    assert [each.extra_tags for each in said.context["messages"]] == ["no_proof"]
+    assert message_codes(said) == [files.NoProof.code]
     charlie = signed_in(person("charlie", POLICY_ADMIN))
     assert charlie.get(PAGE).status_code == 403
     assert charlie.post(OFFLINE, {"file": "log.txt"}).status_code == 403

@@ -235,7 +235,7 @@ def test_threads_that_wait_to_compute_leave_their_connections_to_others(busy_cha
     with alone:
         for thread in threads:
             thread.start()
-        until(lambda: len(asked) == len(threads), what="all of them")
+        until(lambda: len(asked) == len(threads), what="every thread")
     for thread in threads:
         thread.join(20)
     assert asked == [1] * 2 * len(threads)

@@ -209,7 +209,7 @@ def test_its_owner_reads_it_and_an_auditor_after_a_reason(row: Compaction) -> No
     assert refused(signed_in(person("petra", POLICY_ADMIN)), words)
     for nowhere in ("?compaction=x", f"?compaction={chat.pk}", f"?receipt={chat.pk}", ""):
         answer = priya.get(f"/admin/chats/receipt/words/{nowhere}")
-        assert "Choose a call" in answer.content.decode()
+        assert 'data-note="no-call-chosen"' in answer.content.decode()
 
 
 def test_a_hidden_instruction_is_told_to_auditors_alone(

@@ -309,7 +309,7 @@ def test_a_database_that_is_away_is_an_error_in_openais_form(
     response = program.open({"model": "demo", "messages": [user("hi")], "stream": stream})
 
     def away(_turn_id: Any) -> Any:
-        raise OperationalError("the connection was refused")
+        raise OperationalError("no route to the database")
 
     for name in ("read_row", "read_row_with_thoughts"):
         monkeypatch.setattr(relay, name, away)
@@ -323,7 +323,7 @@ def test_a_request_while_the_database_is_away_is_refused_in_openais_form(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_given: Any, **_named: Any) -> Any:
-        raise OperationalError("the connection was refused")
+        raise OperationalError("no route to the database")
 
     monkeypatch.setattr(placing, "place_request", away)
     answer = program.close(program.open({"model": "demo", "messages": [user("hi")]}))

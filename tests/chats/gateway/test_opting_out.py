@@ -141,7 +141,7 @@ def test_a_reply_is_passed_on_although_the_database_went_away(
     model()
 
     def away(*_given: Any) -> None:
-        raise OperationalError("the connection was refused")
+        raise OperationalError("no route to the database")
 
     monkeypatch.setattr(direct, "store_end", away)
     answer = ask(program, [user(SECRET)], stream=stream)
@@ -327,7 +327,7 @@ def test_a_database_that_is_away_ends_no_passed_reply(
         await asyncio.sleep(0.05)
 
     def away(**_named: Any) -> Any:
-        raise OperationalError("the connection was refused")
+        raise OperationalError("no route to the database")
 
     model(TextDelta("It is "), wait, TextDelta("secret."), Finished("stop"))
     response = program.open({"model": "demo", "messages": [user(SECRET)], "stream": True}, **OFF)

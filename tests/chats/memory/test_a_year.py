@@ -26,7 +26,7 @@ WORD = "qxzanzibar7781"
 YEAR: list[list[tuple[str, str, str]]] = [
     [("Call me Bob", "name", "Bob"), ("Remember that I live in Oslo", "place", "I live in Oslo")],
     [("Remember: I work as a cook.", "job", "I work as a cook")],
-    [("Remember that I am vegetarian.", "diet", "I am vegetarian")],
+    [("Remember that I am a vegetarian now.", "diet", "I am a vegetarian now")],
     [("Please remember that I live in Wien", "place", "I live in Wien")],
     [("Don't forget that I know Alice", "note", "I know Alice")],
     [("Remember: answer me in German.", "language", "answer me in German")],

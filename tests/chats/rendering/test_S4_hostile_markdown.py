@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chats.rendering.fragments import build_delta_fragments, build_snapshot_fragments
+from chats.rendering.fragments import (
+    OPEN_DONE,
+    OPEN_REST,
+    build_delta_fragments,
+    build_snapshot_fragments,
+)
 from chats.rendering.markdown import render_markdown
 from chats.rendering.sanitize import CLASSES, TAGS, sanitize_html
 
@@ -156,8 +161,8 @@ def test_S04_a_stream_of_a_hostile_text_has_only_our_own_attributes(text: str) -
     for _, html in fragments:
         rest = html
         for own in (
-            '<div class="prose" sse-swap="block" hx-swap="beforeend">',
-            '<div class="live__open" sse-swap="rest" dir="auto">',
+            OPEN_DONE,
+            OPEN_REST,
             '<div class="block" hx-disable>',
             '<span sse-swap="delta" hx-swap="beforeend">',
         ):

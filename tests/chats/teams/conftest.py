@@ -26,7 +26,7 @@ def team_of(alice: User, now: datetime) -> Callable[..., Team]:
                 role_id=name.lower(),
                 name=name,
                 type="human" if name in humans else "ai",
-                instruction=f"You are the {name.lower()} of this team.",
+                instruction=f"Act as {name.lower()} here.",
             )
         team.current = version
         team.save()

@@ -47,7 +47,7 @@ def test_a_round_sends_the_text_that_a_program_gets(play: Plays, form: str) -> N
     system, *rest = game.prompts[-1]
     assert rest == [("user", expected.prompt)]
     assert system[0] == "system"
-    assert ("You are the critic of this team." in system[1]) == (form == "claude-code")
+    assert ("Act as critic here." in system[1]) == (form == "claude-code")
     assert "The conversation names the speaker of each message." in system[1]
     assert "[FROM:" not in system[1]
     receipt = Receipt.objects.latest("created_at")
@@ -65,7 +65,7 @@ def test_the_others_of_the_team_keep_messages(play: Plays) -> None:
     game.answer("A2", "B2")
     assert [role for role, _ in game.prompts[2]] == ["system", "user", "assistant", "user"]
     (_, text) = game.prompts[3][-1]
-    assert text.startswith("Instructions:\nYou are the critic of this team.\n\nConversation:\n")
+    assert text.startswith("Instructions:\nAct as critic here.\n\nConversation:\n")
     assert text.endswith("Current message:\nA2")
     assert "Critic to all: B1\n" in text
 

@@ -79,7 +79,7 @@ REFUSED = {
     "only a person": (draft(AgentDraft(name="Ann", type="human")), "agents", "active agent"),
     "no name": (draft("A", name=" "), "name", "1 to 100"),
     "a long name": (draft("A", name="x" * 101), "name", "1 to 100"),
-    "a line break": (draft("A", name="a\nb"), "name", "without line breaks"),
+    "two lines": (draft("A", name="a\nb"), "name", "without line breaks"),
     "a routing": (draft("A", routing="model"), "routing", "all, round_robin, person"),
     "no hop": (draft("A", hop_limit=0), "hop_limit", "1 to 50 replies"),
     "51 hops": (draft("A", hop_limit=51), "hop_limit", "1 to 50 replies"),

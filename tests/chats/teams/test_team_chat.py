@@ -15,6 +15,7 @@ from chats.teams.conversation import TeamMessageRefused
 from contextpolicy.engine.agentformats import AgentPrompt
 from contextpolicy.engine.team import AgentContext, TeamMessage
 from contextpolicy.engine.tokens import ApproximateCounter
+from tests.engine import contract_texts
 
 COUNTER = ApproximateCounter()
 HUMAN = {"roleId": "ann", "roleName": "Ann", "type": "human"}
@@ -116,10 +117,10 @@ def test_add_message_stores_and_returns_message_with_generated_id(team: TeamChat
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (None, "Message cannot be null or undefined"),
-        ({"content": 7, "speaker": HUMAN}, "Message content must be a string"),
-        ({"content": "x"}, "Message speaker is required"),
-        ({"content": "x", "speaker": {"roleName": "A"}}, "Message speaker.roleId is required"),
+        (None, contract_texts.MESSAGE_REQUIRED),
+        ({"content": 7, "speaker": HUMAN}, contract_texts.CONTENT_NOT_TEXT),
+        ({"content": "x"}, contract_texts.SPEAKER_REQUIRED),
+        ({"content": "x", "speaker": {"roleName": "A"}}, contract_texts.ROLE_ID_REQUIRED),
     ],
     ids=["null_message", "non_string_content", "missing_speaker", "missing_role_id"],
 )
@@ -314,7 +315,7 @@ def test_import_snapshot_restores_team_task(team: TeamChat) -> None:
 def test_import_snapshot_throws_on_invalid_format(team: TeamChat, snapshot: object) -> None:
     team.add("Hello")
     before = team.export()
-    with pytest.raises(snapshots.SnapshotRefused, match="Invalid snapshot format"):
+    with pytest.raises(snapshots.SnapshotRefused, match=contract_texts.INVALID_SNAPSHOT):
         team.read(snapshot)
     assert team.export() == before
 

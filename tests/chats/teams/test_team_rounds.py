@@ -103,7 +103,7 @@ def test_each_agent_replies_once_in_order_and_sees_those_before(play: Callable[.
     assert (made.status, made.hops, made.tokens) == (Round.Status.SETTLED, 3, 45)
     system, *rest = game.prompts[2]
     assert system[0] == "system"
-    assert "You are the writer of this team." in system[1]
+    assert "Act as writer here." in system[1]
     assert "Your mates are Planner, Critic." in system[1]
     assert rest == [
         (

@@ -43,7 +43,7 @@ __all__ = ["set_policy"]
 Say = Callable[..., Turn]
 Reads = Callable[..., ScriptedProvider]
 Proposes = Callable[..., str]
-GARDENER = "I work as a gardener. What grows in shade?"
+FLORIST = "I work as a florist. What grows in shade?"
 
 
 @pytest.fixture(autouse=True)
@@ -118,15 +118,15 @@ def another(owner: User, now: datetime) -> Chat:
 def test_a_chat_that_rests_brings_proposals_in_the_persons_own_words(
     alice: User, chat: Chat, say: Say, reads: Reads
 ) -> None:
-    say(GARDENER, reply="Ferns do.")
-    (request,) = reads(proposes((1, "job", "I work as a gardener."))).requests
+    say(FLORIST, reply="Ferns do.")
+    (request,) = reads(proposes((1, "job", "I work as a florist."))).requests
 
-    assert kept() == [("job", "I work as a gardener", "proposed")]
+    assert kept() == [("job", "I work as a florist", "proposed")]
     row = Preference.objects.get()
     place = row.evidence.get()
     assert (row.kind, place.message.text[place.start : place.end]) == ("inferred", row.text)
     assert request.model == "light-model"
-    assert f"[1] {GARDENER}" in request.messages[1].content
+    assert f"[1] {FLORIST}" in request.messages[1].content
     # The preference is unused until the user accepts it.
     assert person.select_chat_preferences(inferring.load_inference_branch(chat)) == []
     preferences.accept_preference(owner_id=alice.pk, preference_id=row.pk, now=timezone.now())
@@ -138,7 +138,7 @@ def test_a_chat_that_rests_brings_proposals_in_the_persons_own_words(
 def test_it_waits_until_the_chat_has_rested(
     chat: Chat, say: Say, reads: Reads, sent: list[tuple[str, dict[str, str]]], now: datetime
 ) -> None:
-    say(GARDENER)
+    say(FLORIST)
     row = PreferenceReading.objects.get(chat=chat)
     assert row.due_at is not None
     queued_at: datetime = Turn.objects.values_list("queued_at", flat=True).get()
@@ -153,7 +153,7 @@ def test_the_sweep_sends_the_task_once_in_a_while(
     sent: list[tuple[str, dict[str, str]]],
     django_capture_on_commit_callbacks: Any,
 ) -> None:
-    say(GARDENER)
+    say(FLORIST)
     PreferenceReading.objects.update(due_at=timezone.now() - timedelta(seconds=1))
     with django_capture_on_commit_callbacks(execute=True):
         recover.run_sweep(now=timezone.now())
@@ -170,7 +170,7 @@ def test_a_compaction_has_the_chat_read_at_once(
     sent: list[tuple[str, dict[str, str]]],
     django_capture_on_commit_callbacks: Any,
 ) -> None:
-    say(GARDENER)
+    say(FLORIST)
     PreferenceReading.objects.update(due_at=timezone.now() + readings.REST)
     with django_capture_on_commit_callbacks(execute=True):
         readings.schedule_immediate_reading(chat.pk, now=timezone.now())
@@ -202,7 +202,7 @@ def test_nothing_is_read_where_somebody_forbids_it(
     chat: Chat, say: Say, reads: Reads, now: datetime, who: str
 ) -> None:
     """Also if inference is disabled after the message and before the chat is idle."""
-    say(GARDENER)
+    say(FLORIST)
     FORBIDS[who](chat, now)
     assert_nothing_is_read(chat, say, reads)
 
@@ -219,24 +219,24 @@ def test_nothing_is_read_where_somebody_forbids_it(
 def test_nothing_is_read_where_the_policy_forbids_it(
     chat: Chat, say: Say, reads: Reads, set_policy: SetPolicy, values: dict[str, Any]
 ) -> None:
-    say(GARDENER)
+    say(FLORIST)
     set_policy(**LIGHT, **values)
     assert_nothing_is_read(chat, say, reads)
 
 
 def assert_nothing_is_read(chat: Chat, say: Say, reads: Reads) -> None:
     """Check that neither earlier nor new messages are sent to the model."""
-    assert reads(proposes((1, "job", "I work as a gardener"))).requests == []
+    assert reads(proposes((1, "job", "I work as a florist"))).requests == []
     chat.refresh_from_db()
     PreferenceReading.objects.all().delete()
-    say(GARDENER)
-    assert reads(proposes((1, "job", "I work as a gardener"))).requests == []
+    say(FLORIST)
+    assert reads(proposes((1, "job", "I work as a florist"))).requests == []
     assert kept() == []
 
 
 def test_without_a_light_model_nothing_is_even_due(say: Say, set_policy: SetPolicy) -> None:
     set_policy()
-    say(GARDENER)
+    say(FLORIST)
     assert not PreferenceReading.objects.exists()
 
 
@@ -247,10 +247,10 @@ def test_what_was_said_before_the_person_agreed_is_never_read(
     say("I live in Oslo.")
     preferences.set_inferring(owner_id=alice.pk, agrees=True, now=timezone.now())
     Message.objects.filter(role="user").update(created_at=now - timedelta(hours=1))
-    say(GARDENER)
+    say(FLORIST)
     Message.objects.filter(seq=3).update(created_at=timezone.now() + timedelta(minutes=1))
     (request,) = reads("[]").requests
-    assert "[1] I work as a gardener" in request.messages[1].content
+    assert "[1] I work as a florist" in request.messages[1].content
 
 
 @pytest.mark.memory_case(4)
@@ -349,20 +349,20 @@ def test_what_is_told_in_so_many_words_is_kept_whatever_it_is(say: Say) -> None:
 def test_a_second_chat_takes_a_proposal_into_use(
     alice: User, chat: Chat, say: Say, reads: Reads, now: datetime
 ) -> None:
-    say(GARDENER)
-    reads(proposes((1, "job", "I work as a gardener")))
-    say("As I said, I work as a gardener!")
-    reads(proposes((1, "job", "I work as a gardener")))
-    assert kept() == [("job", "I work as a gardener", "proposed")]
+    say(FLORIST)
+    reads(proposes((1, "job", "I work as a florist")))
+    say("As I said, I work as a florist!")
+    reads(proposes((1, "job", "I work as a florist")))
+    assert kept() == [("job", "I work as a florist", "proposed")]
     other = another(alice, now)
-    say("Hello, I work as gardener here", other)
-    reads(proposes((1, "job", "I work as gardener here")), where=other)
+    say("Hello, I work as florist here", other)
+    reads(proposes((1, "job", "I work as florist here")), where=other)
 
-    assert kept() == [("job", "I work as a gardener", "current")]
+    assert kept() == [("job", "I work as a florist", "current")]
     assert Preference.objects.get().evidence.count() == 3
     event = AuditEvent.objects.get(type="preference.confirmed")
     assert event.data["chats"] == 2
-    assert "gardener" not in json.dumps(event.data)
+    assert "florist" not in json.dumps(event.data)
 
 
 def test_the_opposite_is_another_one(alice: User, say: Say, reads: Reads, now: datetime) -> None:
@@ -381,25 +381,25 @@ def test_nothing_inferred_replaces_what_was_told_or_written(
 ) -> None:
     preferences.write_preference(owner_id=alice.pk, slot="job", text="I am a baker", now=now)
     Preference.objects.update(kind=kind)
-    say(GARDENER)
+    say(FLORIST)
     other = another(alice, now)
-    say(GARDENER, other)
-    answer = proposes((1, "job", "I work as a gardener"))
+    say(FLORIST, other)
+    answer = proposes((1, "job", "I work as a florist"))
     reads(answer)
     reads(answer, where=other)
     assert kept() == [
         ("job", "I am a baker", "current"),
-        ("job", "I work as a gardener", "proposed"),
+        ("job", "I work as a florist", "proposed"),
     ]
 
 
 def test_an_older_message_proposes_nothing_against_a_newer_one(
     alice: User, say: Say, reads: Reads, now: datetime
 ) -> None:
-    say(GARDENER)
+    say(FLORIST)
     later = timezone.now() + timedelta(days=1)
     preferences.write_preference(owner_id=alice.pk, slot="job", text="I am a baker", now=later)
-    reads(proposes((1, "job", "I work as a gardener")))
+    reads(proposes((1, "job", "I work as a florist")))
     assert kept() == [("job", "I am a baker", "current")]
 
 
@@ -407,11 +407,11 @@ def test_an_older_message_proposes_nothing_against_a_newer_one(
 def test_a_rejected_one_is_not_proposed_again(
     alice: User, say: Say, reads: Reads, now: datetime
 ) -> None:
-    say(GARDENER)
-    reads(proposes((1, "job", "I work as a gardener")))
+    say(FLORIST)
+    reads(proposes((1, "job", "I work as a florist")))
     memory.delete_saved_preference(owner=alice, preference_id=Preference.objects.get().pk, now=now)
-    say(GARDENER)
-    reads(proposes((1, "job", "I work as a gardener")))
+    say(FLORIST)
+    reads(proposes((1, "job", "I work as a florist")))
     assert kept() == []
     assert ForgottenPreference.objects.count() == 1
 
@@ -420,8 +420,8 @@ def test_a_rejected_one_is_not_proposed_again(
 def test_an_erased_message_takes_its_proposal_along(
     alice: User, chat: Chat, say: Say, reads: Reads, now: datetime
 ) -> None:
-    say(GARDENER)
-    reads(proposes((1, "job", "I work as a gardener")))
+    say(FLORIST)
+    reads(proposes((1, "job", "I work as a florist")))
     message = Message.objects.select_related("branch__chat").get(seq=1)
     erasure.erase_message(user=alice, message=message, now=now)
     assert kept() == []
@@ -433,7 +433,7 @@ def test_an_erased_message_takes_its_proposal_along(
 def test_what_was_withdrawn_during_the_call_is_no_evidence(
     alice: User, say: Say, reads: Reads, now: datetime, way: str
 ) -> None:
-    say(GARDENER)
+    say(FLORIST)
 
     def withdraw() -> None:
         message = Message.objects.select_related("branch__chat").get(seq=1)
@@ -447,13 +447,13 @@ def test_what_was_withdrawn_during_the_call_is_no_evidence(
     async def meanwhile(_worker: Any) -> None:
         await sync_to_async(withdraw)()
 
-    reads(meanwhile, proposes((1, "job", "I work as a gardener")))
+    reads(meanwhile, proposes((1, "job", "I work as a florist")))
     assert kept() == []
 
 
 @pytest.mark.memory_case(5)
 def test_what_a_server_refuses_is_not_asked_again(say: Say, reads: Reads) -> None:
-    say(GARDENER)
+    say(FLORIST)
     asked = [reads(ProviderError("provider_rejected")), reads("[]"), reads("[]")]
     assert [len(one.requests) for one in asked] == [1, 0, 0]
     assert Receipt.objects.get(call__gte=Receipt.INFERRING).outcome == "failed"
@@ -463,7 +463,7 @@ def test_what_a_server_refuses_is_not_asked_again(say: Say, reads: Reads) -> Non
 def test_a_paste_of_two_million_characters_is_never_sent(
     alice: User, chat: Chat, say: Say, reads: Reads
 ) -> None:
-    say(GARDENER)
+    say(FLORIST)
     later = say("And this?")
     # The prompt of this turn had the short text.
     Receipt.objects.filter(turn=later).delete()
@@ -500,10 +500,10 @@ def test_what_fits_into_no_prompt_is_passed_over(say: Say, reads: Reads, light: 
 def test_a_person_has_twenty_calls_a_day(
     alice: User, say: Say, reads: Reads, now: datetime
 ) -> None:
-    say(GARDENER)
+    say(FLORIST)
     MemorySettings.objects.update(inferred_on=now.date(), inferred_calls=inferring.CALLS_A_DAY - 1)
     assert len(reads("[]").requests) == 1
-    say(GARDENER)
+    say(FLORIST)
     assert reads("[]").requests == []
     due_at = PreferenceReading.objects.get().due_at
     assert due_at is not None
@@ -517,15 +517,15 @@ def test_a_person_has_twenty_calls_a_day(
 def test_the_call_has_its_own_line_in_ledger_and_usage(
     alice: User, chat: Chat, say: Say, reads: Reads, now: datetime
 ) -> None:
-    turn = say(GARDENER)
-    reads(proposes((1, "job", "I work as a gardener")))
+    turn = say(FLORIST)
+    reads(proposes((1, "job", "I work as a florist")))
 
     receipt = Receipt.objects.get(turn=turn, step=0)
     assert (receipt.purpose, receipt.outcome, receipt.usage["input"]) == ("preferences", "ok", 90)
     event = AuditEvent.objects.get(type="chat.preferences_asked")
     assert event.data["calls"] == [[str(receipt.pk), receipt.commitment]]
     assert AuditEvent.objects.get(type="chat.preferences_read").data["proposed"] == 1
-    assert "gardener" not in str(list(AuditEvent.objects.values_list("data", flat=True)))
+    assert "florist" not in str(list(AuditEvent.objects.values_list("data", flat=True)))
     assert list(witness.verify_chat_page([chat.pk], told=Counter())) == []
     wide = {"since": now - timedelta(days=400), "until": timezone.now() + timedelta(days=400)}
     found = {
@@ -537,15 +537,15 @@ def test_the_call_has_its_own_line_in_ledger_and_usage(
 @pytest.mark.memory_case(26)
 def test_no_reply_waits_for_it(say: Say) -> None:
     """A turn only schedules the inference. The turn ends before the model call."""
-    turn = say(GARDENER)
+    turn = say(FLORIST)
     assert turn.status == "completed"
     assert not Receipt.objects.filter(call__gte=Receipt.INFERRING).exists()
 
 
 @pytest.mark.memory_case(3)
 def test_two_tasks_read_a_chat_once(say: Say, reads: Reads, chat: Chat) -> None:
-    say(GARDENER)
-    answer = proposes((1, "job", "I work as a gardener"))
+    say(FLORIST)
+    answer = proposes((1, "job", "I work as a florist"))
     assert [len(reads(answer).requests), len(reads(answer).requests)] == [1, 0]
     assert len(kept()) == 1
 
@@ -554,7 +554,7 @@ def test_two_tasks_read_a_chat_once(say: Say, reads: Reads, chat: Chat) -> None:
 def test_a_dead_worker_is_followed_once_and_nothing_is_doubled(
     say: Say, chat: Chat, now: datetime, reads: Reads
 ) -> None:
-    say(GARDENER)
+    say(FLORIST)
     dead = []
     for _ in range(readings.MOST_TRIES):
         PreferenceReading.objects.update(due_at=timezone.now())
@@ -571,13 +571,13 @@ def test_a_dead_worker_is_followed_once_and_nothing_is_doubled(
     assert {row.outcome for row in lost} == {"lost"}
     assert reads("[]").requests == []
     # A worker that was only slow writes nothing after the takeover.
-    answer = proposes((1, "job", "I work as a gardener"))
+    answer = proposes((1, "job", "I work as a florist"))
     for call in dead:
         inferring.finish_inference_call(call, text=answer, ending=StepResult(), now=now)
     assert kept() == []
     say("I like tea")
     (request,) = reads(proposes((1, "note", "I like tea"))).requests
-    assert "gardener" not in request.messages[1].content
+    assert "florist" not in request.messages[1].content
     assert len(kept()) == 1
 
 
@@ -585,7 +585,7 @@ def test_a_dead_worker_is_followed_once_and_nothing_is_doubled(
 def test_a_fault_that_may_pass_is_tried_once_more_after_a_rest(
     say: Say, reads: Reads, code: ErrorCode, now: datetime
 ) -> None:
-    say(GARDENER)
+    say(FLORIST)
     asked = [len(reads(ProviderError(code)).requests)]
     assert PreferenceReading.objects.get().due_at == now + readings.REST
     asked += [len(reads(ProviderError(code)).requests) for _ in range(2)]
@@ -605,7 +605,7 @@ def test_a_fault_that_may_pass_is_tried_once_more_after_a_rest(
     ],
 )
 def test_an_answer_of_another_form_keeps_nothing(say: Say, reads: Reads, answer: str) -> None:
-    say(GARDENER)
+    say(FLORIST)
     reads(answer)
     assert kept() == []
     assert PreferenceReading.objects.get().due_at is None
@@ -624,11 +624,11 @@ def test_proposals_that_nobody_looks_at_do_not_grow(
             valid_from=now,
             learned_at=now,
         )
-    say(GARDENER)
-    reads(proposes((1, "job", "I work as a gardener")))
+    say(FLORIST)
+    reads(proposes((1, "job", "I work as a florist")))
     proposed = Preference.objects.filter(status="proposed")
     assert proposed.count() == 30
-    assert proposed.filter(text="I work as a gardener").exists()
+    assert proposed.filter(text="I work as a florist").exists()
 
 
 def test_consent_is_asked_for_apart_and_ends_with_the_other(alice: User, now: datetime) -> None:
