@@ -53,11 +53,15 @@ REMOVE = gettext_lazy(
 
 
 class BlastRadiusNeeded(Exception):
-    """A policy change would apply to people before the affected chats were counted."""
+    """A policy change would apply to people before the affected chats were counted.
+
+    `count` is the newest unfinished count, if there is one; `next_step` is the advice.
+    """
 
     code = "blast_radius_needed"
 
     def __init__(self, row: BlastRadius | None, *, do: StrOrPromise) -> None:
+        self.count, self.next_step = row, do
         rule = gettext(
             "This instance requires a count before a policy applies to people: of every active "
             "chat, if more than {limit} may change or any would be refused."

@@ -132,7 +132,7 @@ def convert_history_form(form: object, *, into: ContextPolicy | None) -> dict[st
                 sentence = gettext("context.history.{key} must be true or false.")
             found.append(sentence.format(key=key))
     if found:
-        raise MalformedImport(" ".join(sorted(found)))
+        raise MalformedImport(" ".join(sorted(found)), reason="wrong_keys")
     fields: dict[str, Any] = {HISTORY_KEYS[key]: value for key, value in told.items()}
     if "token_budget" in fields:
         # Their limit applies to the prompt alone, ours to prompt and reply.
@@ -160,7 +160,8 @@ def extract_history_values(form: object) -> dict[str, Any]:
         raise MalformedImport(
             gettext(
                 "The form has context.history.{keys} twice, nested and dotted. Keep one of them."
-            ).format(keys=", ".join(twice))
+            ).format(keys=", ".join(twice)),
+            reason="key_twice",
         )
     return {**nested, **found}
 
@@ -283,7 +284,8 @@ def create_imported_policy(
     slug = slug or slugify(name)[:60]
     if not slug:
         raise MalformedImport(
-            gettext("The new policy needs a name: give one, or an id with letters in it.")
+            gettext("The new policy needs a name: give one, or an id with letters in it."),
+            reason="no_name",
         )
     check_slug_free(slug)
     publish.check_name_free(name[:200])
@@ -320,7 +322,8 @@ def parse_import_json(text: str) -> object:
         raise MalformedImport(
             gettext("The text has {n:,} characters; {longest:,} are allowed.").format(
                 n=len(text), longest=LONGEST_IMPORT
-            )
+            ),
+            reason="too_long",
         )
     try:
         form = json.loads(text, object_pairs_hook=reject_import_duplicates)
@@ -330,13 +333,13 @@ def parse_import_json(text: str) -> object:
         sentence = gettext(
             "This is not valid JSON: {reason} in line {line}, column {column}."
         ).format(reason=error.msg, line=error.lineno, column=error.colno)
-        raise MalformedImport(sentence) from error
+        raise MalformedImport(sentence, reason="not_json") from error
     except MalformedImport:
         raise
     except (ValueError, RecursionError) as error:
-        raise MalformedImport(str(CANNOT_BE_STORED)) from error
+        raise MalformedImport(str(CANNOT_BE_STORED), reason="not_storable") from error
     if any("\0" in found for found in collect_json_strings(form)):
-        raise MalformedImport(str(CANNOT_BE_STORED))
+        raise MalformedImport(str(CANNOT_BE_STORED), reason="not_storable")
     return form
 
 
@@ -348,7 +351,8 @@ def reject_import_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         raise MalformedImport(
             gettext("The JSON has {keys} twice in one object. Keep one of them.").format(
                 keys=", ".join(twice)
-            )
+            ),
+            reason="key_twice",
         )
     return dict(pairs)
 

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 Offered = TypeVar("Offered")
 logger = logging.getLogger(__name__)
+OTHER_NAME = "its name differs from that of its entry point"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def load_entry_point(point: EntryPoint) -> Any:
     loaded = point.load()
     made = loaded() if isinstance(loaded, type) else loaded
     if getattr(made, "name", None) != point.name:
-        raise OfferRefused("its name differs from that of its entry point")
+        raise OfferRefused(OTHER_NAME)
     return made
 
 

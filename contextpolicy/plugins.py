@@ -26,6 +26,7 @@ from contextpolicy.engine.strategies.contract import (
 from contextpolicy.packages import OfferRefused, Offers, load_offers
 
 GROUP = "palimpsest.strategies"
+NO_METHOD = "it has neither choose nor compose"
 NO_CONFIG: Mapping[str, object] = {
     "type": "object",
     "properties": {},
@@ -51,9 +52,13 @@ class Plugin:
 
 
 class MalformedImport(ValueError):
-    """A strategy in import form cannot be parsed."""
+    """A strategy in import form cannot be parsed. `reason` is a stable code."""
 
     code = "malformed_strategy_import"
+
+    def __init__(self, sentence: str, *, reason: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
 
 
 @cache
@@ -118,17 +123,21 @@ def parse_imported_strategy(data: object) -> dict[str, object]:
     form = outer.get("contextStrategy", outer)
     if not isinstance(form, Mapping) or form.get("type") != "plugin":
         raise MalformedImport(
-            gettext('A strategy is imported as {"type": "plugin", "pluginId": …, "config": {…}}.')
+            gettext('A strategy is imported as {"type": "plugin", "pluginId": …, "config": {…}}.'),
+            reason="wrong_form",
         )
     plugin_id, config = form.get("pluginId"), form.get("config", {})
     if not isinstance(plugin_id, str) or not isinstance(config, Mapping):
-        raise MalformedImport(gettext("pluginId must be a text and config an object."))
+        raise MalformedImport(
+            gettext("pluginId must be a text and config an object."), reason="wrong_types"
+        )
     name = FOREIGN_IDS.get(plugin_id, plugin_id)
     if find_strategy(name) is None:
         raise MalformedImport(
             gettext(
                 "The strategy {name!r} does not exist. Install its package, or use one of {names}."
-            ).format(name=plugin_id, names=", ".join((*FOREIGN_IDS, *list_strategy_names())))
+            ).format(name=plugin_id, names=", ".join((*FOREIGN_IDS, *list_strategy_names()))),
+            reason="unknown_strategy",
         )
     if name not in STRATEGIES:
         return {"strategy": name, "strategy_config": dict(config)}
@@ -152,7 +161,7 @@ def _as_fields(name: str, config: Mapping[str, object]) -> dict[str, object]:
         for key in sorted(set(fields) - set(known) | {"strategy"} & set(fields))
     ]
     if found:
-        raise MalformedImport(" ".join(found))
+        raise MalformedImport(" ".join(found), reason="wrong_keys")
     return fields
 
 
@@ -171,4 +180,4 @@ def _as_strategy(strategy: object) -> Strategy:
         return cast(Strategy, strategy)
     if isinstance(strategy, ComposingStrategy):
         return Composing(strategy)
-    raise OfferRefused("it has neither choose nor compose")
+    raise OfferRefused(NO_METHOD)

@@ -26,11 +26,12 @@ RIGHT = "change_contextpolicy"
 
 
 class SecondPersonNeeded(Exception):
-    """The author of a version tried to publish it alone."""
+    """The author of a version tried to publish it alone. `reason` is a stable code."""
 
     code = "second_person_needed"
 
-    def __init__(self, sentence: str) -> None:
+    def __init__(self, sentence: str, *, reason: str) -> None:
+        self.reason = reason
         rule = gettext("This instance requires two people.")
         super().__init__(join_sentences(rule, sentence))
 
@@ -76,14 +77,16 @@ def build_activation_refusal(author: int | None) -> SecondPersonNeeded:
             gettext(
                 "You wrote this version. Ask another policy administrator to publish it. In an "
                 "emergency, publish it with a reason, which the audit log records."
-            )
+            ),
+            reason="author_publishes",
         )
     return SecondPersonNeeded(
         gettext(
             "You wrote this version. You are the only policy administrator. An Owner has to give "
             "another person this role. In an emergency, publish it with a reason, which the audit "
             "log records."
-        )
+        ),
+        reason="no_other_administrator",
     )
 
 
@@ -93,7 +96,8 @@ def build_assignment_refusal() -> SecondPersonNeeded:
         gettext(
             "You wrote the active version of this policy. Ask another policy administrator to "
             "assign it."
-        )
+        ),
+        reason="author_assigns",
     )
 
 
@@ -103,7 +107,8 @@ def build_unassignment_refusal() -> SecondPersonNeeded:
         gettext(
             "You wrote the active version of this policy, and other values apply without it. Ask "
             "another policy administrator to remove it."
-        )
+        ),
+        reason="author_unassigns",
     )
 
 
@@ -113,7 +118,8 @@ def build_revival_refusal() -> SecondPersonNeeded:
         gettext(
             "You wrote the active version of this policy, and chats or agents use it. Ask another "
             "policy administrator to restore it."
-        )
+        ),
+        reason="author_revives",
     )
 
 
@@ -123,14 +129,17 @@ def build_membership_refusal(group: str) -> SecondPersonNeeded:
         gettext(
             "You wrote the policy that applies to the group “{group}”, and the change would alter "
             "locks or retention for this person. Ask another person to change the membership."
-        ).format(group=group)
+        ).format(group=group),
+        reason="author_moves_people",
     )
 
 
 def check_release(*, placed_by: str, actor: str) -> None:
     """Check that a legal hold may be released. Raises `SecondPersonNeeded` for its creator."""
     if settings.TWO_PERSONS and actor == placed_by and actor.startswith("user:"):
-        raise SecondPersonNeeded(gettext("You placed this hold. Ask another person to release it."))
+        raise SecondPersonNeeded(
+            gettext("You placed this hold. Ask another person to release it."), reason="own_hold"
+        )
 
 
 def has_others(author_id: int | None) -> bool:

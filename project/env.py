@@ -23,6 +23,10 @@ SOCKET_PATH_LIMIT = 100
 # Renamed settings, by new name. The old name works for one release.
 RENAMED = {"TURNS_PER_USER": "RUNS_PER_USER", "TURNS_PER_KEY": "RUNS_PER_KEY"}
 # Seconds to wait for a connection of the pool, and for the pool's connection attempt.
+REDIS_URL_FORM = (
+    "REDIS_URL must look like redis://host:6379/0, rediss://host:6379/0 or"
+    " unix:///path/to/redis.sock."
+)
 POOL_TIMEOUT = 5.0
 POOL_RECONNECT = 2.0
 LAST_PORT = 65_535
@@ -412,10 +416,7 @@ def resolve_redis_url(data: Path) -> str:
         return f"unix://{resolve_broker_socket(data)}"
     parts = parse_url(url)
     if parts is None or parts.scheme not in {"redis", "rediss", "unix"}:
-        raise Misconfigured(
-            "REDIS_URL must look like redis://host:6379/0, rediss://host:6379/0 or"
-            " unix:///path/to/redis.sock."
-        )
+        raise Misconfigured(REDIS_URL_FORM)
     return url
 
 

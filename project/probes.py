@@ -26,6 +26,7 @@ LEAST_BYTES = 1_000_000
 FEW_BYTES = 100_000_000
 # The maximum number of stored provider keys that each request tries to decrypt.
 MOST_KEYS = 20
+NEWER_DATABASE = "a newer version has migrated it"
 AUDIT_LOG_LATE = "the audit ledger needs attention: see its page in the administration"
 UNREADABLE = "stored keys cannot be decrypted: restore the encryption key that belongs to the data"
 
@@ -67,7 +68,7 @@ def find_database_fault() -> str:
         cause = databases.describe_connection_error(error)
         return f"no connection: {cause}" if cause else "no connection"
     if newer:
-        return "a newer version has migrated it"
+        return NEWER_DATABASE
     return "migrations are missing" if plan else ""
 
 

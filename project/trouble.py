@@ -16,6 +16,10 @@ REASONS = {
     errno.EEXIST: "it is a file, not a folder",
     errno.EIO: "the disk reports an error",
 }
+DATABASE_DAMAGED = (
+    "The database file is damaged, or is not a SQLite database. Restore it from a backup,"
+    " or set PALIMPSEST_DATA or DATABASE_URL to the right place."
+)
 # SQLite's messages for a file that it cannot use.
 DAMAGED = ("file is not a database", "database disk image is malformed")
 DENIED = frozenset({errno.EACCES, errno.EPERM})
@@ -65,10 +69,7 @@ def describe_command_error(error: BaseException) -> str:
     from chats.ground import databases  # noqa: PLC0415  # as above
 
     if isinstance(error, DatabaseError) and any(said in str(error) for said in DAMAGED):
-        return (
-            "The database file is damaged, or is not a SQLite database. Restore it from a backup,"
-            " or set PALIMPSEST_DATA or DATABASE_URL to the right place."
-        )
+        return DATABASE_DAMAGED
     if not isinstance(error, OperationalError):
         return ""
     if databases.is_full(error):

@@ -99,8 +99,12 @@ class EffectivePolicyForm(forms.Form):
         if self.chosen is not None:
             return self.chosen.get_username()
         if self.people:
-            raise forms.ValidationError(gettext("Several people match. Choose one below."))
-        raise forms.ValidationError(gettext("No user has this name. Try a part of it."))
+            raise forms.ValidationError(
+                gettext("Several people match. Choose one below."), code="several_people"
+            )
+        raise forms.ValidationError(
+            gettext("No user has this name. Try a part of it."), code="unknown_person"
+        )
 
     def explained(self) -> Explanation:
         """Return the explanation. Raises `NotThere` and `PolicyRefused`."""

@@ -115,11 +115,11 @@ class EvaluationAdmin(ReadOnlyAdmin):
                 emergency = request.POST.get("emergency", "")[:LONGEST_REASON]
                 row = evaluating.promote_evaluation(**options, emergency=emergency)
                 said = gettext("{version} is published.").format(version=row.version)
-                self.message_user(request, said, messages.SUCCESS)
+                self.message_user(request, said, messages.SUCCESS, "version_published")
         except Refusal as refusal:
-            self.message_user(request, refusal.localized, messages.ERROR)
+            self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
         except REFUSALS as refusal:
-            self.message_user(request, str(refusal), messages.ERROR)
+            self.message_user(request, str(refusal), messages.ERROR, refusal.code)
         return HttpResponseRedirect(request.path)
 
     @admin.display(description=gettext_lazy("Version"))

@@ -1,7 +1,7 @@
 """Policy editor with a preview on chats. Only your own chats show message text."""
 
 import uuid
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from django import forms
 from django.contrib.auth.models import Group, User
@@ -57,6 +57,13 @@ PLACES = [
     (ASSIGNED, gettext_lazy("current assignments only")),
     (REMOVED, gettext_lazy("no one, as if it were removed")),
 ]
+
+
+class PreviewRefusal(NamedTuple):
+    """Why there is no preview: a stable code, and the sentence in the reader's language."""
+
+    code: str
+    sentence: str
 
 
 class PreviewForm(forms.Form):
@@ -167,10 +174,12 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         """Compute the requested preview. Never writes."""
         errors = list_form_errors(form)
         if errors or not tried.is_valid():
-            sentence = gettext("Choose a chat, or enter its ID.")
+            refused = PreviewRefusal("no_chat_chosen", gettext("Choose a chat, or enter its ID."))
             if errors:
-                sentence = gettext("Fix the highlighted fields first.")
-            return {"preview_refused": sentence}
+                refused = PreviewRefusal(
+                    "form_errors", gettext("Fix the highlighted fields first.")
+                )
+            return {"preview_refused": refused}
         proposal = build_form_proposal(form, place=tried.cleaned_data["place"])
         wanted, other = tried.cleaned_data["chat"], tried.cleaned_data["other"]
         now = timezone.now()
@@ -198,7 +207,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
             sentence = gettext(
                 "This chat does not exist, or a team replies in it. Choose another chat."
             )
-            return {"preview_refused": sentence}
+            return {"preview_refused": PreviewRefusal("unknown_chat", sentence)}
         found = preview_proposal(one, proposal=proposal, now=now)
         is_own = one.owner_id == request.user.pk
         context = preview_context(found, tried, with_words=is_own)
@@ -213,7 +222,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
             sentence = gettext(
                 "This policy is not saved yet. Save it as a draft, then count its chats."
             )
-            return {"preview_refused": sentence}
+            return {"preview_refused": PreviewRefusal("policy_not_saved", sentence)}
         places = {
             "instance": "instance",
             ASSIGNED: "assigned",
@@ -222,7 +231,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         }
         if proposal.level not in places:
             sentence = gettext("A count covers many chats. Choose any place except “this chat”.")
-            return {"preview_refused": sentence}
+            return {"preview_refused": PreviewRefusal("one_chat", sentence)}
         row = radius.start_radius_count(
             policy=policy,
             values=form.policy_values,

@@ -53,6 +53,11 @@ def build_side_context(side: Side, likely: Estimate | None = None) -> dict[str, 
     }
 
 
+NEXT_COST = gettext_lazy("Cost of the next turns")
+COST_UNKNOWN = gettext_lazy("unknown before the first reply")
+COST_WITHOUT_PRICE = gettext_lazy("unknown: no price is set, with ≈ {share} from the cache")
+
+
 def format_estimate_rows(likely: Estimate) -> list[tuple[str, str]]:
     """Return (label, text) pairs for the estimates, including the basis of each."""
     told = []
@@ -70,8 +75,7 @@ def format_estimate_rows(likely: Estimate) -> list[tuple[str, str]]:
         turns = form.format(usual=usual, fast=fast, slow=slow, n=likely.by_turns)
         told.append((gettext("Turns to the next compaction"), turns))
     if likely.cost is None:
-        cost = gettext("unknown before the first reply")
-        told.append((gettext("Cost of the next turns"), cost))
+        told.append((str(NEXT_COST), str(COST_UNKNOWN)))
     else:
         label = ngettext("Cost of {n} turn", "Cost of {n} turns", TURNS)
         told.append((label.format(n=TURNS), format_turns_cost(likely.cost, cached=likely.cached)))
@@ -94,7 +98,7 @@ def format_summary_length(likely: Estimate) -> str:
 def format_turns_cost(cost: Money, *, cached: float) -> str:
     """Return the estimated cost of the next turns, with the share read from the cache."""
     if cost.unknown:
-        form = gettext("unknown: no price is set, with ≈ {share} from the cache")
+        form = str(COST_WITHOUT_PRICE)
     else:
         form = gettext("≈ {cost}, with ≈ {share} from the cache")
     return form.format(cost=balances.format_money(cost), share=f"{cached:.0%}")

@@ -97,7 +97,7 @@ class BlastRadiusAdmin(ReadOnlyAdmin):
             if act is not None:
                 act(radius_id=radius_id, actor=get_request_actor(request), now=timezone.now())
         except Refusal as refusal:
-            self.message_user(request, refusal.localized, messages.ERROR)
+            self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
         return HttpResponseRedirect(request.path)
 
     @admin.display(description=gettext_lazy("Count"))

@@ -191,12 +191,13 @@ class ReceiptAdmin(ReadOnlyAdmin):
         return render_table([first, last, gettext("Reason")], receipt.left_out)
 
     @admin.display(description=gettext_lazy("Rebuildable"))
-    def rebuildable(self, receipt: Receipt) -> str:
+    def rebuildable(self, receipt: Receipt) -> SafeString | str:
         """Return whether the prompt can be rebuilt from its parts."""
         if receipt.erased_at is None:
             return gettext("Yes")
         at = dateformat.format(receipt.erased_at, gettext("d M Y H:i:s"))
-        return gettext("Not rebuildable since {time} UTC: a part was erased").format(time=at)
+        said = gettext("Not rebuildable since {time} UTC: a part was erased").format(time=at)
+        return format_html('<span data-note="not-rebuildable">{}</span>', said)
 
     @admin.display(description=gettext_lazy("Budget"))
     def arithmetic(self, receipt: Receipt) -> SafeString:

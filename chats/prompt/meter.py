@@ -294,6 +294,12 @@ def get_pending_summary_status(branch: Branch) -> str | None:
     return rows.values_list("status", flat=True).first()
 
 
+# Forecasts of the next compaction without a number.
+COMPACTION_PAUSED = gettext_lazy("automatic compaction paused")
+SUMMARY_READY = gettext_lazy("a summary is ready")
+AFTER_NEXT_REPLY = gettext_lazy("compaction after the next reply")
+
+
 def describe_next_compaction(branch: Branch, *, outlook: Outlook, making: str | None) -> str:
     """Announce when older messages leave the prompt next. Empty if far away or unknown."""
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
@@ -304,10 +310,10 @@ def describe_next_compaction(branch: Branch, *, outlook: Outlook, making: str | 
     if values.strategy != "dynamic_summary":
         return ""
     if branch.compaction_paused:
-        return gettext("automatic compaction paused")
+        return str(COMPACTION_PAUSED)
     if making is not None:
         running = making == Compaction.Status.PREPARING
-        return gettext("compaction running") if running else gettext("a summary is ready")
+        return gettext("compaction running") if running else str(SUMMARY_READY)
     return format_turns_left(estimate_turns_left(outlook))
 
 
@@ -336,5 +342,5 @@ def format_turns_left(left: int | None) -> str:
     if left is None or left >= FORESEEN:
         return ""
     if left == 1:
-        return gettext("compaction after the next reply")
+        return str(AFTER_NEXT_REPLY)
     return gettext("next compaction in about {left:,} turns").format(left=left)

@@ -23,6 +23,7 @@ from chats.providers.demo_state import build_demo_state
 OPENING = "**Demo model** — no language model is connected."
 QUESTION_WORDS = 12
 LEFT_OUT_LINES = 8
+SUMMARY_WITHOUT_RANGE = "replaces older messages"
 _REASONS = {
     "window": "older than the window",
     "excluded": "excluded manually",
@@ -99,7 +100,7 @@ def _summary_words(facts: ContextFacts) -> str:
     if not facts.summary_present:
         return "none"
     if facts.summary_range is None:
-        return "replaces older messages"
+        return SUMMARY_WITHOUT_RANGE
     return f"replaces {_span(*facts.summary_range)}"
 
 

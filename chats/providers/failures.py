@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop
 from chats.providers.base import ErrorCode, ProviderError
 from chats.providers.overflow import find_overflow
 
-_QUOTA = gettext_noop(
+QUOTA_SENTENCE = gettext_noop(
     "The quota or credit at the model provider is used up. "
     "An operator needs to check the provider's account."
 )
@@ -85,7 +85,7 @@ def parse_response_failure(*, status: int, headers: Mapping[str, str], body: str
     if _is_filtered(error, codes) or _FILTER_WORDS.search(body):
         return ProviderError("content_filtered", status=status)
     if status == 402 or _QUOTA_CODES & set(codes) or _QUOTA_WORDS.search(body):
-        return ProviderError("provider_rejected", status=status, sentence=_QUOTA)
+        return ProviderError("provider_rejected", status=status, sentence=QUOTA_SENTENCE)
     if 300 <= status < 400:
         return ProviderError("provider_rejected", status=status, sentence=_REDIRECT)
     return ProviderError(_code_of_status(status), status=status, retry_after=_retry_after(headers))
@@ -101,7 +101,7 @@ def parse_stream_failure(chunk: Mapping[str, Any]) -> ProviderError:
     if _is_filtered(error, codes) or _FILTER_WORDS.search(str(error.get("message"))):
         return ProviderError("content_filtered")
     if _QUOTA_CODES & set(codes):
-        return ProviderError("provider_rejected", sentence=_QUOTA)
+        return ProviderError("provider_rejected", sentence=QUOTA_SENTENCE)
     for code in codes:
         if code in _BY_TYPE:
             return ProviderError(_BY_TYPE[code])

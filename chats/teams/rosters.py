@@ -34,6 +34,15 @@ MOST_TEAMS = 100
 LONGEST_TEAM_NAME = 100
 LEAST_CAP, MOST_CAP = 20, 100_000
 LEAST_BYTES, MOST_BYTES = 1_024, 100_000_000
+UNKNOWN_TYPE = gettext_noop("A member is `ai` or `human`.")
+POLICY_NOT_ASSIGNABLE = gettext_noop(
+    "The policy “{policy}” cannot be assigned to an agent: it does not exist, or only an "
+    "administrator can assign it."
+)
+SECOND_PERSON_ASSIGNS = gettext_noop(
+    "Policy changes need two people here. You wrote the published version of the policy "
+    "“{policy}”, so ask another administrator to assign it to the agent."
+)
 MOST_HOPS, MOST_TOKENS, MOST_SECONDS = 50, 10_000_000, 86_400
 LONGEST_ROLE_ID = 80
 # Role ids of messages by people and models without a team.
@@ -480,7 +489,7 @@ def check_agent(agent: AgentDraft, *, param: str) -> None:
     if problem := team_view.find_name_problem(agent.name):
         raise InvalidTeam("{problem}", param=f"{param}.name", problem=problem)
     if agent.type not in Agent.Type.values:
-        raise InvalidTeam(gettext_noop("A member is `ai` or `human`."), param=f"{param}.type")
+        raise InvalidTeam(UNKNOWN_TYPE, param=f"{param}.type")
     if not 0 <= agent.window_size <= LARGEST_WINDOW:
         raise InvalidTeam(
             gettext_noop(
@@ -555,10 +564,7 @@ def load_draft_policies(
     for place, agent in enumerate(draft.agents):
         if agent.policy and agent.policy not in found:
             raise InvalidTeam(
-                gettext_noop(
-                    "The policy “{policy}” cannot be assigned to an agent: it does not exist, "
-                    "or only an administrator can assign it."
-                ),
+                POLICY_NOT_ASSIGNABLE,
                 param=f"agents.{place}.policy",
                 policy=agent.policy[:60],
             )
@@ -569,11 +575,7 @@ def load_draft_policies(
             and is_approval_required(policy, by=user, shared=shared)
         ):
             raise InvalidTeam(
-                gettext_noop(
-                    "Policy changes need two people here. You wrote the published version of "
-                    "the policy “{policy}”, so ask another administrator to assign it to the "
-                    "agent."
-                ),
+                SECOND_PERSON_ASSIGNS,
                 param=f"agents.{place}.policy",
                 policy=policy,
             )

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy.admin.plain_words import Figure, build_description_parts
 from contextpolicy.admin.policy_form import PolicyForm
@@ -25,6 +25,10 @@ NAMES = re.compile(
 ALSO_WORDS = frozenset(name for name in PolicyValues().to_json() if "_" not in name)
 # Longer values are not repeated next to their field.
 LONGEST_WAS = 60
+NOT_SET = gettext_lazy("was not set")
+NO_ROOM = gettext_lazy("These values leave no room for a prompt.")
+# A figure that differs from the saved version: its field, the saved value, and its text.
+FIGURE_CHANGED = '<a class="policy-figure is-changed" href="#id_{}" title="{}">{}'
 
 
 def get_form_field_label(form: PolicyForm, name: str) -> str:
@@ -77,7 +81,7 @@ def describe_form_values(form: PolicyForm, values: Mapping[str, Any]) -> SafeStr
     if whole is None:
         return format_html("{}", gettext("A value is not valid yet."))
     if compute_prompt_limit(whole, model_window=None) < 1:
-        return format_html("{}", gettext("These values leave no room for a prompt."))
+        return format_html("{}", NO_ROOM)
     before = load_saved_figures(form)
     return format_html_join(
         "",
@@ -115,8 +119,7 @@ def format_figure_link(
     if figure.of in before:
         was = gettext("was {value}").format(value=before[figure.of])
     return format_html(
-        '<a class="policy-figure is-changed" href="#id_{}" title="{}">{}'
-        '<span class="visually-hidden"> ({})</span></a>',
+        f'{FIGURE_CHANGED}<span class="visually-hidden"> ({{}})</span></a>',
         figure.field,
         was,
         figure.text,
@@ -138,9 +141,7 @@ def describe_saved_value(
     elif (name in values, values.get(name)) != (name in saved.values, saved.values.get(name)):
         is_new = name not in saved.values
         said.append(
-            gettext("was not set")
-            if is_new
-            else describe_previous_value(form, name, saved.values[name])
+            str(NOT_SET) if is_new else describe_previous_value(form, name, saved.values[name])
         )
     if (name in locks) != (name in saved.locks):
         was_locked = name in saved.locks
@@ -151,7 +152,7 @@ def describe_saved_value(
 def describe_previous_value(form: PolicyForm, name: str, value: object) -> str:
     """Describe a field's previous value; a long one is not repeated."""
     if is_empty(value) and name.startswith("config__"):
-        return gettext("was not set")
+        return str(NOT_SET)
     words = describe_field_value(form, name, convert_list_to_tuple(value))
     if "\n" in words or len(words) > LONGEST_WAS:
         return gettext("changed")

@@ -74,10 +74,14 @@ class ImportForm(forms.Form):
         try:
             cleaned["text"] = given.decode("utf-8-sig") if isinstance(given, bytes) else given
         except UnicodeDecodeError:
-            self.add_error("file", gettext("The file is not UTF-8 text."))
+            self.add_error(
+                "file",
+                forms.ValidationError(gettext("The file is not UTF-8 text."), code="not_text"),
+            )
         else:
             if not cleaned["text"].strip():
-                self.add_error("pasted", gettext("Paste the JSON of a strategy, or choose a file."))
+                said = gettext("Paste the JSON of a strategy, or choose a file.")
+                self.add_error("pasted", forms.ValidationError(said, code="empty"))
         return cleaned
 
 
@@ -121,8 +125,10 @@ def import_submitted_strategy(request: HttpRequest, form: ImportForm) -> Context
         )
     except REFUSALS as refusal:
         found = getattr(refusal, "problems", None)
-        for sentence in [problem.sentence for problem in found] if found else [str(refusal)]:
-            form.add_error(None, sentence)
+        code = getattr(refusal, "reason", refusal.code)
+        said = [(each.sentence, each.code) for each in found] if found else [(str(refusal), code)]
+        for sentence, each_code in said:
+            form.add_error(None, forms.ValidationError(sentence, code=each_code))
         return None
     newest = policy.newest
     version = newest.number if newest else 0

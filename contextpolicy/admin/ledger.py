@@ -95,11 +95,11 @@ class AuditEventAdmin(ReadOnlyAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         text = merge_search_fields(request.GET)
-        problem, search = "", parse_search_line("")
+        problem, reason, search = "", "", parse_search_line("")
         try:
             search = parse_search_line(text)
         except SearchNotUnderstood as refusal:
-            problem = str(refusal)
+            problem, reason = str(refusal), refusal.reason
         if not problem and request.method == "GET":
             record_ledger_read(
                 actor=get_request_actor(request), search=search.text, now=timezone.now()
@@ -114,6 +114,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
             "opts": self.opts,
             "q": text,
             "problem": problem,
+            "problem_reason": reason,
             "help": HELP,
             "range": search.range_words,
             "is_beyond": bool(older),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.utils.translation import gettext, ngettext, pgettext
+from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
 from contextpolicy.admin.words import APPROVALS, KIND_NAMES, REFERENCE_SCOPES, UNMANAGED
 from contextpolicy.engine.budget import (
@@ -120,9 +120,14 @@ def _mark(values: PolicyValues, name: str, tokens: int) -> Pieces:
     return _tokens(in_tokens if is_absolute else name, tokens, of=name)
 
 
+BUILT_IN_WRITER = gettext_lazy("the built-in extractor")
+NEWEST_THAT_FIT = gettext_lazy("Sends as many of the newest messages as fit.")
+OLDEST_DROPPED = gettext_lazy("At {high} the oldest history is dropped, down to {low}.")
+
+
 def _simple(values: PolicyValues, _limit: int) -> list[Pieces]:
     if values.window_size is None:
-        return [[gettext("Sends as many of the newest messages as fit.")]]
+        return [[str(NEWEST_THAT_FIT)]]
     newest = _number("window_size", values.window_size)
     words = ngettext(
         "Sends the last {n} message.", "Sends the last {n} messages.", values.window_size
@@ -139,14 +144,12 @@ def _sliding(values: PolicyValues, limit: int) -> list[Pieces]:
         every = _turns("compact_every_turns", values.compact_every_turns)
         return [_said(words, high=high, turns=every)]
     low = _mark(values, "compact_to", compute_low_mark(values, prompt_limit=limit))
-    words = gettext("At {high} the oldest history is dropped, down to {low}.")
+    words = str(OLDEST_DROPPED)
     return [_said(words, high=high, low=low)]
 
 
 def _summary(values: PolicyValues, limit: int) -> list[Pieces]:
-    writer = _words(
-        "summarization_model", values.summarization_model or gettext("the built-in extractor")
-    )
+    writer = _words("summarization_model", values.summarization_model or str(BUILT_IN_WRITER))
     sentences = [_prepared(values, limit, writer), _replaced(values, limit)]
     if values.pinned_kinds:
         names = [str(KIND_NAMES[kind]) for kind in values.pinned_kinds]

@@ -150,7 +150,7 @@ class ContextPolicyAdmin(DomainAdmin):
             "Version {number} has the values and locks of version {restored}. The policy’s name, "
             "retirement and assignments are unchanged."
         ).format(number=version.number, restored=number)
-        self.message_user(request, sentence, messages.SUCCESS)
+        self.message_user(request, sentence, messages.SUCCESS, extra_tags="version_restored")
         self.tell_of_waiting(request, version, is_draft=False)
         return HttpResponseRedirect(request.get_full_path())
 
@@ -301,17 +301,21 @@ class ContextPolicyAdmin(DomainAdmin):
         """Report that a version waits for approval or a count, unless it was saved as a draft."""
         if version.activated_at is not None or is_draft:
             return
+        code = "waits_for_second_person"
         sentence = gettext(
             "Version {number} is saved as a draft. This instance requires two people: another "
             "policy administrator must publish it."
         )
         if not self.waits_for_another(request, version):
+            code = "waits_for_count"
             sentence = gettext(
                 "Version {number} is saved as a draft. This instance requires a count of the "
                 "chats that would change. Start it under “Preview”, and publish the draft when "
                 "the count allows it."
             )
-        self.message_user(request, sentence.format(number=version.number), messages.WARNING)
+        self.message_user(
+            request, sentence.format(number=version.number), messages.WARNING, extra_tags=code
+        )
 
     def own_changes(self, policy: ContextPolicy, form: PolicyForm) -> dict[str, Any]:
         """Return name, description and retirement; fields that were not changed as stored."""
@@ -363,7 +367,7 @@ class ContextPolicyAdmin(DomainAdmin):
         """Show the linter's warnings as messages."""
         newest = policy.newest
         for finding in lint_policy(newest.values if newest else {}):
-            self.message_user(request, finding.sentence, messages.WARNING)
+            self.message_user(request, finding.sentence, messages.WARNING, extra_tags=finding.code)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return False: receipts name versions. Retire the policy instead."""

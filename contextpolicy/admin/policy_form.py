@@ -290,7 +290,8 @@ class PolicyForm(
         for name in named or problem.fields[:1]:
             if name == "strategy_config":
                 name = find_error_field(str(self.policy_values.get("strategy")), problem.sentence)
-            self.add_error(name if name in self.fields else None, problem.sentence)
+            error = forms.ValidationError(problem.sentence, code=problem.code)
+            self.add_error(name if name in self.fields else None, error)
 
     def pass_over_what_is_empty(self) -> None:
         """Ignore a missing name, because the form is not being saved."""

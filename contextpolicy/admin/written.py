@@ -36,9 +36,16 @@ _FACT = re.compile(r"(?P<name>[^():]+?)\s*(?:\((?P<kind>[^()]*)\))?\s*(?::\s*(?P
 
 
 class LinesRefused(ValueError):
-    """Lines that cannot be parsed; the message names the line and a valid form."""
+    """Lines that cannot be parsed; the message names the line and a valid form.
+
+    `reason` is a stable code.
+    """
 
     code = "lines_refused"
+
+    def __init__(self, sentence: str, *, reason: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
 
 
 def format_tool_rules(rules: Mapping[str, Mapping[str, int]]) -> str:
@@ -61,13 +68,15 @@ def parse_tool_rules(text: str) -> dict[str, dict[str, int]]:
                 gettext(
                     "Line {number} is not a rule. Write a tool's name (or * for all others), a "
                     "colon and its rule, such as “{example}”."
-                ).format(number=number, example=RULE_EXAMPLE)
+                ).format(number=number, example=RULE_EXAMPLE),
+                reason="no_rule",
             )
         if tool in found:
             raise LinesRefused(
                 gettext("Lines {first} and {second} are both about {tool}. Combine them.").format(
                     first=lines[tool], second=number, tool=tool
-                )
+                ),
+                reason="same_tool",
             )
         found[tool], lines[tool] = _rule(said, number), number
     return found
@@ -106,7 +115,7 @@ def parse_schema_lines(text: str) -> dict[str, Any]:
     try:
         check_schema(schema)
     except SchemaRefused as error:
-        raise LinesRefused(translate_phrase(error.args[0])) from error
+        raise LinesRefused(translate_phrase(error.args[0]), reason="wrong_schema") from error
     return schema
 
 
@@ -136,12 +145,13 @@ def _rule(said: str, number: int) -> dict[str, int]:
                     "Line {number}: “{rule}” is not a rule. Write “limit” with a number of "
                     "characters, “keep newest” with a number of results, or both separated by a "
                     "comma."
-                ).format(number=number, rule=piece.strip())
+                ).format(number=number, rule=piece.strip()),
+                reason="unknown_rule",
             )
         name = names[match[1].lower()]
         if name in rule:
             sentence = gettext("Line {number} has “{word}” twice. Remove one.")
-            raise LinesRefused(sentence.format(number=number, word=match[1]))
+            raise LinesRefused(sentence.format(number=number, word=match[1]), reason="word_twice")
         rule[name] = int(match[2])
     return rule
 
@@ -165,12 +175,13 @@ def _schema_of_lines(text: str) -> dict[str, Any]:
                 gettext(
                     "Line {number} is not a value of a state. Write a name, its kind in brackets "
                     "and its meaning, such as “{example}”."
-                ).format(number=number, example=STATE_EXAMPLE)
+                ).format(number=number, example=STATE_EXAMPLE),
+                reason="no_value",
             )
         name = match["name"].strip()
         if name in properties:
             sentence = gettext("Line {number}: the value {name} already exists. Rename one.")
-            raise LinesRefused(sentence.format(number=number, name=name))
+            raise LinesRefused(sentence.format(number=number, name=name), reason="value_twice")
         properties[name] = _fact(match["kind"], number)
         if match["told"]:
             properties[name]["description"] = match["told"].strip()
@@ -189,7 +200,8 @@ def _fact(kind: str | None, number: int) -> dict[str, Any]:
         gettext(
             "Line {number}: “{kind}” is not a kind of value. Use {kinds}, or “{one_of}” with "
             "choices separated by commas."
-        ).format(number=number, kind=wanted, kinds=", ".join(KINDS), one_of=ONE_OF)
+        ).format(number=number, kind=wanted, kinds=", ".join(KINDS), one_of=ONE_OF),
+        reason="unknown_kind",
     )
 
 
@@ -203,13 +215,18 @@ def _json_object(text: str) -> dict[str, Any]:
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except json.JSONDecodeError as error:
         sentence = gettext("Line {number} is not valid JSON: {reason}.")
-        raise LinesRefused(sentence.format(number=error.lineno, reason=error.msg)) from error
+        raise LinesRefused(
+            sentence.format(number=error.lineno, reason=error.msg), reason="not_json"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise LinesRefused(
-            gettext("The JSON has a value that cannot be stored. Use plain text and numbers.")
+            gettext("The JSON has a value that cannot be stored. Use plain text and numbers."),
+            reason="not_storable",
         ) from error
     if _NUL.search(json.dumps(found)):
-        raise LinesRefused(gettext("The JSON contains a NUL character. Remove it."))
+        raise LinesRefused(
+            gettext("The JSON contains a NUL character. Remove it."), reason="nul_character"
+        )
     # A text that begins with a brace is an object or invalid JSON.
     return dict(found)
 

@@ -42,9 +42,13 @@ HELP = gettext_lazy(
 
 
 class SearchNotUnderstood(Exception):
-    """A part of a search line is invalid."""
+    """A part of a search line is invalid. `reason` is a stable code."""
 
     code = "search_not_understood"
+
+    def __init__(self, sentence: str, *, reason: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,8 @@ def parse_search_line(text: str, *, names: bool = True) -> LedgerSearch:
         raise SearchNotUnderstood(
             gettext(
                 "A search has at most {n} characters and {parts} parts. Leave some out."
-            ).format(n=LONGEST, parts=MOST_TERMS)
+            ).format(n=LONGEST, parts=MOST_TERMS),
+            reason="too_long",
         )
     terms, condition = [], Q()
     for word in words:
@@ -125,10 +130,12 @@ def parse_search_term(word: str, *, names: bool) -> tuple[Term, Q]:
     if look is None:
         known = ", ".join(f"{name}:" for name in KEYS)
         sentence = gettext("“{key}:” is not a search key. Use one of {known}.")
-        raise SearchNotUnderstood(sentence.format(key=key, known=known))
+        raise SearchNotUnderstood(sentence.format(key=key, known=known), reason="unknown_key")
     values = [value for value in rest.split(",") if value]
     if not values:
-        raise SearchNotUnderstood(gettext("“{key}:” has no value. Add one.").format(key=key))
+        raise SearchNotUnderstood(
+            gettext("“{key}:” has no value. Add one.").format(key=key), reason="no_value"
+        )
     found, spelled = Q(), list[str]()
     for value in values:
         if (
@@ -139,7 +146,7 @@ def parse_search_term(word: str, *, names: bool) -> tuple[Term, Q]:
             sentence = gettext("Write user:<id> after “{key}:”.")
             if look is filter_by_actor:
                 sentence = gettext("Write user:<id>, people, worker or system after “{key}:”.")
-            raise SearchNotUnderstood(sentence.format(key=key))
+            raise SearchNotUnderstood(sentence.format(key=key), reason="names_not_allowed")
         condition, spelling = look(value)
         found |= condition
         spelled.append(spelling)
@@ -159,7 +166,8 @@ def infer_search_key(word: str) -> tuple[str, str]:
         gettext(
             "“{word}” has no key, and the audit log contains no free text. Add a key, as in "
             "actor:{word} or policy:{word}."
-        ).format(word=word)
+        ).format(word=word),
+        reason="no_key",
     )
 
 
@@ -180,7 +188,8 @@ def filter_by_event(value: str) -> tuple[Q, str]:
         if near:
             sentence = gettext("“{value}” is not an event. Did you mean {near}?")
         raise SearchNotUnderstood(
-            sentence.format(value=value, near=join_alternatives(near or [""]))
+            sentence.format(value=value, near=join_alternatives(near or [""])),
+            reason="unknown_event",
         )
     return Q(type__in=sorted(kinds)), value
 
@@ -228,7 +237,7 @@ def find_actor_id(name: str, *, is_actor: bool = False) -> str:
                 "No person is named “{name}” here. Use a name for signing in, or user:<id> for a "
                 "person who was removed, people, worker or system."
             )
-        raise SearchNotUnderstood(sentence.format(name=name))
+        raise SearchNotUnderstood(sentence.format(name=name), reason="unknown_person")
     return f"user:{found.pk}"
 
 
@@ -242,7 +251,8 @@ def filter_by_object(value: str) -> tuple[Q, str]:
             gettext(
                 "“{value}” is not an id or short name. “object:” finds a policy, model, key, "
                 "webhook, team, message or summary by the id or short name on its page."
-            ).format(value=value)
+            ).format(value=value),
+            reason="no_object",
         )
     found = parse_uuid(value)
     spelled = str(found) if found else value
@@ -291,7 +301,8 @@ def filter_by_field(value: str) -> tuple[Q, str]:
         if near:
             sentence = gettext("A policy has no field “{value}”. Did you mean {near}?")
         raise SearchNotUnderstood(
-            sentence.format(value=value, near=join_alternatives(near or [""]))
+            sentence.format(value=value, near=join_alternatives(near or [""])),
+            reason="unknown_field",
         )
     return Q(type__in=WITH_FIELDS, data__changes__has_key=value), value
 
@@ -306,7 +317,8 @@ def filter_by_time(value: str) -> tuple[Q, str]:
         condition &= Q(at__lt=parse_search_time(last or first)[1])
     if not first and not last:
         raise SearchNotUnderstood(
-            gettext("“at:” needs a day or a range, as in at:2026-11-01..2026-11-20.")
+            gettext("“at:” needs a day or a range, as in at:2026-11-01..2026-11-20."),
+            reason="no_day",
         )
     return condition, value
 
@@ -322,7 +334,8 @@ def parse_search_time(text: str) -> tuple[datetime, datetime]:
     raise SearchNotUnderstood(
         gettext(
             "“{text}” is not a day. Write 2026-11-20, or 2026-11-20T14:05 for a minute, in UTC."
-        ).format(text=text)
+        ).format(text=text),
+        reason="not_a_day",
     )
 
 
@@ -334,7 +347,8 @@ def parse_search_id(key: str, value: str) -> UUID:
             gettext(
                 "“{value}” is not an id. “{key}:” needs a complete one: 32 digits and letters "
                 "with dashes."
-            ).format(value=value, key=key)
+            ).format(value=value, key=key),
+            reason="not_an_id",
         )
     return found
 

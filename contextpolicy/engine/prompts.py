@@ -40,6 +40,8 @@ SMALL_WINDOW = 8_192
 # The headings a summary has, in this order, in any language, where a policy names no others.
 SECTIONS = ("Facts", "Preferences", "Decisions", "Open items", "Done items")
 
+# The heading of the list in a second attempt.
+LOST_FACTS = "Your first attempt lost these facts. Keep them this time:"
 _DELIMITERS = re.compile(r"<(?=\s*/?\s*(?:summary|pinned|transcript|message)\b)", re.IGNORECASE)
 
 _INSTRUCTIONS = """\
@@ -185,7 +187,7 @@ def build_summary_request(
     blocks.append(f"{title}:\n<transcript>\n{transcript}\n</transcript>")
     if lost:
         listed = "\n".join(f"- {escape_delimiters(_flat(fact))}" for fact in lost)
-        blocks.append(f"Your first attempt lost these facts. Keep them this time:\n{listed}")
+        blocks.append(f"{LOST_FACTS}\n{listed}")
     is_dated = any(message.day for message in (*messages, *cited))
     return _request([*blocks, *_focused(focus)], values, version, is_dated=is_dated)
 

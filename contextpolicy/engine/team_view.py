@@ -6,10 +6,10 @@ functions of its text and of the names in the team.
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from contextpolicy.engine.markers import INLINE_CODE, parse_next_names, strip_markers
 from contextpolicy.engine.messages import (
@@ -32,6 +32,19 @@ RESERVED = ("all", "user", "system")
 EVERYBODY, PERSON = "all", "user"
 LONGEST_MEMBER_NAME = 60
 _FORBIDDEN = frozenset(',][@:"`')
+NameFault = Literal["missing", "too_long", "invisible", "routing", "reserved"]
+NAME_PROBLEMS: Mapping[NameFault, str] = {
+    "missing": "Give each member a name.",
+    "too_long": "A name has at most {most} characters.",
+    "invisible": "The name {name!r} begins or ends with a space, or has an invisible character.",
+    "routing": "The name {name} contains {found}, which routing uses.",
+    "reserved": "The name {name} is reserved in a team. Reserved names: {reserved}.",
+}
+# The line of the instructions about speakers, for a prompt that is one text.
+SPEAKERS_NAMED = (
+    "The conversation names the speaker of each message. Write your reply alone, without a name "
+    "before it, and never speak for anybody else."
+)
 _APART = re.compile(r"[\s_\u200c\u200d-]+")
 # Letters of scripts without spaces between words: Thai, Lao, Japanese, Chinese, Korean.
 _UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
@@ -55,19 +68,32 @@ def fold_member_name(name: str) -> str:
     return _APART.sub("", unicodedata.normalize("NFKC", name).casefold())
 
 
+def find_name_fault(name: str) -> NameFault | None:
+    """Return why a team member cannot have this name; None if it can."""
+    if not name.strip():
+        return "missing"
+    if len(name) > LONGEST_MEMBER_NAME:
+        return "too_long"
+    if not is_allowed_name(name) or name != name.strip():
+        return "invisible"
+    if _FORBIDDEN & set(name):
+        return "routing"
+    if fold_member_name(name) in RESERVED or not fold_member_name(name):
+        return "reserved"
+    return None
+
+
 def find_name_problem(name: str) -> str:
     """Return a sentence that says why a team member cannot have this name; empty if it can."""
-    if not name.strip():
-        return "Give each member a name."
-    if len(name) > LONGEST_MEMBER_NAME:
-        return f"A name has at most {LONGEST_MEMBER_NAME} characters."
-    if not is_allowed_name(name) or name != name.strip():
-        return f"The name {name!r} begins or ends with a space, or has an invisible character."
-    if found := sorted(_FORBIDDEN & set(name)):
-        return f"The name {name} contains {' '.join(found)}, which routing uses."
-    if fold_member_name(name) in RESERVED or not fold_member_name(name):
-        return f"The name {name} is reserved in a team. Reserved names: {', '.join(RESERVED)}."
-    return ""
+    fault = find_name_fault(name)
+    if fault is None:
+        return ""
+    return NAME_PROBLEMS[fault].format(
+        name=name,
+        most=LONGEST_MEMBER_NAME,
+        found=" ".join(sorted(_FORBIDDEN & set(name))),
+        reserved=", ".join(RESERVED),
+    )
 
 
 def split_reply_speakers(text: str, *, name: str) -> Said:
@@ -272,8 +298,7 @@ def build_team_instructions(
     if mates:
         lines.append(f"Your mates are {', '.join(mates)}.")
     lines.append(
-        "The conversation names the speaker of each message. Write your reply alone, without a "
-        "name before it, and never speak for anybody else."
+        SPEAKERS_NAMED
         if is_text
         else "Messages of others begin with a line [FROM:name]. Do not write such a line, and "
         "never speak for anybody else."

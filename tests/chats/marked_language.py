@@ -47,7 +47,7 @@ def use_marked_catalogue() -> Iterator[None]:
 
 
 def render_marked(sentence: Any) -> Any:
-    """Return a sentence with every translatable part marked; texts of people stay as they are."""
+    """Return a sentence with every translatable part marked; texts of people are unchanged."""
     if isinstance(sentence, Sentence):
         values = {name: render_marked(value) for name, value in sentence.values.items()}
         return mark(sentence.template).format(**values)

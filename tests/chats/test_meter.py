@@ -8,7 +8,13 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.models import Chat, Compaction, Message
-from chats.prompt.meter import Meter, build_meter
+from chats.prompt.meter import (
+    AFTER_NEXT_REPLY,
+    COMPACTION_PAUSED,
+    SUMMARY_READY,
+    Meter,
+    build_meter,
+)
 from contextpolicy.engine.tokens import MESSAGE_OVERHEAD
 from contextpolicy.models import EffectivePolicy, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
@@ -184,8 +190,8 @@ def test_what_is_never_sent_does_not_count(chat: Chat, fill: Callable[[int], Non
     ("rounds", "forecast"),
     [
         (3, "next compaction in about 3 turns"),
-        (5, "compaction after the next reply"),
-        (7, "compaction after the next reply"),
+        (5, str(AFTER_NEXT_REPLY)),
+        (7, str(AFTER_NEXT_REPLY)),
     ],
 )
 def test_the_forecast_counts_rounds(
@@ -230,13 +236,13 @@ def test_a_paused_or_running_compaction_is_said(
 ) -> None:
     fill(20)
     row = fold(6, status="prepared")
-    assert build_meter(chat=chat, now=NOON).next_compaction == "a summary is ready"
+    assert build_meter(chat=chat, now=NOON).next_compaction == SUMMARY_READY
     row.delete()
     branch = chat.active_branch
     assert branch is not None
     branch.compaction_paused = True
     branch.save()
-    assert build_meter(chat=chat, now=NOON).next_compaction == "automatic compaction paused"
+    assert build_meter(chat=chat, now=NOON).next_compaction == COMPACTION_PAUSED
 
 
 def test_the_parts_are_estimates_of_the_providers_tokens(

@@ -22,7 +22,7 @@ from chats.ground.refusals import Refusal
 from chats.people import invitations
 from chats.providers.accounts import ServerRefused
 from chats.providers.address import AddressRefused, check_base_url
-from chats.providers.base import ProviderError
+from chats.providers.base import ErrorCode, ProviderError
 from chats.record.holds import CHAT_HIDDEN, UnderHold
 from chats.turns.state_extraction import SENTENCE
 from tests.chats.marked_language import LANGUAGE, mark, render_marked, use_marked_catalogue
@@ -121,11 +121,12 @@ def test_a_refused_address() -> None:
 
 
 def test_a_server_that_cannot_be_connected() -> None:
-    for code, status in (
+    failures: list[tuple[ErrorCode, int | None]] = [
         ("provider_auth", 401),
         ("provider_timeout", None),
         ("content_filtered", None),
-    ):
+    ]
+    for code, status in failures:
         refusal = ServerRefused(ProviderError(code, status=status))
         assert refusal.code == code
         check_both(refusal)

@@ -98,8 +98,9 @@ def migrate(app: str, name: str) -> None:
 def test_a_rollback_over_committed_columns_is_refused_and_changes_nothing(
     name: str, replied: Receipt
 ) -> None:
-    with pytest.raises(CommandError, match="which the audit log commits to"):
+    with pytest.raises(CommandError) as refused:
         migrate("chats", name)
+    assert rollback.REFUSED.partition("{place}")[2] in str(refused.value)
     assert Receipt.objects.get().body_sha256 == "0" * 64
 
 

@@ -120,41 +120,52 @@ def test_what_works_but_may_surprise_is_said(browser: Client) -> None:
     assert Page(answer.content.decode()).words.count("Replies will be cut at 100 tokens.") == 3
 
 
-BAD: dict[str, tuple[str, str]] = {
-    "no json": ("{", "This is not valid JSON"),
-    "nothing": (" ", "Paste the JSON of a strategy"),
-    "another form": ('{"type": "builtin"}', "A strategy is imported as"),
-    "unknown strategy": ('{"type": "plugin", "pluginId": "x"}', "The strategy 'x' does not exist"),
+# The text, the code of the error on the page, and a name or number that the page says.
+BAD: dict[str, tuple[str, str, str]] = {
+    "no json": ("{", "not_json", "line 1, column 2"),
+    "nothing": (" ", "empty", "JSON"),
+    "another form": ('{"type": "builtin"}', "wrong_form", "pluginId"),
+    "unknown strategy": ('{"type": "plugin", "pluginId": "x"}', "unknown_strategy", "'x'"),
     "unknown key": (
         '{"type": "plugin", "pluginId": "simple", "config": {"mood": 1}}',
-        "has the unknown key 'mood'",
+        "wrong_keys",
+        "'mood'",
     ),
     "unknown model": (
         json.dumps(FORM).replace("light", "gemini-1.5-flash"),
-        "Model 'gemini-1.5-flash' does not exist",
+        "unknown_summariser",
+        "'gemini-1.5-flash'",
     ),
-    "wrong kind": (json.dumps(FORM).replace("20", '"many"'), "turn_threshold"),
-    "not a number": (json.dumps(FORM).replace("20", "NaN"), "cannot be stored"),
-    "endless number": (json.dumps(FORM).replace("20", "1e999"), "cannot be stored"),
-    "endless digits": (json.dumps(FORM).replace("20", "9" * 5000), "cannot be stored"),
-    "half a pair": (json.dumps(FORM).replace("light", "\\ud800"), "cannot be stored"),
-    "a NUL": (json.dumps(FORM).replace("light", "\\u0000"), "cannot be stored"),
-    "nested": ("[" * 90_000, "cannot be stored"),
-    "too long": ('"' + "x" * LONGEST_IMPORT + '"', "100,002 characters; 100,000 are allowed"),
-    "no name": (json.dumps(FORM["contextStrategy"]), "needs a name"),
+    "wrong kind": (json.dumps(FORM).replace("20", '"many"'), "malformed_policy", "turn_threshold"),
+    "not a number": (json.dumps(FORM).replace("20", "NaN"), "not_storable", "JSON"),
+    "endless number": (json.dumps(FORM).replace("20", "1e999"), "not_storable", "JSON"),
+    "endless digits": (json.dumps(FORM).replace("20", "9" * 5000), "not_storable", "JSON"),
+    "half a pair": (json.dumps(FORM).replace("light", "\\ud800"), "not_storable", "JSON"),
+    "a NUL": (json.dumps(FORM).replace("light", "\\u0000"), "not_storable", "JSON"),
+    "nested": ("[" * 90_000, "not_storable", "JSON"),
+    "too long": ('"' + "x" * LONGEST_IMPORT + '"', "too_long", "100,002"),
+    "no name": (json.dumps(FORM["contextStrategy"]), "no_name", "id"),
 }
+
+
+def error_codes(answer: Any) -> set[str]:
+    """Return the codes of the errors on the form of an import."""
+    found = answer.context["form"].errors.as_data().values()
+    return {error.code for errors in found for error in errors}
 
 
 @pytest.mark.parametrize("kind", BAD)
 def test_what_is_refused_changes_nothing_and_is_said_on_the_page(
     kind: str, browser: Client, state: ContextPolicy
 ) -> None:
-    text, why = BAD[kind]
+    text, code, named = BAD[kind]
     before = AuditEvent.objects.count()
     answer = browser.post(IMPORT, {"pasted": text})
     page = Page(answer.content.decode())
     assert answer.status_code == 200
-    assert why in page.words
+    assert error_codes(answer) == {code}
+    (errors,) = answer.context["form"].errors.values()
+    assert all(said in page.words and named in said for said in map(str, errors))
     assert page.fields["pasted"] == [text]
     assert (ContextPolicy.objects.count(), PolicyVersion.objects.count()) == (1, 1)
     assert AuditEvent.objects.count() == before
@@ -162,7 +173,7 @@ def test_what_is_refused_changes_nothing_and_is_said_on_the_page(
 
 def test_a_file_that_is_no_text_is_refused(browser: Client) -> None:
     file = SimpleUploadedFile("x.json", b"\xff\xfe\x00")
-    assert "not UTF-8 text" in browser.post(IMPORT, {"file": file}).content.decode()
+    assert error_codes(browser.post(IMPORT, {"file": file})) == {"not_text"}
 
 
 def test_a_new_policy_never_takes_the_place_of_another(admin: User) -> None:

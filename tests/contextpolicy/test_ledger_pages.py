@@ -94,21 +94,22 @@ class TestFinding:
     @pytest.mark.policy_case(22)
     def test_what_is_not_understood_is_said_and_no_range_is_hidden(self, browser: Client) -> None:
         said = {
-            "evnt:policy": "“evnt:” is not a search key",
-            "event:polcy": "Did you mean policy",
-            "hello": "the audit log contains no free text",
-            "actor:nobody": "No person is named “nobody”",
-            "field:windw_size": "Did you mean window_size",
-            "at:yesterday": "is not a day",
-            "at:..": "needs a day",
-            "chat:12": "is not an id",
-            "event:": "has no value",
-            "'\"*;-- -": "has no key",
-            "a" * 501: "at most 500 characters",
+            "evnt:policy": ("unknown_key", "“evnt:”"),
+            "event:polcy": ("unknown_event", "policy?"),
+            "hello": ("no_key", "actor:hello"),
+            "actor:nobody": ("unknown_person", "“nobody”"),
+            "field:windw_size": ("unknown_field", "window_size?"),
+            "at:yesterday": ("not_a_day", "“yesterday”"),
+            "at:..": ("no_day", "“at:”"),
+            "chat:12": ("not_an_id", "“chat:”"),
+            "event:": ("no_value", "“event:”"),
+            "'\"*;-- -": ("no_key", ";--"),
+            "a" * 501: ("too_long", "500"),
         }
-        for text, sentence in said.items():
+        for text, (reason, named) in said.items():
             page = browser.get(LIST, {"q": text})
-            assert sentence in page.content.decode(), text
+            assert f'role="alert" data-reason="{reason}"' in page.content.decode(), text
+            assert named in page.context["problem"]
             assert page.context["rows"] == []
         assert "All time" in opened(browser, LIST).words
 
@@ -125,7 +126,7 @@ class TestFinding:
             record_event("skill.created", actor="system", now=now, data={"skill": "late"})
             url = f"{LIST}?{answer.context['older']}"
         assert seen == [f"s{number}" for number in reversed(range(120))]
-        assert "No older events" in answer.content.decode()
+        assert 'data-note="no-older-events"' in answer.content.decode()
 
     @pytest.mark.policy_case(26)
     def test_reading_leaves_one_row_for_each_search(
@@ -419,12 +420,12 @@ class TestWhatWasDoneToSomebody:
         assert {said: listed(browser, said) for said in cases} == cases
 
     def test_what_is_no_person_or_object_is_refused(self, browser: Client) -> None:
-        for text, sentence in {
-            "person:nobody": "No person is named",
-            "person:worker": "No person is named",
-            'object:"': "is not an id or short name",
+        for text, reason in {
+            "person:nobody": "unknown_person",
+            "person:worker": "unknown_person",
+            'object:"': "no_object",
         }.items():
-            assert sentence in browser.get(LIST, {"q": text}).content.decode()
+            assert f'data-reason="{reason}"' in browser.get(LIST, {"q": text}).content.decode()
 
 
 def test_a_table_opens_in_excel_with_letters_of_every_script(

@@ -2,7 +2,13 @@
 
 import pytest
 
-from contextpolicy.admin.plain_words import Figure, build_description_parts, describe_policy
+from contextpolicy.admin.plain_words import (
+    NEWEST_THAT_FIT,
+    OLDEST_DROPPED,
+    Figure,
+    build_description_parts,
+    describe_policy,
+)
 from contextpolicy.engine.policy import PolicyValues
 
 STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
@@ -17,8 +23,11 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
         (PolicyValues(), "At 10,800 tokens it replaces them, down to 5,400 tokens;"),
         (PolicyValues(summarization_model="light"), "light prepares a summary"),
         (PolicyValues(strategy="simple", window_size=12), "Sends the last 12 messages."),
-        (PolicyValues(strategy="simple"), "as many of the newest messages as fit."),
-        (PolicyValues(strategy="sliding_window"), "the oldest history is dropped"),
+        (PolicyValues(strategy="simple"), str(NEWEST_THAT_FIT)),
+        (
+            PolicyValues(strategy="sliding_window"),
+            str(OLDEST_DROPPED).format(high="10,800 tokens", low="5,400 tokens"),
+        ),
         (PolicyValues(strategy="sliding_window", window_size=40), "Sends at most 40 messages of"),
         (PolicyValues(strategy="other"), "The strategy other decides which messages are sent."),
         (PolicyValues(max_chars_per_message=4_000), "is cut to 4,000 characters."),

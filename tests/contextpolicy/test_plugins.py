@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from contextpolicy import plugins
+from contextpolicy import packages, plugins
 from contextpolicy.engine.assembly import AssembledContext, compose_context
 from contextpolicy.engine.messages import ToolSpec
 from contextpolicy.engine.policy import PolicyValues
@@ -158,8 +158,8 @@ made_already = Good()
     ("name", "target", "why"),
     [
         ("simple", "Good", "its name is taken by a built-in strategy"),
-        ("nameless", "Nameless", "its name differs from that of its entry point"),
-        ("useless", "Useless", "it has neither choose nor compose"),
+        ("nameless", "Nameless", packages.OTHER_NAME),
+        ("useless", "Useless", plugins.NO_METHOD),
         ("unchecked", "Unchecked", "its config_schema is invalid"),
         ("failing", "Failing", "cannot be used: RuntimeError."),
         ("gone", "Gone", "cannot be used: AttributeError."),
@@ -230,20 +230,25 @@ def test_the_import_form_keeps_the_config_of_a_plugin_whole() -> None:
 
 @pytest.mark.requirement("S2.6")
 @pytest.mark.parametrize(
-    ("form", "why"),
+    ("form", "reason", "named"),
     [
-        (None, "is imported as"),
-        ({"contextStrategy": "x"}, "is imported as"),
-        ({"type": "builtin"}, "is imported as"),
-        ({"type": "plugin", "pluginId": 5}, "must be a text"),
-        ({"type": "plugin", "pluginId": "simple", "config": []}, "must be a text"),
-        ({"type": "plugin", "pluginId": "unheard-of"}, "strategy 'unheard-of' does not exist"),
-        ({"type": "plugin", "pluginId": "simple", "config": {"mood": 1}}, "key 'mood'"),
-        ({"type": "plugin", "pluginId": "simple", "config": {"strategy": "x"}}, "key 'strategy'"),
+        (None, "wrong_form", "pluginId"),
+        ({"contextStrategy": "x"}, "wrong_form", "pluginId"),
+        ({"type": "builtin"}, "wrong_form", "pluginId"),
+        ({"type": "plugin", "pluginId": 5}, "wrong_types", "pluginId"),
+        ({"type": "plugin", "pluginId": "simple", "config": []}, "wrong_types", "config"),
+        ({"type": "plugin", "pluginId": "unheard-of"}, "unknown_strategy", "'unheard-of'"),
+        ({"type": "plugin", "pluginId": "simple", "config": {"mood": 1}}, "wrong_keys", "'mood'"),
+        (
+            {"type": "plugin", "pluginId": "simple", "config": {"strategy": "x"}},
+            "wrong_keys",
+            "'strategy'",
+        ),
     ],
     ids=range(8),
 )
-def test_another_import_form_is_refused_by_name(form: object, why: str) -> None:
-    with pytest.raises(plugins.MalformedImport, match=why) as refusal:
+def test_another_import_form_is_refused_by_name(form: object, reason: str, named: str) -> None:
+    with pytest.raises(plugins.MalformedImport, match=named) as refusal:
         plugins.parse_imported_strategy(form)
+    assert refusal.value.reason == reason
     assert refusal.value.code == "malformed_strategy_import"

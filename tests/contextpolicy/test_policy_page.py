@@ -12,6 +12,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from contextpolicy.admin.form_words import FIGURE_CHANGED, NO_ROOM, NOT_SET
+from contextpolicy.admin.plain_words import BUILT_IN_WRITER
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.imports import OWN_FORM
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, PolicyVersion
@@ -24,7 +26,7 @@ from contextpolicy.publish import (
     restore_policy_version,
 )
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
-from tests.contextpolicy.pages import Page, opened, submitted
+from tests.contextpolicy.pages import Page, message_codes, opened, submitted
 from tests.contextpolicy.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
@@ -208,19 +210,18 @@ def test_what_differs_from_the_saved_version_is_marked(browser: Client, now: dat
         "summary_max_tokens": "was 700",
         "compact_at": "was 80 %",
         "archive": "was no",
-        "pinned_kinds": "was not set",
-        "system_text": "was not set",
-        "summary_instruction": "was not set",
+        "pinned_kinds": str(NOT_SET),
+        "system_text": str(NOT_SET),
+        "summary_instruction": str(NOT_SET),
     }
     assert editor.is_changed
-    changed = '<a class="policy-figure is-changed" href="#id_{}" title="{}">{}<span'
     for field, title, text in (
         ("token_budget", "was 6,000", "6,750"),
         ("compact_at", "was 4,800", "5,062"),
-        ("summarization_model", "was light", "the built-in extractor"),
+        ("summarization_model", "was light", str(BUILT_IN_WRITER)),
         ("pinned_kinds", "new", "numbers"),
     ):
-        assert changed.format(field, title, text) in editor.sentence
+        assert f"{FIGURE_CHANGED.format(field, title, text)}<span" in editor.sentence
     assert '<a class="policy-figure" href="#id_keep_last_messages">20</a>' in editor.sentence
     # The texts of a version are long: earlier ones are in the list of versions.
     submitted(browser, page_of(policy), system_text="One.\nTwo.")
@@ -313,14 +314,14 @@ def test_every_clash_is_said_at_once_at_its_field_by_its_label(browser: Client) 
     assert {"fold_turns", "keep_last_messages", "window_size", "token_budget"} <= set(errors)
     assert "reference_count" in errors
     page = Page(answer.content.decode())
-    assert "Nothing was saved. Fix these fields:" in page.words
+    assert 'data-note="nothing-saved"' in answer.content.decode()
     assert '<a href="#id_fold_turns">Turns summarised at once</a>' in answer.content.decode()
     assert answer.content.decode().count(" autofocus") == 1
     assert (
         "“Turns summarised at once” (30) is more than “Summarise after, turns” (20)" in page.words
     )
     impossible = looked_at(browser, ADD, token_budget="900", reserve_tokens="1000")
-    assert impossible.sentence == "These values leave no room for a prompt."
+    assert impossible.sentence == str(NO_ROOM)
     assert not ContextPolicy.objects.exists()
     told = looked_at(browser, ADD, strategy="dynamic_summary", compact_to="80").told
     assert '<a href="#id_compact_to">“Shorten it to, % full”</a>' in told[0].sentence
@@ -345,7 +346,7 @@ class TestDrafts:
     ) -> None:
         policy = made(now, SUMMARY)
 
-        submitted(browser, page_of(policy), token_budget="9000", _draft="Save as draft")
+        submitted(browser, page_of(policy), token_budget="9000", _draft="1")
 
         assert (current(policy).number, policy.versions.count()) == (1, 2)
         page = opened(browser, page_of(policy))
@@ -388,7 +389,7 @@ class TestDrafts:
 
         answer = browser.post(page_of(policy), {"_restore": "1"}, follow=True)
 
-        assert "assignments are unchanged" in answer.content.decode()
+        assert "version_restored" in message_codes(answer)
         assert (current(policy).values, current(policy).locks) == (bare, [])
         assert opened(browser, page_of(policy)).fields["token_budget"] == [""]
 

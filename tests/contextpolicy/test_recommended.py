@@ -13,7 +13,7 @@ from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from contextpolicy.two_persons import SecondPersonNeeded
 from tests.chats.api.conftest import program
 from tests.chats.api.programs import MakeProgram
-from tests.contextpolicy.pages import opened, submitted
+from tests.contextpolicy.pages import Page, opened, submitted
 from tests.contextpolicy.people import person, signed_in
 
 __all__ = ["program"]
@@ -76,13 +76,15 @@ def test_the_button_creates_drafts_and_publishes_nothing(make: Make, now: dateti
     publish.assign_policy(policy=first, level="instance", actor="system", now=now)
     ines = person("ines", POLICY_ADMIN)
     client = signed_in(ines)
-    assert "2 policies do not use retrieved context or dates" in opened(client, LIST).words
+    listed = client.get(LIST).content.decode()
+    assert 'data-note="values-recommended"' in listed
+    assert "First, Second" in Page(listed).words
 
     response = client.post(f"{LIST}recommended/", follow=True)
 
     words = " ".join(response.content.decode().split())
     assert "2 drafts were created" in words
-    assert "do not use retrieved context or dates" not in words
+    assert 'data-note="values-recommended"' not in words
     assert "First version 2" in words
     draft = PolicyVersion.objects.get(policy=first, number=2)
     assert draft.values == {"strategy": "simple", "window_size": 7, **RETRIEVED}

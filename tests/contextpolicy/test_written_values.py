@@ -57,7 +57,7 @@ def test_a_schema_comes_back_exactly(schema: dict[str, Any]) -> None:
 
 
 def test_a_plain_state_needs_no_json() -> None:
-    text = """destination (text): where the trip goes
+    text = """destination (text): the town to visit
 
 starts (date)
 travellers (whole number)
@@ -68,14 +68,14 @@ note"""
     schema = parse_schema_lines(text)
 
     assert schema["properties"] == {
-        "destination": {"type": "string", "description": "where the trip goes"},
+        "destination": {"type": "string", "description": "the town to visit"},
         "starts": {"type": "string", "format": "date"},
         "travellers": {"type": "integer"},
         "class": {"enum": ["economy", "business"]},
         "wishes": {"type": "array", "items": {"type": "string"}},
         "note": {"type": "string"},
     }
-    assert format_schema_lines(schema).splitlines()[0] == "destination (text): where the trip goes"
+    assert format_schema_lines(schema).splitlines()[0] == "destination (text): the town to visit"
     assert "{" not in format_schema_lines(schema)
 
 
@@ -86,42 +86,48 @@ def test_what_lines_cannot_say_is_shown_as_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "reason", "named"),
     [
-        ("look_up", "Line 1 is not a rule. Write a tool's name"),
-        ("a: limit 5\n\n: limit 5", "Line 3 is not a rule."),
-        ("a: limit 5\nb: cut 5", "Line 2: “cut 5” is not a rule."),
-        ("a: limit", "Line 1: “limit” is not a rule."),
-        ("a: limit -5", "Line 1: “limit -5” is not a rule."),
-        ("a: limit 5\na: keep newest 1", "Lines 1 and 2 are both about a."),
-        ("a: limit 5, LIMIT 6", "Line 1 has “LIMIT” twice."),
-        ("a:", "Line 1: “” is not a rule."),
+        ("look_up", "no_rule", "Line 1 "),
+        ("a: limit 5\n\n: limit 5", "no_rule", "Line 3 "),
+        ("a: limit 5\nb: cut 5", "unknown_rule", "Line 2: “cut 5” "),
+        ("a: limit", "unknown_rule", "Line 1: “limit” "),
+        ("a: limit -5", "unknown_rule", "Line 1: “limit -5” "),
+        ("a: limit 5\na: keep newest 1", "same_tool", "Lines 1 and 2 "),
+        ("a: limit 5, LIMIT 6", "word_twice", "Line 1 has “LIMIT” "),
+        ("a:", "unknown_rule", "Line 1: “” "),
     ],
 )
-def test_a_rule_that_cannot_be_read_is_refused_by_its_line(text: str, sentence: str) -> None:
+def test_a_rule_that_cannot_be_read_is_refused_by_its_line(
+    text: str, reason: str, named: str
+) -> None:
     with pytest.raises(LinesRefused) as refused:
         parse_tool_rules(text)
-    assert str(refused.value).startswith(sentence)
+    assert refused.value.reason == reason
+    assert str(refused.value).startswith(named)
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "reason", "named"),
     [
-        ("a (text)\n(text)", "Line 2 is not a value of a state."),
-        ("a (text)\na (date)", "Line 2: the value a already exists."),
-        ("a (colour)", "Line 1: “colour” is not a kind of value."),
-        ("a (one of )", "Line 1: “one of” is not a kind of value."),
-        ("a (one of x, x)", "Line 1: “one of x, x” is not a kind of value."),
-        ('{\n"type": object}', "Line 2 is not valid JSON:"),
-        ('{"type": "array"}', "The schema has to describe an object."),
-        ('{"type": "object", "minProperties": 1}', "'minProperties' in the schema"),
-        ('{"type": "object", "title": NaN}', "The JSON has a value that cannot be stored."),
-        ('{"type": "object", "const": 1e999}', "The JSON has a value that cannot be stored."),
-        ('{"type": "object", "title": "\\ud800"}', "The JSON has a value that cannot be"),
-        ('{"type": "object", "title": "\\u0000"}', "The JSON contains a NUL character."),
+        ("a (text)\n(text)", "no_value", "Line 2 "),
+        ("a (text)\na (date)", "value_twice", "Line 2: "),
+        ("a (colour)", "unknown_kind", "Line 1: “colour” "),
+        ("a (one of )", "unknown_kind", "Line 1: “one of” "),
+        ("a (one of x, x)", "unknown_kind", "Line 1: “one of x, x” "),
+        ('{\n"type": object}', "not_json", "Line 2 "),
+        ('{"type": "array"}', "wrong_schema", ""),
+        ('{"type": "object", "minProperties": 1}', "wrong_schema", "'minProperties' "),
+        ('{"type": "object", "title": NaN}', "not_storable", ""),
+        ('{"type": "object", "const": 1e999}', "not_storable", ""),
+        ('{"type": "object", "title": "\\ud800"}', "not_storable", ""),
+        ('{"type": "object", "title": "\\u0000"}', "nul_character", ""),
     ],
 )
-def test_a_state_that_cannot_be_read_is_refused_by_its_line(text: str, sentence: str) -> None:
+def test_a_state_that_cannot_be_read_is_refused_by_its_line(
+    text: str, reason: str, named: str
+) -> None:
     with pytest.raises(LinesRefused) as refused:
         parse_schema_lines(text)
-    assert str(refused.value).startswith(sentence)
+    assert refused.value.reason == reason
+    assert str(refused.value).startswith(named)

@@ -409,7 +409,7 @@ def test_inv_65_a_character_limit_cuts_neither_system_text_nor_pins_nor_summary(
 
 
 def test_inv_23_a_system_text_beyond_the_limit_is_refused_with_its_numbers() -> None:
-    with pytest.raises(PolicyImpossible, match="leave no room") as refusal:
+    with pytest.raises(PolicyImpossible) as refusal:
         compose_context(given(system=(("policy", "word " * 20_000),)))
     assert refusal.value.code == "policy_impossible"
     assert "12,000" in str(refusal.value)

@@ -222,8 +222,9 @@ def test_an_id_that_stands_twice_and_a_list_that_is_none_are_refused() -> None:
     with pytest.raises(MalformedUIMessage, match="occurs twice") as refusal:
         parse_ui_messages([ui(), ui()])
     assert refusal.value.code == "duplicate_id"
-    with pytest.raises(MalformedUIMessage, match="must be a list"):
+    with pytest.raises(MalformedUIMessage) as refusal:
         parse_ui_messages({"messages": []})
+    assert refusal.value.code == "malformed_ui_message"
 
 
 def test_a_stored_message_and_its_ui_message_are_one() -> None:

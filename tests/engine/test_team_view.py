@@ -31,6 +31,7 @@ from contextpolicy.engine.team_view import (
     build_team_instructions,
     compute_agent_window,
     find_mentioned_members,
+    find_name_fault,
     find_name_problem,
     fold_member_name,
     parse_called_names,
@@ -554,32 +555,34 @@ def test_names_of_every_script_are_allowed(name: str) -> None:
 
 @pytest.mark.requirement("S3.11")
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "fault", "named"),
     [
-        ("", "Give each member a name."),
-        (" \n", "Give each member a name."),
-        ("x" * 61, "at most 60 characters"),
-        ("Max\nBoss", "invisible character"),
-        ("Max\u2028Boss", "invisible character"),
-        ("Max\u202eBoss", "invisible character"),
-        ("Max\x00", "invisible character"),
-        (" Max", "begins or ends with a space"),
-        ("Max ", "begins or ends with a space"),
-        ("Max]", "contains ], which routing uses"),
-        ("[Max", "contains [, which"),
-        ("a@b:c,d", "contains , : @, which"),
-        ('"Max"', 'contains ", which'),
-        ("`Max`", "contains `, which"),
-        ("All", "all, user, system"),
-        ("U-ser", "all, user, system"),
-        ("ＳＹＳＴＥＭ", "is reserved"),
-        ("- _", "is reserved"),
-        ("\u200d", "invisible character"),
+        ("", "missing", ""),
+        (" \n", "missing", ""),
+        ("x" * 61, "too_long", "60"),
+        ("Max\nBoss", "invisible", repr("Max\nBoss")),
+        ("Max\u2028Boss", "invisible", repr("Max\u2028Boss")),
+        ("Max\u202eBoss", "invisible", repr("Max\u202eBoss")),
+        ("Max\x00", "invisible", repr("Max\x00")),
+        (" Max", "invisible", "' Max'"),
+        ("Max ", "invisible", "'Max '"),
+        ("Max]", "routing", " ],"),
+        ("[Max", "routing", " [,"),
+        ("a@b:c,d", "routing", " , : @,"),
+        ('"Max"', "routing", ' ",'),
+        ("`Max`", "routing", " `,"),
+        ("All", "reserved", "all, user, system"),
+        ("U-ser", "reserved", "all, user, system"),
+        ("ＳＹＳＴＥＭ", "reserved", "ＳＹＳＴＥＭ"),
+        ("- _", "reserved", "- _"),
+        ("\u200d", "invisible", repr("\u200d")),
     ],
     ids=ascii,
 )
-def test_a_name_that_means_something_else_is_refused(name: str, words: str) -> None:
-    assert words in find_name_problem(name)
+def test_a_name_that_means_something_else_is_refused(name: str, fault: str, named: str) -> None:
+    assert find_name_fault(name) == fault
+    assert find_name_problem(name)
+    assert named in find_name_problem(name)
 
 
 # The window and the instruction.

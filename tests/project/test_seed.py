@@ -11,7 +11,7 @@ from chats.ground.secrets import decrypt
 from chats.models import ProviderAccount
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
 from project import launcher
-from project.seed import seed_database
+from project.seed import SMALL_MODEL_MISSED, seed_database
 from tests.fakes.fake_server import FakeServer
 
 pytestmark = pytest.mark.django_db
@@ -115,5 +115,5 @@ def test_a_connected_small_model_that_was_not_started_is_said(
     url = "http://127.0.0.1:4321/v1"
     ProviderAccount.objects.create(slug="small-model", name="Small", base_url=url)
 
-    assert "make run MODEL=small starts it" in seed_database(now=now, base_url=BASE)
+    assert SMALL_MODEL_MISSED in seed_database(now=now, base_url=BASE)
     assert ProviderAccount.objects.get(slug="small-model").base_url == url

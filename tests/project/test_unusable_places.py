@@ -133,7 +133,7 @@ def test_a_closed_terminal_ends_the_launcher_in_order(
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("REDIS_URL", "http://:s3cret@db", "REDIS_URL must look like redis://"),
+        ("REDIS_URL", "http://:s3cret@db", env.REDIS_URL_FORM),
         ("REDIS_URL", "redis://:s3cret@127.0.0.1:1/0", "The broker at 127.0.0.1:1/0 does not"),
         ("ENCRYPTION_KEYS", "s3cret", "ENCRYPTION_KEYS has a key that is not 32 bytes"),
     ],
@@ -158,10 +158,7 @@ def test_a_damaged_key_or_database_ends_with_a_sentence(tmp_path: Path) -> None:
     for command in ("setup", "migrate"):
         code, lines = told(*python(MANAGE, command), folder=tmp_path)
         assert code in {1, trouble.SAID}
-        assert lines == [
-            "The database file is damaged, or is not a SQLite database. Restore it from a backup,"
-            " or set PALIMPSEST_DATA or DATABASE_URL to the right place."
-        ]
+        assert lines == [trouble.DATABASE_DAMAGED]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_a_newer_database_is_not_ready(client: Client) -> None:
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["faults"]) == (
         503,
-        {"database": "a newer version has migrated it"},
+        {"database": probes.NEWER_DATABASE},
     )
 
 

@@ -128,14 +128,21 @@ class CompactionMarker:
         return format_message_count(self.count)
 
     @property
+    def named_count(self) -> int:
+        """Number of messages in the title: those no longer sent by a window, or those covered."""
+        if self.compaction.kind == Compaction.Kind.WINDOW and self.sent is not None:
+            return self.sent.none
+        return self.count
+
+    @property
     def what(self) -> str:
         """Title of the marker."""
+        n = self.named_count
         if self.compaction.kind == Compaction.Kind.WINDOW:
-            left = self.count if self.sent is None else self.sent.none
-            words = ngettext("{n:,} message no longer sent", "{n:,} messages no longer sent", left)
-            return words.format(n=left)
-        words = ngettext("{n:,} message summarised", "{n:,} messages summarised", self.count)
-        return words.format(n=self.count)
+            words = ngettext("{n:,} message no longer sent", "{n:,} messages no longer sent", n)
+        else:
+            words = ngettext("{n:,} message summarised", "{n:,} messages summarised", n)
+        return words.format(n=n)
 
     @property
     def is_left_out(self) -> bool:

@@ -394,7 +394,7 @@ def test_S25_what_was_erased_is_counted_and_said_and_no_break(
     receipt = Receipt.objects.filter(erased_at__isnull=False).first()
     assert receipt is not None
     html = auditor.get(f"/admin/chats/receipt/{receipt.pk}/change/").content.decode()
-    assert "Not rebuildable since" in html
+    assert 'data-note="not-rebuildable"' in html
 
 
 def test_S25_rows_of_before_the_new_form_keep_verifying(
@@ -447,12 +447,12 @@ def test_the_owner_reads_that_a_prompt_cannot_be_rebuilt_since_and_charlie_does_
     turn = two_calls[0].turn
     page = f"/chats/{chat.pk}/turns/{turn.pk}/receipt"
     owner: Client = signed_in(alice)
-    assert "SHA-256 of the prompt" in owner.get(page).content.decode()
+    assert 'data-note="prompt-hash"' in owner.get(page).content.decode()
     message = Message.objects.select_related("branch").get(pk=str(turn.trigger_id))
     erasure.erase_message(user=alice, message=message, now=now)
     html = owner.get(page).content.decode()
-    assert html.count("Not rebuildable since") == 2
-    assert "SHA-256 of the prompt" not in html
+    assert html.count('data-note="not-rebuildable"') == 2
+    assert 'data-note="prompt-hash"' not in html
     told_by_rest = owner.get(f"/api/v1/chats/{chat.pk}/turns/{turn.pk}").json()["receipts"]
     assert {row["prompt_sha256"] for row in told_by_rest} == {""}
     assert all(row["not_rebuildable_since"] for row in told_by_rest)

@@ -15,6 +15,7 @@ from chats.ground.seals import is_commitment_valid
 from chats.models import Chat, Compaction, ProviderAccount
 from chats.record import witness
 from contextpolicy import ledger
+from contextpolicy.engine.prompts import LOST_FACTS
 from contextpolicy.engine.segments import format_prompt_json
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
@@ -113,7 +114,7 @@ def test_what_a_second_attempt_was_told_is_built_again(
     second = Compaction.objects.get(branch=first.branch, attempt=2)
     found = rebuild_summary_request(second)
     assert found.fault == ""
-    assert "Your first attempt lost these facts" in found.messages[1].content
+    assert LOST_FACTS in found.messages[1].content
     assert found.body_sha256 == server.requests()[1]["body_sha256"]
     assert found.body == "same"
 

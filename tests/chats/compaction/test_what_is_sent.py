@@ -21,6 +21,7 @@ from chats.compaction.people import undo
 from chats.models import Chat, Compaction, Message, Receipt
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start_turn
+from chats.web.thread.sent_now import SentNow
 from tests.chats.compaction.conftest import SENTENCE, Say, SetPolicy, branch_of, later
 from tests.chats.compaction.test_people import COUNTER, compact, roomy
 from tests.chats.web.markup import tight
@@ -394,10 +395,10 @@ def check_divider(thread: str, *, row: Compaction, wanted: Counter[str]) -> None
         return
     row.refresh_from_db()
     words = strip_tags(marker[0])
-    if row.status == "undone" or (len(wanted) > 1 and "not in use" not in words):
+    if row.status == "undone" or (len(wanted) > 1 and 'data-status="unused"' not in marker[0]):
         assert counts_in(words) == dict(wanted)
     if row.kind == "window":
-        assert f"{wanted['none']} messages no longer sent" in words
+        assert f'class="marker__what" data-count="{wanted["none"]}"' in marker[0]
 
 
 def test_the_page_of_the_second_says_that_the_first_stands_for_its_messages(
@@ -409,9 +410,9 @@ def test_the_page_of_the_second_says_that_the_first_stands_for_its_messages(
     second = case.undo(case.compact())
     client.force_login(alice)
 
-    stands = f"{first.to_seq} sent as the summary of messages 1 to {first.to_seq}"
-    again = f"{second.to_seq - first.to_seq} messages sent in full"
+    again = second.to_seq - first.to_seq
+    sent = SentNow(full=again, cut=0, summary=first.to_seq, none=0, first=1, last=first.to_seq)
     for address in (f"/chats/{roomy.pk}/", f"/chats/{roomy.pk}/compactions/{second.pk}/"):
         body = tight(client.get(address).content.decode())
-        assert f"{again}, {stands}" in body
+        assert sent.words in body
         assert "in full again" not in body

@@ -21,6 +21,7 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
+from chats.providers.failures import QUOTA_SENTENCE
 from contextpolicy.engine.messages import ToolCallPart, ToolSpec, WireMessage
 from tests.fakes.calls import ROOMY, collect, text_in
 from tests.fakes.recorded import Recording
@@ -162,7 +163,7 @@ def test_a_failure_has_its_code(name: str) -> None:
 def test_credit_that_is_used_up_is_said() -> None:
     (error,) = replayed("no_credit", question("Hello"))
     assert isinstance(error, ProviderError)
-    assert "quota or credit" in error.sentence
+    assert error.sentence == QUOTA_SENTENCE
 
 
 def test_every_recording_is_replayed() -> None:

@@ -8,7 +8,7 @@ from html import escape
 import pytest
 
 from chats.providers.base import ContextFacts, StateTask, UsageReport
-from chats.providers.demo import DemoProvider, build_demo_reply
+from chats.providers.demo import SUMMARY_WITHOUT_RANGE, DemoProvider, build_demo_reply
 from chats.rendering.markdown import render_markdown
 from contextpolicy.engine.messages import WireMessage
 from tests.fakes.calls import asked, collect, text_in
@@ -55,7 +55,7 @@ def test_missing_facts_are_told() -> None:
     ("change", "told"),
     [
         ({"summary_present": False, "summary_range": None}, "**Summary:** none"),
-        ({"summary_range": None}, "replaces older messages"),
+        ({"summary_range": None}, SUMMARY_WITHOUT_RANGE),
         ({"left_out": ()}, "Nothing was left out."),
         ({"left_out": ((1, 2, "weather"),)}, "messages 1–2: weather"),
         ({"left_out": tuple((n, n, "window") for n in range(20))}, "and 12 more ranges"),

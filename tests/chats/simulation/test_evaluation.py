@@ -13,6 +13,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from chats.actions import lifecycle, marks
+from chats.admin.words import ENDED
 from chats.compaction import maintain
 from chats.ground import leases
 from chats.ground.leases import LeaseLost
@@ -51,7 +52,7 @@ from contextpolicy.publish import (
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from contextpolicy.two_persons import SecondPersonNeeded
 from tests.chats.states import SCHEMA
-from tests.contextpolicy.pages import Page, opened
+from tests.contextpolicy.pages import Page, message_codes, opened
 from tests.contextpolicy.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
@@ -502,7 +503,7 @@ class TestDoors:
         row = Evaluation.objects.get()
         page = f"/admin/contextpolicy/evaluation/{row.pk}/compare/"
         assert answer["Location"] == page
-        assert "No replies yet since" in Page(ines.get(page).content.decode()).words
+        assert 'data-note="no-replies-yet"' in ines.get(page).content.decode()
         turns = say(chat, 4, work=work)
         Receipt.objects.filter(turn=turns[0]).delete()
         judge_all(row, now)
@@ -527,22 +528,23 @@ class TestDoors:
         PolicyVersion.objects.filter(pk=row.version_id).update(created_by_id=author.pk)
         page = f"/admin/contextpolicy/evaluation/{row.pk}/compare/"
         settings.TWO_PERSONS = True
-        refused = ines.post(page, {"act": "promote"}, follow=True).content.decode()
-        assert "requires two people" in Page(refused).words
+        refused = ines.post(page, {"act": "promote"}, follow=True)
+        assert message_codes(refused) == ["second_person_needed"]
         settings.TWO_PERSONS = False
-        done = ines.post(page, {"act": "promote"}, follow=True).content.decode()
-        assert "House v2 is published" in Page(done).words
-        assert "its version was published" in Page(done).words
-        late = ines.post(page, {"act": "end"}, follow=True).content.decode()
-        assert "This evaluation has ended" in Page(late).words
+        done = ines.post(page, {"act": "promote"}, follow=True)
+        assert message_codes(done) == ["version_published"]
+        assert "House v2 is published" in Page(done.content.decode()).words
+        assert str(ENDED["promoted"]) in Page(done.content.decode()).words
+        late = ines.post(page, {"act": "end"}, follow=True)
+        assert message_codes(late) == ["evaluation_over"]
 
     def test_the_form_says_why_nothing_is_evaluated(
         self, chat: Chat, policy: ContextPolicy
     ) -> None:
         ines = signed_in(person("ines", POLICY_ADMIN))
         address = f"/admin/contextpolicy/contextpolicy/{policy.pk}/change/"
-        answer = ines.post(address, {"_evaluate": "1"}, follow=True).content.decode()
-        assert "while it is a draft" in Page(answer).words
+        answer = ines.post(address, {"_evaluate": "1"}, follow=True)
+        assert message_codes(answer) == ["nothing_to_evaluate"]
 
     def asked(self, who: Client, path: str = "", body: Any = None) -> Any:
         """Return the response to a POST."""

@@ -18,7 +18,13 @@ from django.urls import reverse
 
 from chats.actions import lifecycle
 from chats.admin import words
-from chats.admin.previews import build_bar_pieces, format_estimate_rows
+from chats.admin.previews import (
+    COST_UNKNOWN,
+    COST_WITHOUT_PRICE,
+    NEXT_COST,
+    build_bar_pieces,
+    format_estimate_rows,
+)
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.simulation.estimates import Estimate
 from chats.simulation.forecast import Size, forecast_following_prompts, forecast_prompts
@@ -205,9 +211,9 @@ class TestThePage:
         answer = self.asked(ines, now, **{"try-chat": str(chat.pk), "window_size": "2"})
 
         html = answer.content.decode()
-        words = Page(html).words
-        assert "Own (edited)" in words
-        assert "outside the window" in words
+        shown = Page(html).words
+        assert "Own (edited)" in shown
+        assert str(words.LEFT_OUT["window"]) in shown
         assert "-Message 14 tells of Eva." in html
         assert "≈ tokens of the prompt over 9 turns" in html
         assert Page(html).inline == []
@@ -219,15 +225,13 @@ class TestThePage:
     ) -> None:
         fill(chat, 20, now=now)
         answer = self.asked(ines, now, **{"try-other": str(chat.pk)})
-        assert "another user’s chat" in answer.content.decode() or (
-            "another user’s chat" in answer.content.decode()
-        )
+        assert 'data-note="only-numbers"' in answer.content.decode()
         assert "tells of Eva" not in answer.content.decode()
         answer = self.asked(ines, now, **{"try-chat": "longest"})
         assert str(chat.pk) in answer.content.decode()
         assert "tells of Eva" not in answer.content.decode()
         lost = self.asked(ines, now, **{"try-other": "018f0000-0000-7000-8000-000000000001"})
-        assert "This chat " in lost.content.decode()
+        assert 'data-reason="unknown_chat"' in lost.content.decode()
 
     def test_an_empty_chat_and_an_impossible_policy(
         self, ines: User, now: datetime, demo_model: ModelSpec
@@ -237,7 +241,7 @@ class TestThePage:
         assert not Chat.objects.exists()
         assert not Branch.objects.exists()
         answer = self.asked(ines, now, **{"try-chat": "empty", "reserve_tokens": "90000"})
-        assert "Fix the highlighted fields first." in answer.content.decode()
+        assert 'data-reason="form_errors"' in answer.content.decode()
         assert Client().post("/admin/contextpolicy/contextpolicy/add/", {}).status_code == 302
 
 
@@ -292,14 +296,13 @@ class TestEstimates:
         found = self.likely(chat, now)
         assert found.cost is not None
         assert found.cost.unknown
-        assert any("unknown: no price is set" in said for _, said in format_estimate_rows(found))
+        said = str(COST_WITHOUT_PRICE).format(share=f"{found.cached:.0%}")
+        assert said in dict(format_estimate_rows(found)).values()
 
     def test_before_the_first_reply_nothing_is_said(self, chat: Chat, now: datetime) -> None:
         found = self.likely(chat, now)
         assert (found.turns, found.cost) == (None, None)
-        assert ("Cost of the next turns", "unknown before the first reply") in format_estimate_rows(
-            found
-        )
+        assert (str(NEXT_COST), str(COST_UNKNOWN)) in format_estimate_rows(found)
 
     def test_a_course_goes_on_from_the_prompt_as_it_is(self) -> None:
         values = replace(

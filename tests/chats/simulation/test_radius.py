@@ -32,7 +32,7 @@ from contextpolicy.publish import (
 )
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.chats.test_outlook import fill
-from tests.contextpolicy.pages import Page, opened
+from tests.contextpolicy.pages import Page, message_codes, opened
 from tests.contextpolicy.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
@@ -239,8 +239,9 @@ class TestPublish:
     def test_without_a_count_nothing_comes_into_force_by_any_door(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime
     ) -> None:
-        with pytest.raises(BlastRadiusNeeded, match="Save it as a draft") as refusal:
+        with pytest.raises(BlastRadiusNeeded) as refusal:
             self.made(policy, NARROW, now)
+        assert refusal.value.next_step == blast.PUT_IN_FORCE
         assert refusal.value.code == "blast_radius_needed"
         draft = self.made(policy, NARROW, now, is_draft=True)
         with pytest.raises(BlastRadiusNeeded):
@@ -279,8 +280,10 @@ class TestPublish:
         assert work(row, now).state == "void"
         row = begun(policy, REFUSING, now=now)
         next(steps(row, now))
-        with pytest.raises(BlastRadiusNeeded, match="would be refused"):
+        with pytest.raises(BlastRadiusNeeded) as refusal:
             self.made(policy, REFUSING, now)
+        assert refusal.value.count == row
+        assert refusal.value.count.sampled_refuse
 
     def test_an_import_waits_as_a_draft(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime
@@ -335,8 +338,9 @@ class TestPublish:
                 work(radius.start_radius_count(**given, place=place, group=group), now).state
                 == "finished"
             )
-            with pytest.raises(BlastRadiusNeeded, match="for exactly this target"):
+            with pytest.raises(BlastRadiusNeeded) as refusal:
                 assign_policy(policy=free, level="group", group=team, actor="user:7", now=now)
+            assert refusal.value.next_step == blast.ASSIGN
         row = work(radius.start_radius_count(**given, place="instance", group=team), now)
         assert (row.in_use, row.judged, row.changed) == (4, 4, 2)
         made = assign_policy(policy=free, level="group", group=team, actor="user:7", now=now)
@@ -399,8 +403,9 @@ class TestPages:
         ines = signed_in(person("ines", POLICY_ADMIN))
         fields = {"policy": policy.pk, "place": "group", "members_of": team.pk}
         add = "/admin/contextpolicy/policyassignment/add/"
-        refused = ines.post(add, fields, follow=True).content.decode()
-        assert "for exactly this target" in " ".join(refused.split())
+        refused = ines.post(add, fields, follow=True)
+        assert message_codes(refused) == ["blast_radius_needed"]
+        assert str(blast.ASSIGN) in Page(refused.content.decode()).words
         address = f"/admin/contextpolicy/contextpolicy/{policy.pk}/change/"
         form = {**opened(ines, address).fields, "try-chat": "all", "try-place": f"group:{team.pk}"}
         page = ines.post(address, {**form, "_preview": "1"}).content.decode()
@@ -422,9 +427,9 @@ class TestPages:
         ines = signed_in(person("ines", POLICY_ADMIN))
         address = f"/admin/contextpolicy/contextpolicy/{policy.pk}/change/"
         form = {**opened(ines, address).fields, "window_size": "6"}
-        saved = ines.post(address, {**form, "_continue": "1"}, follow=True).content.decode()
-        assert "This instance requires a count of the chats" in Page(saved).words
-        assert "Save it as a draft, count the affected chats" in Page(saved).words
+        saved = ines.post(address, {**form, "_continue": "1"}, follow=True)
+        assert "waits_for_count" in message_codes(saved)
+        assert str(blast.PUT_IN_FORCE) in Page(saved.content.decode()).words
         form = {**opened(ines, address).fields, "try-chat": "all", "try-place": "assigned"}
         asked = ines.post(address, {**form, "_preview": "1"}).content.decode()
         assert "The count of all 7 chats in use is counting" in Page(asked).words
@@ -436,7 +441,7 @@ class TestPages:
         policy.refresh_from_db()
         assert policy.current is not None
         assert policy.current.number == 2
-        assert "can no longer be used to publish" in ines.get(count).content.decode()
+        assert 'data-note="count-outdated"' in ines.get(count).content.decode()
 
     def test_a_person_stops_it_goes_on_and_sees_the_worst(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime, pages_of_two: None

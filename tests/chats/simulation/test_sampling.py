@@ -124,7 +124,7 @@ class TestPage:
         html = self.asked(ines, policy, window_size="6")
         words = Page(html).words
         assert "All 6 chats in use were composed both ways: 3 would change (50%)." in words
-        assert "The chats that change most" in words
+        assert 'data-note="most-changed-chats"' in html
         assert str(chats[0].pk) in words
         assert "tells of Eva" not in html
         assert policy.versions.count() == 1

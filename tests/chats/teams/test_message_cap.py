@@ -360,7 +360,9 @@ def test_a_cap_holds_a_whole_round(values: dict[str, int], is_fine: bool) -> Non
     with pytest.raises(InvalidTeam) as refused:
         rosters.check_team(asked)
     assert (refused.value.code, refused.value.param) == ("invalid_team", "message_cap")
-    assert "or 0 for no cap" in str(refused.value)
+    least, most = refused.value.details["least"], refused.value.details["most"]
+    assert least <= most
+    assert not least <= asked.message_cap <= most
 
 
 def test_versions_and_copies_keep_the_cap(

@@ -11,7 +11,9 @@ from chats.prompt.rebuilt import rebuild_request
 from chats.teams import conversation
 from chats.teams import play as rounds_of_people
 from chats.turns.roster import load_current_roster
+from chats.web.reasons import CHANGES
 from contextpolicy.engine.agentformats import assemble_prompt
+from contextpolicy.engine.team_view import SPEAKERS_NAMED
 from tests.chats.api.conftest import of_alice, program
 from tests.chats.api.programs import Program
 from tests.chats.teams.test_team_rounds import Play, play
@@ -48,7 +50,7 @@ def test_a_round_sends_the_text_that_a_program_gets(play: Plays, form: str) -> N
     assert rest == [("user", expected.prompt)]
     assert system[0] == "system"
     assert ("Act as critic here." in system[1]) == (form == "claude-code")
-    assert "The conversation names the speaker of each message." in system[1]
+    assert SPEAKERS_NAMED in system[1]
     assert "[FROM:" not in system[1]
     receipt = Receipt.objects.latest("created_at")
     assert f"prompt_form:{form}" in receipt.notes
@@ -93,7 +95,7 @@ def test_the_receipt_page_names_the_form(play: Plays, alice: User) -> None:
     client = Client()
     client.force_login(alice)
     words = opened(client, f"/chats/{game.chat.pk}/turns/{turn.pk}/receipt").words
-    assert "one text in the Gemini form" in words
+    assert str(CHANGES["prompt_form:google-gemini"]) in words
     assert "in message 2 of the request" in words
 
 

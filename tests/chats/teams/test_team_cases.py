@@ -223,7 +223,7 @@ def test_a_list_with_names_stays_whole_in_store_page_and_prompt(
     assert stored(game.chat, 2).text == text
     assert game.prompts[1][-1][1].endswith(f"[FROM:Planner]\n{text}")
     html = page_of(page, game.chat)
-    assert "Written as another agent" not in html
+    assert 'data-note="written-as-another"' not in html
     assert "kitchen" in html
 
 

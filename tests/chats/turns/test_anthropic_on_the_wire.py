@@ -15,7 +15,9 @@ from django.test import Client
 from chats.models import Chat, Message, ProviderAccount, Receipt, Turn
 from chats.people import keys
 from chats.prompt.as_sent import build_request_file, load_sent_request
+from chats.prompt.tools.history_search import NOTHING
 from chats.turns.start import start_turn
+from chats.web.receipts.page import describe_cache_tokens
 from contextpolicy.models import ModelSpec
 from tests.chats.api.programs import Program
 from tests.chats.compaction.conftest import Fold, SetPolicy, fold, long_chat, set_policy
@@ -100,7 +102,7 @@ def test_a_program_asks_over_rest_and_the_next_prompt_is_read_from_the_cache(
     assert after["cached"] + after["written"] == after["input"]
     page = Client()
     page.force_login(alice)
-    figure = "of them from its cache, "
+    figure = describe_cache_tokens(after["cached"], after["written"])
     assert figure in page.get(f"/{chat}/turns/{second}/receipt").content.decode()
     one, two = bodies(server)
     assert marked(one) == ["Be brief. Be", "The first qu"]
@@ -160,7 +162,7 @@ def test_a_chat_with_a_summary_searches_its_archive(
     assert use["content"][2]["input"] == {"query": "4711"}
     assert [block["type"] for block in result["content"]] == ["tool_result"]
     assert result["content"][0]["tool_use_id"] == "toolu_1"
-    assert "message of this chat" in result["content"][0]["content"]
+    assert NOTHING in result["content"][0]["content"]
     # The previous prompt is read completely, because its last breakpoint is in the next request.
     receipts = Receipt.objects.filter(model_name="fake-chat", turn=turn).order_by("step")
     before, after = (row.usage for row in receipts)

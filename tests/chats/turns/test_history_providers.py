@@ -15,6 +15,7 @@ from django.core.checks import run_checks
 from chats.models import Message, Receipt
 from chats.prompt.rebuilt import rebuild_request
 from contextpolicy import history_providers
+from contextpolicy.admin.offered import BUILT_IN
 from contextpolicy.history_providers import HistoryQuery
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.roles import POLICY_ADMIN
@@ -176,4 +177,4 @@ def test_the_policy_form_offers_it(offered: list[EntryPoint], db: None) -> None:
     admin = signed_in(person("paula", POLICY_ADMIN))
     page = admin.get("/admin/contextpolicy/contextpolicy/add/").content.decode()
     assert 'value="same_day"' in page
-    assert "Built in: the newest messages" in page
+    assert f'value="{BUILT_IN}"' in page

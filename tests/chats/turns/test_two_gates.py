@@ -217,4 +217,4 @@ def test_who_asks_on_the_page_gets_one_reply_after_both_gates(
     assert html.count("Here.") == 1
     assert html.index("And now?") < html.index("Here.")
     receipt = page.get(f"{address}turns/{turn.pk}/receipt").content.decode()
-    assert receipt.count("SHA-256 of the prompt") == 2
+    assert receipt.count('data-note="prompt-hash"') == 2
