@@ -236,13 +236,13 @@ def test_a_paused_or_running_compaction_is_said(
 ) -> None:
     fill(20)
     row = fold(6, status="prepared")
-    assert build_meter(chat=chat, now=NOON).next_compaction == SUMMARY_READY
+    assert build_meter(chat=chat, now=NOON).next_compaction == str(SUMMARY_READY)
     row.delete()
     branch = chat.active_branch
     assert branch is not None
     branch.compaction_paused = True
     branch.save()
-    assert build_meter(chat=chat, now=NOON).next_compaction == COMPACTION_PAUSED
+    assert build_meter(chat=chat, now=NOON).next_compaction == str(COMPACTION_PAUSED)
 
 
 def test_the_parts_are_estimates_of_the_providers_tokens(

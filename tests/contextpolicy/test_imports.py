@@ -133,7 +133,7 @@ BAD: dict[str, tuple[str, str, str]] = {
     ),
     "unknown model": (
         json.dumps(FORM).replace("light", "gemini-1.5-flash"),
-        "unknown_summariser",
+        "unknown_model",
         "'gemini-1.5-flash'",
     ),
     "wrong kind": (json.dumps(FORM).replace("20", '"many"'), "malformed_policy", "turn_threshold"),

@@ -98,7 +98,7 @@ class TestFinding:
             "event:polcy": ("unknown_event", "policy?"),
             "hello": ("no_key", "actor:hello"),
             "actor:nobody": ("unknown_person", "“nobody”"),
-            "field:windw_size": ("unknown_field", "window_size?"),
+            "field:windw_size": ("unknown_field", " window_size "),
             "at:yesterday": ("not_a_day", "“yesterday”"),
             "at:..": ("no_day", "“at:”"),
             "chat:12": ("not_an_id", "“chat:”"),

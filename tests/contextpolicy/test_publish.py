@@ -158,7 +158,7 @@ class TestNewVersion:
             "token_budget",
             "3,000",
         ),
-        ({"compact_to": 0.95}, [], "marks_out_of_order", "compact_to", "XXX"),
+        ({"compact_to": 0.95}, [], "marks_out_of_order", "compact_to", "11,400"),
         ({"summary_max_tokens": 9_000}, [], "summary_reaches_low_mark", "compact_to", "9,000"),
         (
             {"keep_last_messages": 30, "window_size": 12},

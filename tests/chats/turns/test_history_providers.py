@@ -15,7 +15,7 @@ from django.core.checks import run_checks
 from chats.models import Message, Receipt
 from chats.prompt.rebuilt import rebuild_request
 from contextpolicy import history_providers
-from contextpolicy.admin.offered import BUILT_IN
+from contextpolicy.admin.written import BUILT_IN
 from contextpolicy.history_providers import HistoryQuery
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.roles import POLICY_ADMIN
