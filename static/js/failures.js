@@ -90,6 +90,7 @@ export function showFailure({ key, control, sentence, status, again }) {
   const button = document.createElement("button");
   note.className = "failure";
   note.setAttribute("role", "alert");
+  note.dataset.status = status;
   words.textContent = sentence;
   button.type = "button";
   button.className = "btn btn--s button";

@@ -12,6 +12,8 @@ from pathlib import Path
 from tests.faults.programs import MANAGE, Program, free_port, put_tables, python, until
 
 LINK = re.compile(r"https?://\S+/login/link/\S+/")
+# The button that tests and saves a server on the setup page.
+SAVE_SERVER = "form:has(#api-key) [type=submit]"
 
 
 class Product:
