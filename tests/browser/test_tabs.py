@@ -30,6 +30,8 @@ TAKE_AWAY = "Chat.objects.filter(title__startswith='Filed ').delete()"
 # Goes on until it is stopped: ten tabs take a minute to load on a busy machine.
 ENDLESS = "[[fake tokens=3000 ms=100]]"
 TABS = 10
+# The link that adds older chats to the list.
+MORE_CHATS = "#more-chats > a"
 
 
 @pytest.fixture
@@ -165,7 +167,7 @@ def test_a_pin_comes_to_another_tab_in_which_an_open_folder_stays_open(
     person.new_chat("Filed away")
     person.wait_for_reply()
     open_menu(page, "Folder…")
-    page.get_by_label("Or in a new folder").fill("Drawer")
+    page.locator("#folder-name").fill("Drawer")
     page.get_by_role("button", name="Move chat").click()
     expect(page.locator(".navfolder", has_text="Drawer")).to_be_visible()
 
@@ -176,11 +178,12 @@ def test_a_pin_comes_to_another_tab_in_which_an_open_folder_stays_open(
 
     person.new_chat("To be pinned")
     person.wait_for_reply()
-    open_menu(page, "Pin to the top")
+    page.get_by_label("Chat actions").click()
+    page.locator(".chat__actions [name=pinned]").click()
     expect(other.get_by_role("heading", name="Pinned")).to_be_visible()
     expect(other.locator(".navfolder")).to_have_count(1)
     expect(folder.locator("li", has_text="Filed away")).to_be_visible()
-    expect(other.get_by_role("link", name="Archived and deleted")).to_be_visible()
+    expect(other.locator("#sidebar a[href='/chats/archive']")).to_be_visible()
     open_menu(page, "Unpin")
     expect(other.get_by_role("heading", name="Pinned")).to_have_count(0)
     must_be_quiet(person)
@@ -193,13 +196,13 @@ def test_a_folder_s_new_name_comes_to_another_tab(
     person.new_chat("Filed under another name")
     person.wait_for_reply()
     open_menu(person.page, "Folder…")
-    person.page.get_by_label("Or in a new folder").fill("Attic")
+    person.page.locator("#folder-name").fill("Attic")
     person.page.get_by_role("button", name="Move chat").click()
     folder = person.page.locator(".navfolder", has_text="Attic")
     other = tab_at(context, product.url + "/chats/new")
     expect(other.locator(".navfolder", has_text="Attic")).to_be_visible()
 
-    folder.get_by_role("link", name="Rename or delete this folder").click()
+    folder.locator("a.navitem--quiet").click()
     person.page.get_by_label("Name").fill("Cellar")
     person.page.get_by_role("button", name="Rename").click()
     expect(other.locator(".navfolder", has_text="Cellar")).to_be_visible()
@@ -290,7 +293,7 @@ def test_chats_loaded_below_the_first_page_stay_in_the_list(
     person = Person(context.new_page(), product)
     person.open("/chats/new")
     page = person.page
-    more = page.get_by_role("link", name="Show more chats")
+    more = page.locator(MORE_CHATS)
     more.click()
     expect(page.locator("#chat-list li")).to_have_count(100)
     before = filed_titles(page)
@@ -305,7 +308,7 @@ def test_chats_loaded_below_the_first_page_stay_in_the_list(
     assert len(headings) == len(set(headings))
 
     expect(more).to_have_count(1)
-    assert page.locator("#chat-list > :last-child").get_by_text("Show more chats").count() == 1
+    assert page.locator("#chat-list > #more-chats:last-child").count() == 1
     more.click()
     expect(more).to_have_count(0)
     assert filed_titles(page) == [f"Filed {number}" for number in range(110) if number != 3]
@@ -328,7 +331,7 @@ def test_a_chat_that_is_unpinned_far_below_is_not_lost(
     administer(product, action.format(True))
     person.open("/chats/new")
     page = person.page
-    more = page.get_by_role("link", name="Show more chats")
+    more = page.locator(MORE_CHATS)
     more.click()
     expect(page.locator("#chat-list li")).to_have_count(100)
     administer(product, action.format(False))
@@ -351,7 +354,7 @@ def test_the_focus_stays_where_it_is_when_the_list_comes_anew(
     person.new_chat("Filed by hand")
     person.wait_for_reply()
     open_menu(person.page, "Folder…")
-    person.page.get_by_label("Or in a new folder").fill("Shed")
+    person.page.locator("#folder-name").fill("Shed")
     person.page.get_by_role("button", name="Move chat").click()
     expect(person.page.locator(".navfolder", has_text="Shed")).to_be_visible()
 
@@ -365,7 +368,7 @@ def test_the_focus_stays_where_it_is_when_the_list_comes_anew(
         person.wait_for_reply()
 
     for number, place in enumerate(
-        (folder.locator("summary"), other.get_by_role("link", name="Show more chats"))
+        (folder.locator("summary"), other.locator(MORE_CHATS))
     ):
         place.focus()
         comes_anew(f"Beside the focus {number}")

@@ -8,6 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.desk import Person
 from tests.browser.product import Product
 from tests.browser.test_compaction_journeys import administer
+from tests.browser.test_policy_pages import card
 
 ADD = "/admin/contextpolicy/contextpolicy/add/"
 # Moves the events of the evaluation so far to the previous day.
@@ -60,22 +61,22 @@ def test_a_policy_from_a_preset_is_mended_previewed_counted_assigned_and_obeyed(
     meets_a_finding_and_mends_it(page)
 
     # Another strategy, which changes the seeded chat.
-    page.locator("label.policy-card", has_text="Newest messages, counted").click()
+    card(page, "simple").click()
     page.locator("#id_window_size").fill("2")
     page.locator("#id_try-chat").select_option(label="The seeded chat begins.")
     page.get_by_role("button", name="Preview", exact=True).click()
     expect(page.locator(".policy-side").last).to_contain_text("Trusted (edited)")
     # Each line of both prompts is on a separate line.
-    page.get_by_text("Prompts, line by line").click()
+    page.locator("details:has(.policy-diff) > summary").click()
     lines = page.locator(".policy-diff").inner_text().splitlines()
     assert lines[:2] == ["--- now", "+++ proposed"]
-    page.get_by_role("button", name="Save and continue editing").click()
+    page.locator("[name=_continue]").click()
     expect(page.locator(".messagelist")).to_contain_text("Version 1 is active")
 
     # It applies to no chat before the count.
     editor = page.url
     assign_to_everyone(page)
-    expect(page.locator(".messagelist")).to_contain_text("This instance requires a count before")
+    expect(page.locator(".messagelist .blast_radius_needed")).to_be_visible()
     expect(page.get_by_label("Applies to")).to_have_value("instance")
     page.goto(editor)
     is_counted(page)
@@ -90,20 +91,20 @@ def test_a_policy_from_a_preset_is_mended_previewed_counted_assigned_and_obeyed(
 
 def meets_a_finding_and_mends_it(page: Page) -> None:
     """Use the button of the suggested fix."""
-    page.locator("label.policy-card", has_text="a summary of the rest").click()
+    card(page, "dynamic_summary").click()
     page.locator("#id_token_budget").fill("8000")
     page.locator("#id_keep_last_messages").fill("20")
-    expect(page.locator("#policy-told")).to_contain_text("each turn would compact again")
+    expect(page.locator("#policy-told")).to_contain_text("kept_above_mark")
     page.get_by_role("button", name="Set “Longest summary” to").click()
-    expect(page.locator("#policy-told")).not_to_contain_text("each turn would compact again")
+    expect(page.locator("#policy-told")).not_to_contain_text("kept_above_mark")
 
 
 def is_counted(page: Page) -> None:
     """The background job counts all chats in use."""
-    page.locator("#id_try-chat").select_option(label="All chats in use: counted in the background")
+    page.locator("#id_try-chat").select_option("all")
     page.locator("#id_try-place").select_option("instance")
     page.get_by_role("button", name="Preview", exact=True).click()
-    page.get_by_role("link", name="progress and results").click()
+    page.locator("#policy-preview .policy-said a").click()
     expect(page.locator("#radius-progress")).to_contain_text("1 of 1 chats", timeout=30_000)
     expect(page.get_by_role("row", name="Would change").first).to_contain_text("1 (100")
 
@@ -131,14 +132,14 @@ def test_a_draft_judges_a_day_is_compared_put_in_force_and_rolled_back(
 
     page.get_by_role("button", name="Publish version").click()
     expect(page.locator(".messagelist")).to_contain_text("is published")
-    expect(page.locator("#content")).to_contain_text("It ended on")
+    expect(page.locator("p[data-state]")).not_to_have_attribute("data-state", "open")
     page.goto(chat)
     expect(person.send("Which window now?")).to_contain_text("window of 2 messages")
 
     # Undo with one click.
     page.goto(editor)
     with page.expect_navigation():
-        page.get_by_role("button", name="Restore as new").first.click()
+        page.locator("[name=_restore]").first.click()
     page.goto(chat)
     expect(person.send("And now?")).to_contain_text("window of 6 messages")
     assert person.complaints == []
@@ -149,19 +150,20 @@ def evaluates_a_draft(person: Person) -> tuple[str, str]:
     page = person.page
     person.open(ADD)
     page.locator("#id_name").fill("Shadowed")
-    page.locator("label.policy-card", has_text="Newest messages, counted").click()
+    card(page, "simple").click()
     page.locator("#id_window_size").fill("6")
-    page.get_by_role("button", name="Save and continue editing").click()
+    page.locator("[name=_continue]").click()
     expect(page.locator(".messagelist")).to_contain_text("Version 1 is active")
     editor = page.url
     assign_to_everyone(page)
     page.goto(editor)
     page.locator("#id_window_size").fill("2")
     with page.expect_navigation():
-        page.get_by_role("button", name="Save as draft").click()
+        page.locator("[name=_draft]").click()
     page.goto(editor)
-    page.get_by_role("button", name="Evaluate for 7 days").click()
-    expect(page.locator("#evaluation-coverage")).to_contain_text("No replies yet since")
+    page.locator("[name=_evaluate]").click()
+    expect(page.locator("[data-note=no-replies-yet]")).to_be_visible()
+    expect(page.locator("p[data-state=open]")).to_be_visible()
     return editor, page.url
 
 
