@@ -13,6 +13,7 @@ from tests.browser.product import Product
 from tests.browser.test_every_page import PHONE
 from tests.faults.programs import MANAGE, python, run
 
+POSITION = "#cursor [data-position]"
 # The button that sends an edited message.
 SEND_EDIT = "form[action$='/edit'] [type=submit]"
 SAID = (
@@ -96,10 +97,10 @@ def test_the_page_of_compactions_says_the_same_everywhere_when_the_worker_is_don
     folding.mark_page()
     page.get_by_role("button", name="Compact now").click()
 
-    expect(page.locator("#answer")).to_have_attribute("data-state", "done", timeout=20_000)
+    expect(page.locator("#answer [data-status=done]")).to_be_visible(timeout=20_000)
 
     expect(page.locator("#compactions")).to_contain_text("In use")
-    expect(page.locator("#cursor")).to_have_attribute("data-position", re.compile("[1-9]"))
+    expect(page.locator(POSITION)).to_have_attribute("data-position", re.compile("[1-9]"))
     expect(page.locator("[data-note=no-compactions]")).to_have_count(0)
     expect(page.locator("#compacting")).not_to_contain_text("Compaction requested")
     expect(page.get_by_role("button", name="Compact now")).to_be_visible()
@@ -168,7 +169,7 @@ def test_asking_is_answered_originals_are_found_and_the_list_tells_it(folding: P
     page.get_by_role("link", name="1 compaction").click()
     expect(page.locator("#compactions")).to_contain_text("In use")
     page.get_by_role("button", name="Compact now").click()
-    expect(page.locator("#answer")).to_have_attribute("data-state", "nothing", timeout=20_000)
+    expect(page.locator("#answer [data-status=nothing]")).to_be_visible(timeout=20_000)
 
 
 def test_originals_do_not_scroll_sideways_on_a_phone(
@@ -298,5 +299,5 @@ def test_a_closed_archive_is_said_where_it_would_be_opened(
     page.locator("[data-marker]").get_by_role("link", name="Inspect").click()
     expect(page.locator("#originals")).to_contain_text("AT9-2231-0457")
     page.get_by_role("link", name="Compactions", exact=True).click()
-    expect(page.locator("#cursor")).to_have_attribute("data-position", "6")
+    expect(page.locator(POSITION)).to_have_attribute("data-position", "6")
     expect(page.locator("#cursor time")).to_have_count(1)

@@ -16,14 +16,13 @@ KINDS = {"done": ("ok", "check"), "failed": ("warn", "alert"), "nothing": ("", "
 
 @dataclass(frozen=True, slots=True)
 class RequestNotice:
-    """A notice: state of the request, kind, icon, title, body, and the attempt it refers to.
+    """A notice: kind, icon, title, body, and the attempt it refers to.
 
     `status`: the code of the title. `reason`: the code behind it, if any.
     `can_retry`: a retry may help. `can_do_without`: a summary without a model was not tried yet.
     `late_in`: seconds after which a request that no worker started is late; 0 otherwise.
     """
 
-    state: str
     kind: str
     status: str
     reason: str
@@ -44,7 +43,6 @@ def build_request_notice(answer: RequestStatus | None) -> RequestNotice | None:
     failed = answer.row if answer.state == "failed" else None
     kind, icon = KINDS.get(answer.state, ("layer", "clock"))
     return RequestNotice(
-        state=answer.state,
         kind=kind,
         status=get_notice_status(answer),
         reason=answer.reason,
