@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 from tests.browser.desk import Person
 from tests.browser.product import Product
 
+OPEN_LIST, CLOSE_LIST = "#chat-bar a[href='#sidebar']", "#sidebar a[href='#main']"
 PAGES = (
     "/chats/new",
     "/settings/",
@@ -99,9 +100,9 @@ def test_the_chat_list_opens_over_the_chat_on_a_phone(
     person = open_tab(product, storage_state=signed_in, **PHONE)
     person.open("/chats/new")
     expect(person.page.locator("#new-chat")).not_to_be_visible()
-    person.page.get_by_role("link", name="Open the chat list").click()
+    person.page.locator(OPEN_LIST).click()
     expect(person.page.locator("#new-chat")).to_be_visible()
-    person.page.get_by_role("link", name="Close the chat list").click()
+    person.page.locator(CLOSE_LIST).click()
     expect(person.page.locator("#new-chat")).not_to_be_visible()
 
 
@@ -120,7 +121,7 @@ def test_pages_are_as_dark_as_the_system(
         assert abs(ground - ink) > 128, path
     # The page of the API leads back and to its guide.
     expect(person.page.get_by_role("link", name="Help")).to_have_attribute("href", "/help/api/")
-    person.page.get_by_role("link", name="Back to chats").click()
+    person.page.locator("nav a[href='/']").click()
     expect(person.page.locator("#new-chat")).to_be_visible()
 
 
@@ -178,7 +179,7 @@ def test_a_person_sets_a_password_leaves_and_comes_back(
     page = person.page
     person.sign_in(fresh.printed_link())
     chat = a_chat(person)
-    page.get_by_role("link", name="Set a password").click()
+    page.locator(".sidebar__name a[href*=password]").click()
     expect(page.get_by_role("heading", name="Set password")).to_be_visible()
     password = "a long walk by the sea"
     for field in page.locator("input[type=password]").all():
@@ -202,14 +203,14 @@ def test_a_person_sets_a_password_leaves_and_comes_back(
     assert page.url == fresh.url + chat
 
 
-@pytest.mark.parametrize("name", ["Open the chat list", "Close the chat list"])
+@pytest.mark.parametrize("button", [OPEN_LIST, CLOSE_LIST])
 @pytest.mark.in_turn
 def test_the_menu_button_is_as_large_as_a_finger(
-    open_tab: Callable[..., Person], product: Product, signed_in: Any, name: str
+    open_tab: Callable[..., Person], product: Product, signed_in: Any, button: str
 ) -> None:
     person = open_tab(product, storage_state=signed_in, **PHONE)
-    person.open("/chats/new#sidebar" if name.startswith("Close") else "/chats/new")
-    size = person.page.get_by_role("link", name=name).bounding_box()
+    person.open("/chats/new#sidebar" if button == CLOSE_LIST else "/chats/new")
+    size = person.page.locator(button).bounding_box()
     assert size is not None
     assert min(size["width"], size["height"]) >= 44
 

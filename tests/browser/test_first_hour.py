@@ -9,6 +9,7 @@ from playwright.sync_api import Error, expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
+from tests.browser.test_policy_pages import card
 
 
 @pytest.mark.short
@@ -79,7 +80,7 @@ def narrow_the_window(person: Person) -> None:
     page.get_by_role("link", name="Administration").click()
     page.get_by_role("link", name="Policies", exact=True).click()
     page.get_by_role("link", name="Demo", exact=True).click()
-    page.locator("label.policy-card", has_text="Newest messages, counted").click()
+    card(page, "simple").click()
     page.locator("#id_window_size").fill("2")
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.locator(".messagelist")).to_contain_text("Demo")
@@ -93,7 +94,7 @@ def the_next_turn_obeys(person: Person) -> None:
     reply.get_by_role("link", name="Prompt receipt").click()
     page = person.page
     expect(page.locator(".pseg", has=page.get_by_text("History", exact=True))).to_have_count(2)
-    expect(page.get_by_text("Outside the window")).to_be_visible()
+    expect(page.locator("[data-reason=window]")).to_be_visible()
 
 
 def the_ledger_tells_it(person: Person) -> None:
@@ -103,4 +104,4 @@ def the_ledger_tells_it(person: Person) -> None:
     for event in ("compaction.published", "policy.version_created", "context.compressed"):
         expect(page.get_by_role("link", name=event).first).to_be_visible()
     person.open("/admin/contextpolicy/auditevent/verify/")
-    expect(page.locator("#content")).to_contain_text("each chain matches its last row")
+    expect(page.locator("#content .palimpsest-notice--ok")).to_be_visible()

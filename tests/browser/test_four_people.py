@@ -14,6 +14,7 @@ from tests.browser.desk import Person
 from tests.browser.product import Product
 from tests.browser.test_compaction_journeys import administer
 from tests.browser.test_first_hour import send_until_the_marker_appears
+from tests.browser.test_policy_pages import card
 
 COUNT = """
 for (const kind of ["pointerdown", "change", "keydown"]) {
@@ -56,7 +57,7 @@ def test_four_people_reach_what_they_came_for(
     person.sign_in(fresh.printed_link())
     person.type("The order 4711 of Anna Berg goes to Oslo on 3 May 2026.")
     person.wait_for_reply()
-    counts = {"the first reply": acts.count}
+    counts = {"a reply": acts.count}
 
     send_until_the_marker_appears(person)
     acts.count = 0
@@ -77,7 +78,7 @@ def test_four_people_reach_what_they_came_for(
     counts["a key"] = acts.count
     assert "no language model is connected" in answered(fresh, key=key)
     assert counts == {
-        "the first reply": 2,
+        "a reply": 2,
         "a policy for everybody": 8,
         "the audit": 6,
         "a key": 3,
@@ -91,7 +92,7 @@ def a_first_policy(person: Person) -> None:
     page.get_by_role("link", name="Policies", exact=True).click()
     page.get_by_role("link", name="Add policy").click()
     page.locator("#id_name").fill("Two messages")
-    page.locator("label.policy-card", has_text="Newest messages, counted").click()
+    card(page, "simple").click()
     page.locator("#id_window_size").fill("2")
     page.get_by_role("button", name="Save", exact=True).click()
     page.get_by_role("link", name="Assign policy").click()
@@ -113,7 +114,7 @@ def a_first_answer(auditor: Person) -> None:
     expect(page.locator("#content")).to_contain_text("In force")
     page.get_by_role("link", name="Audit log", exact=True).click()
     page.get_by_role("link", name="Verify").first.click()
-    expect(page.locator("#content")).to_contain_text("each chain matches its last row")
+    expect(page.locator("#content .palimpsest-notice--ok")).to_be_visible()
 
 
 def a_first_key(person: Person) -> str:

@@ -41,7 +41,7 @@ def test_all_write_at_once_and_stand_in_their_order(
         expect(reply.locator(".live")).to_contain_text(" 5@", timeout=WAIT)
     expect(page.locator(LIVE)).to_have_count(3)
     expect(page.get_by_role("button", name="Stop all")).to_have_count(1)
-    expect(page.locator("#round")).to_contain_text("at the same time")
+    expect(page.locator("#round")).to_contain_text("1 to 3")
     expect(page.locator("#round")).to_contain_text("Finished. 3 replies", timeout=WAIT)
     assert names(admin) == ["You", "Planner", "Critic", "Writer"]
     page.reload()

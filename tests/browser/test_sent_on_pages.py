@@ -84,7 +84,7 @@ def test_after_an_undo_of_the_second_summary_the_first_is_said_to_stand(folding:
     assert said["Summary"] == sent["Summary"] > 0
     assert said["History"] == sent["History"]
     assert said["System"] == sent.get("System", 0)
-    expect(page.get_by_role("row", name="Messages 1 to 6")).to_contain_text("Part of the summary")
+    expect(page.locator("tr[data-reason=covered]")).to_contain_text("Messages 1 to 6")
     page.go_back()
     undone.get_by_role("link", name="Inspect").click()
     expect(page.locator("#sent-now")).to_contain_text(says)
@@ -104,9 +104,7 @@ def test_a_system_text_of_the_chat_is_written_and_seen_by_the_model(
     area.fill("You are a librarian.\nAnswer in one sentence.")
     expect(page.locator("#own-text-count")).to_contain_text("44 / 20,000 characters")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("status")).to_contain_text(
-        "Saved. It applies from the next message on."
-    )
+    expect(page.locator("#system-text .notice--ok[role=status]")).to_be_visible()
     phone = open_tab(person.product, storage_state=page.context.storage_state(), **PHONE)
     phone.page.goto(page.url)
     expect(phone.page.get_by_label("System text", exact=True)).to_be_visible()

@@ -66,16 +66,14 @@ def test_a_field_is_corrected_once_and_counts_in_the_next_turn(
     late.page.goto(page.url)
     page.get_by_label("Destination").fill("Bergen <b>by sea</b>")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("status")).to_contain_text("It applies from the next message on.")
+    expect(page.locator("#state .notice--ok[role=status]")).to_be_visible()
     expect(page.locator("#field-f1")).to_contain_text("Corrected by you after message 2")
     assert not booking.was_reloaded()
 
     # A person who opened the page earlier does not overwrite it.
     late.page.get_by_label("Destination").fill("Rome")
     late.page.get_by_role("button", name="Save").click()
-    expect(late.page.locator("#refusal")).to_contain_text(
-        "The state has changed since you opened it"
-    )
+    expect(late.page.locator("#refusal")).to_contain_text("state_changed")
     expect(late.page.locator("#typed")).to_contain_text("Rome")
     expect(late.page.get_by_label("Destination")).to_have_value("Bergen <b>by sea</b>")
     assert not late.scrolls_sideways()
@@ -83,7 +81,7 @@ def test_a_field_is_corrected_once_and_counts_in_the_next_turn(
     page.goto(chat)
     booking.send("Two people, please.")
     page.get_by_role("link", name="Prompt receipt").last.click()
-    expect(page.get_by_role("heading", name="Call for the state")).to_be_visible()
+    expect(page.locator("[data-purpose=state] h2")).to_be_visible()
     expect(page.locator(".prompt").last).to_contain_text('"destination": "Bergen <b>by sea</b>"')
 
 

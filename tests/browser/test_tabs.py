@@ -367,9 +367,7 @@ def test_the_focus_stays_where_it_is_when_the_list_comes_anew(
         expect(top).to_contain_text(title)
         person.wait_for_reply()
 
-    for number, place in enumerate(
-        (folder.locator("summary"), other.locator(MORE_CHATS))
-    ):
+    for number, place in enumerate((folder.locator("summary"), other.locator(MORE_CHATS))):
         place.focus()
         comes_anew(f"Beside the focus {number}")
         expect(place).to_be_focused()

@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
+from tests.browser.test_compaction_journeys import SEND_EDIT
 
 # Presses a key in the focused field. Returns true if no shortcut took it.
 PRESS = """
@@ -22,7 +23,7 @@ def test_an_edit_stays_open_while_the_end_of_the_chat_is_drawn_anew(
     admin.new_chat("A question")
     admin.wait_for_reply()
     mine = admin.page.locator(".msg--user").first
-    admin.acts_of(mine).get_by_label("Edit and branch").click()
+    admin.acts_of(mine).locator("[data-act=edit]").click()
     field = admin.page.get_by_label("Edit message")
     expect(field).to_be_focused()
     field.fill("A better question, half wri")
@@ -48,14 +49,14 @@ def test_an_edit_that_was_kept_is_sent(
 ) -> None:
     admin.new_chat("A question")
     admin.wait_for_reply()
-    admin.acts_of(admin.page.locator(".msg--user").first).get_by_label("Edit and branch").click()
+    admin.acts_of(admin.page.locator(".msg--user").first).locator("[data-act=edit]").click()
     admin.page.get_by_label("Edit message").fill("A better question")
     other = open_tab(product, storage_state=signed_in)
     other.page.goto(admin.page.url)
     other.send("Meanwhile in another tab")
     expect(admin.page.locator(".msg--user", has_text="Meanwhile")).to_be_visible()
     admin.wait_for_reply()
-    admin.page.get_by_role("button", name="Send as a new version").click()
+    admin.page.locator(SEND_EDIT).click()
     expect(admin.page.locator(".msg--user", has_text="A better question")).to_be_visible()
     expect(admin.page.locator(".msg--user", has_text="Meanwhile")).to_have_count(0)
     admin.wait_for_reply()

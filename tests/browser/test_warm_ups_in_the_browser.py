@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Request, expect
 
 from tests.browser.desk import Person
-from tests.browser.product import Product
+from tests.browser.product import SAVE_SERVER, Product
 from tests.fakes.fake_server import FakeServer
 from tests.faults.programs import until
 
@@ -29,7 +29,7 @@ def local(near: Product, open_tab: Callable[..., Person], fake: FakeServer) -> P
     person.open("/setup/")
     person.page.get_by_label("Address").fill(fake.base_url)
     person.page.get_by_label("Name", exact=True).fill("The server here")
-    person.page.get_by_role("button", name="Test and save").click()
+    person.page.locator(SAVE_SERVER).click()
     expect(person.page.locator(".card", has_text="The server here")).to_contain_text("In use")
     return person
 

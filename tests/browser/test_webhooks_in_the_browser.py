@@ -72,7 +72,7 @@ def make(person: Person, receiver: Receiver) -> None:
     person.open("/settings/")
     page.get_by_role("link", name="Webhooks").click()
     page.get_by_label("Address").fill(receiver.url)
-    page.get_by_label("A message was added").check()
+    page.locator("[name=events][value='message.added']").check()
     page.get_by_role("button", name="Create webhook").click()
     secret = page.locator(".secret code")
     expect(secret).to_contain_text("whsec_")

@@ -49,7 +49,7 @@ def patience() -> float:
 def needed(name: str) -> str:
     """The path of a program; without it the test is skipped or fails (`absent`)."""
     found = shutil.which(name)
-    return found if found is not None else absent(f"{name} is not installed")
+    return found if found is not None else absent(f"{name} is missing")
 
 
 def needed_browser() -> str:

@@ -49,7 +49,7 @@ def prepare(owner: User, *, chats: int, dice: random.Random, now: datetime) -> N
     for _ in range(chats):
         chat = lifecycle.create_chat(owner=owner, now=now)
         size, old = dice.randrange(2, 9), dice.randrange(0, 9)
-        fill(chat, [f"Message {number} of the chat" for number in range(size)], now=now)
+        fill(chat, [f"Old message {number}" for number in range(size)], now=now)
         ago = now - timedelta(days=DAYS + 1)
         Message.objects.filter(branch__chat=chat, seq__lte=old).update(created_at=ago)
 

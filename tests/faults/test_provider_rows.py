@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from chats.turns.breaker import REASONS
 from tests.faults.client import Client, Screen
 from tests.faults.harness import Refused, Tree
 from tests.faults.programs import until
@@ -76,7 +77,7 @@ def test_f12_a_refused_key_is_tried_once_and_opens_the_breaker_until_an_operator
         with pytest.raises(Refused, match=r"model_unavailable.*API key"):
             tree.post("While the breaker is open", model="locked")
         # The same state on the operators' pages.
-        assert "rejected the API key" in notice(tree, "locked")
+        assert notice(tree, "locked") == REASONS["provider_auth"]
         tree.desk.ask("save_account", slug="locked")
         assert notice(tree, "locked") == ""
     turn = tree.post("After the operator acted [[fake tokens=3]]", model="locked")

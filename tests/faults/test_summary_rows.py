@@ -114,7 +114,7 @@ def test_f04_a_summary_that_is_killed_changes_nothing_and_the_next_one_works(
     assert in_force(tree, chat) is None
     until(lambda: is_closed(tree, chat), seconds=20, what="the end of the dead claim")
     say(tree, chat, "Round 3")
-    until(lambda: in_force(tree, chat), seconds=20, what="the next summary")
+    until(lambda: in_force(tree, chat), seconds=20, what="another summary")
     assert after.items() <= originals(tree, chat).items()
     armed.disarm()
 

@@ -56,7 +56,7 @@ def line(preset: str, *, beside: Beside, chat: str, replies: list[Answered]) -> 
     usages = [call["usage"] for call in beside.receipts(chat) if call["usage"]]
     sent = sum(usage["input"] for usage in usages)
     if len(first) < 2 or not sent:
-        return COLUMNS.format(preset, len(first), *["does not fit"], *["–"] * 4)
+        return COLUMNS.format(preset, len(first), *["too large"], *["–"] * 4)
     compacted = sum(row["published_at"] is not None for row in beside.compactions(chat))
     return COLUMNS.format(
         preset,

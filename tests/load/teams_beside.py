@@ -65,7 +65,7 @@ for made, usage, ours, parts in rows.values_list(
 print(json.dumps(list(rounds.values())))
 """
 AGENTS = [
-    {"name": name, "instruction": f"You are the {name.lower()} of this team."}
+    {"name": name, "instruction": f"Reply as the {name.lower()} of this team."}
     for name in ("Planner", "Critic", "Writer")
 ]
 WORDS = "The order {0} of 3 May 2026 goes to Anna Berg in Oslo, as we said before. " * 3

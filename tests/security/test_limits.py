@@ -20,7 +20,7 @@ from chats.people import keys
 from chats.providers import sse, transport
 from chats.record.messages import MESSAGE_CEILING, MessageTooLong, check_text
 from chats.streams import connection
-from chats.turns.start import start_turn
+from chats.turns.start import TooManyTurnsOfKey, start_turn
 from contextpolicy.engine.acceptance import SHORTEST_SUMMARY
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.linter import errors
@@ -159,7 +159,7 @@ def test_S28_each_key_has_so_many_replies_at_once(
     answers = [program.post("chats", {"text": "x"}) for _ in range(3)]
     assert [answer.status_code for answer in answers[:2]] == [202, 202]
     assert code_of(answers[2]) == (429, "too_many_runs")
-    assert "this API key" in answers[2].json()["error"]["message"]
+    assert answers[2].json()["error"]["message"] == TooManyTurnsOfKey(limit=2).sentence
     assert int(answers[2]["Retry-After"]) > 0
     # Another key and the person's session have separate limits.
     assert program_of(alice).post("chats", {"text": "x"}).status_code == 202

@@ -50,7 +50,8 @@ def test_its_window_is_read_from_the_server_and_the_demo_model_stays_the_default
 
 
 def test_only_its_own_address_is_allowed(beside: Beside) -> None:
-    assert "ALLOWED_PRIVATE_PROVIDERS" in beside.refused
+    assert "base_url_refused" in beside.refused
+    assert f"127.0.0.1:{beside.product.port}" in beside.refused
     assert listening_on(beside.port) == {"0100007F"}
 
 
