@@ -132,7 +132,7 @@ def test_a_draft_judges_a_day_is_compared_put_in_force_and_rolled_back(
 
     page.get_by_role("button", name="Publish version").click()
     expect(page.locator(".messagelist")).to_contain_text("is published")
-    expect(page.locator("p[data-state]")).not_to_have_attribute("data-state", "open")
+    expect(page.locator("#content p[data-state]")).to_have_attribute("data-state", "promoted")
     page.goto(chat)
     expect(person.send("Which window now?")).to_contain_text("window of 2 messages")
 
