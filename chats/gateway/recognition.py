@@ -5,6 +5,7 @@ request contains one of our replies, and only up to the first message that diffe
 written here.
 """
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,11 @@ from contextpolicy.engine.messages import parse_parts
 CANDIDATES = 30
 # Equal messages required to match a truncated history without a conversation id.
 EQUAL_WITHOUT_ID = 8
+# Minimum length of an added reminder, in characters that are not spaces.
+SHORTEST_REMINDER = 4
+DIGITS = re.compile(r"\d+")
+# From here on, Unicode has mostly scripts without spaces between words, such as Chinese.
+FIRST_UNSPACED = "\u2e80"
 
 Sameness = Literal["", "same", "reply", "open"]
 OURS = ("reply", "open")
@@ -44,6 +50,12 @@ class Request:
     hashes: Sequence[Hashes]
     room: str
     is_named: bool
+
+    @property
+    def answered(self) -> int:
+        """The number of messages up to and including the last reply; 0 without a reply."""
+        places = range(len(self.items), 0, -1)
+        return next((n for n in places if self.items[n - 1].role == "assistant"), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,41 +94,66 @@ def find_best_match(
     The match with the most replies wins, then the longest, then one at the end of its branch.
     `within`: a branch that is always compared. Default: the active branch of `chat`.
     """
-    if not any(item.role == "assistant" for item in request.items):
+    if not request.answered:
         # It has no reply that could match, however many chats start with the same messages.
         return None
     nodes = select_chat_nodes(owner_id, chat=chat)
     within = within or (chat.active_branch_id if chat else None)
-    found = [
-        compare_with_branch(branch, request)
-        for branch in list_candidate_branches(request, nodes, within=within)
-    ]
-    matches = [match for match in found if match.replies]
+    compared: set[uuid.UUID] = set()
+    matches: list[PathMatch] = []
+    for branches in iter_candidate_branches(request, nodes, within=within):
+        new = [branch for branch in branches if branch.pk not in compared]
+        compared |= {branch.pk for branch in new}
+        found = [compare_with_branch(branch, request) for branch in new]
+        matches += [match for match in found if match.replies]
+        if any(match.shared >= request.answered for match in matches):
+            break
     best = max(matches, key=lambda m: (m.replies, m.shared, m.is_at_end), default=None)
     return best or find_tail(request, nodes)
 
 
-def list_candidate_branches(
+def iter_candidate_branches(
     request: Request, nodes: QuerySet[GatewayNode], *, within: uuid.UUID | None
-) -> list[Branch]:
-    """Return the branches with the client's own messages, the deepest first.
+) -> Iterator[list[Branch]]:
+    """Yield lists of candidate branches, the most probable first.
 
-    `within`: a branch that is always included.
+    First the branches with the client's own messages. Some clients remove an appended reminder from
+    a message later. For these, the branches with the same first lines follow, then those that end
+    with the last reply of the request. `within`: a branch that the first list always includes.
     """
     wanted = [each.found for each in request.hashes if each.found]
-    rows = nodes.filter(found__in=wanted).order_by("-seq", "-pk")
-    ids = dict.fromkeys(rows.values_list("branch", flat=True)[: CANDIDATES * 10])
-    if not ids:
-        # Some clients remove an appended reminder from a message later.
-        begun = [each.loose for each in request.hashes if each.loose]
-        rows = nodes.filter(loose__in=begun).order_by("-seq", "-pk")
-        ids = dict.fromkeys(rows.values_list("branch", flat=True)[: CANDIDATES * 10])
+    yield list_node_branches(nodes.filter(found__in=wanted), within=within)
+    begun = [each.loose for each in request.hashes if each.loose]
+    yield list_node_branches(nodes.filter(loose__in=begun))
+    yield list_answered_branches(request, nodes)
+
+
+def list_node_branches(
+    nodes: QuerySet[GatewayNode], *, within: uuid.UUID | None = None
+) -> list[Branch]:
+    """Return the branches of these nodes, the deepest first, and `within`."""
+    rows = nodes.order_by("-seq", "-pk").values_list("branch", flat=True)
+    ids = dict.fromkeys(rows[: CANDIDATES * 10])
     known = dict.fromkeys((*list(ids)[:CANDIDATES], *([within] if within else [])))
     branches = load_branches_in_order(list(known))
     # Branches that fork later share the messages of their parent.
     children = Branch.objects.filter(parent__in=list(ids)).exclude(pk__in=list(known))
     more = children.select_related("chat", "parent").order_by("-created_at")
     return [*branches, *more[:CANDIDATES]]
+
+
+def list_answered_branches(request: Request, nodes: QuerySet[GatewayNode]) -> list[Branch]:
+    """Return the newest branches of the room that end with the last reply of the request."""
+    reply = normalise_reply(request.items[request.answered - 1].parts)
+    ends = nodes.filter(
+        seq=request.answered - 1,
+        branch__last_seq=request.answered,
+        branch__chat__gateway__room=request.room,
+    )
+    ids = list(ends.order_by("-pk").values_list("branch", flat=True)[:CANDIDATES])
+    rows = Message.objects.filter(branch__in=ids, seq=request.answered, turn__isnull=False)
+    ended = {row.branch_id for row in rows if normalise_reply(parse_parts(row.parts)) == reply}
+    return load_branches_in_order([pk for pk in ids if pk in ended])
 
 
 def select_chat_nodes(owner_id: int, *, chat: Chat | None) -> QuerySet[GatewayNode]:
@@ -194,8 +231,8 @@ class BranchPath:
         """Return True if a message of the request is the one at a seq with another reminder.
 
         Some clients add a reminder to their latest message, and later send the message without it
-        or with another one. Either the reminder is in tagged blocks, or the latest message ends
-        with the same one. Our reply must follow. Otherwise the user changed the message.
+        or with another one. Either the reminder is in tagged blocks, or the latest message has the
+        same one around its words. Our reply must follow. Otherwise the user changed the message.
         """
         row, item = self.rows.get(seq), request.items[place]
         if row is None or item.role != "user" or row.role != "user" or row.erased_at:
@@ -205,13 +242,9 @@ class BranchPath:
             return False
         is_same = strip_client_tags(text) == strip_client_tags(stored) and text != stored
         if not is_same:
-            rest = stored.removeprefix(text)
             newest = next(each for each in reversed(request.items) if each.role == "user")
-            is_same = (
-                rest[:1].isspace()
-                and rest != stored
-                and newest is not item
-                and join_item_texts(newest).endswith(rest)
+            is_same = newest is not item and is_text_with_reminder(
+                stored, text=text, newest=join_item_texts(newest)
             )
         has_next = place + 1 < len(request.items)
         return is_same and has_next and self.sameness(seq + 1, request, place + 1) in OURS
@@ -222,6 +255,38 @@ class BranchPath:
         if row is None or row.turn_id is None or not item.results or row.erased_at:
             return False
         return normalise_reply(parse_parts(row.parts)) == normalise_reply(item.parts)
+
+
+def is_text_with_reminder(stored: str, *, text: str, newest: str) -> bool:
+    """Return True if a stored text is `text` with a reminder that the newest message has too.
+
+    The reminder is before the text, after it, or both. Its numbers may differ, such as a time.
+    """
+    newest = DIGITS.sub("0", newest)
+    for before, found, after in {stored.partition(text), stored.rpartition(text)}:
+        if not found or not (before or after):
+            continue
+        is_apart = is_apart_from_text(before[-1:], text[:1]) and is_apart_from_text(
+            text[-1:], after[:1]
+        )
+        # Every added part has this length: a person may well use a short word twice.
+        is_long = all(
+            len("".join(part.split())) >= SHORTEST_REMINDER for part in (before, after) if part
+        )
+        begin, end = DIGITS.sub("0", before), DIGITS.sub("0", after)
+        if is_apart and is_long and newest.startswith(begin) and newest.endswith(end):
+            return True
+    return False
+
+
+def is_apart_from_text(left: str, right: str) -> bool:
+    """Return True if no word continues from one character to the next; True if one is missing."""
+    return not (is_word_character(left) and is_word_character(right))
+
+
+def is_word_character(character: str) -> bool:
+    """Return True for a letter or digit of a script that separates words by spaces."""
+    return character.isalnum() and character < FIRST_UNSPACED
 
 
 def iter_path_nodes(branch: Branch, *, first: int, last: int) -> Iterator[tuple[int, str]]:

@@ -217,7 +217,10 @@ def remind(program: Program, texts: list[str], reminder: str, **more: Any) -> li
 
 
 @pytest.mark.parametrize("headers", [{}, SESSION], ids=["unnamed", "named"])
-@pytest.mark.parametrize("reminder", ["\n\nReply in English.", "\n# *SEARCH/REPLACE* rules:\n1. x"])
+@pytest.mark.parametrize(
+    "reminder",
+    ["\n\nReply in English.", "\n# *SEARCH/REPLACE* rules:\n1. x", " /no_think", "(请用中文回答)"],
+)
 def test_a_reminder_on_the_newest_message_keeps_one_conversation(
     program: Program, headers: dict[str, str], reminder: str
 ) -> None:
@@ -231,12 +234,13 @@ def test_a_reminder_on_the_newest_message_keeps_one_conversation(
     assert len(program.prompt) == 7
 
 
+@pytest.mark.parametrize("reminder", ["\n\nBe brief.", " Be brief."])
 def test_a_conversation_with_reminders_gets_summaries(
-    program: Program, set_policy: SetPolicy
+    program: Program, set_policy: SetPolicy, reminder: str
 ) -> None:
     set_policy(token_budget=2000, reserve_tokens=300)
     long = "The ferry of 3 May 2026 brings Anna Berg to Oslo with two crates. " * 8
-    answers = remind(program, [f"{number}. {long}" for number in range(14)], "\n\nBe brief.")
+    answers = remind(program, [f"{number}. {long}" for number in range(14)], reminder)
     maintain_chat_context(
         chat_id=answers[-1].chat.pk, counter=ApproximateCounter(), now=timezone.now()
     )
@@ -263,11 +267,26 @@ def with_time(text: str, number: int) -> str:
         with_time,
         lambda text, _: f"{BRIEF}\n{text}",
         lambda text, _: with_part(BRIEF, 0)[:1] + with_part(text, 0)[:1],
+        lambda text, _: f"[mode: chat] {text}",
+        lambda text, _: f"请简短回答。{text}",
+        lambda text, number: f"[12:0{number}] {text}",
+        lambda text, number: f"{text} (It is 12:{number + 9}.)",
+        lambda text, number: f"[12:0{number}] {text} Be brief.",
     ],
-    ids=["part", "changing", "before", "part-before"],
+    ids=[
+        "part",
+        "changing",
+        "before",
+        "part-before",
+        "same-line-before",
+        "chinese-before",
+        "time-before",
+        "time-after",
+        "around",
+    ],
 )
 @pytest.mark.parametrize("headers", [{}, SESSION], ids=["unnamed", "named"])
-def test_a_tagged_reminder_keeps_one_conversation(
+def test_a_reminder_in_any_place_keeps_one_conversation(
     program: Program, newest: Callable[[str, int], Any], headers: dict[str, str]
 ) -> None:
     said: list[dict[str, Any]] = []
@@ -310,3 +329,53 @@ def test_a_message_that_a_person_shortens_is_another_one(program: Program) -> No
     reminded = remind(program, ["One"], "\n\nBe brief.")
     said = [user("On"), assistant(reminded[0].text), user("Two\n\nBe brief.")]
     assert program.ask(said).headers["X-Context-Decision"] == "new"
+
+
+@pytest.mark.parametrize("headers", [{}, SESSION], ids=["unnamed", "named"])
+@pytest.mark.parametrize(
+    ("first", "later", "newest"),
+    [
+        # The newest message has no such addition.
+        ("My password is 1234. Help me.", "Help me.", "And now?"),
+        ("Help me. It is 1234.", "Help me.", "And now?"),
+        # It has another one, or only a short word that a person may write twice.
+        ("Help me in Paris by 12:30", "Help me", "And now? In Rome by 12:30"),
+        ("Say it now", "Say it", "And again now"),
+        # It is part of a word.
+        ("One hundred", "One hun", "Two hundred"),
+        # The words between the additions differ.
+        ("[mode: chat] One", "[mode: chat] Two", "[mode: chat] Three"),
+        ("Add 5 and 6 [mode: chat]", "Add 5 and 7", "Three [mode: chat]"),
+    ],
+)
+def test_an_edited_message_is_another_one(
+    program: Program, headers: dict[str, str], first: str, later: str, newest: str
+) -> None:
+    answer = program.ask([user(first)], headers=headers)
+    said = [user(later), assistant(answer.text), user(newest)]
+    again = program.ask(said, headers=headers)
+    assert again.headers["X-Context-Decision"] == ("branch" if headers else "new")
+    assert [text for _, text in program.prompt if _ == "user"] == [later, newest]
+
+
+def test_a_reminder_does_not_excuse_another_reply(program: Program) -> None:
+    program.ask([user("One Be brief.")])
+    said = [user("One"), assistant("Not what we replied"), user("Two Be brief.")]
+    assert program.ask(said).headers["X-Context-Decision"] == "new"
+    assert [text for _, text in program.prompt] == ["One", "Not what we replied", "Two Be brief."]
+
+
+def test_a_conversation_of_another_client_id_is_not_joined(program: Program) -> None:
+    first = program.ask([user("One Be brief.")], headers={"X-Session-Id": "ses_2"})
+    said = [user("One"), assistant(first.text), user("Two Be brief.")]
+    assert program.ask(said, headers=SESSION).chat != first.chat
+
+
+def test_the_chat_with_the_reminded_words_is_found_among_those_with_the_same_start(
+    program: Program,
+) -> None:
+    program.ask([user("Hello")])
+    first = program.ask([user("Hello Be brief.")])
+    said = [user("Hello"), assistant(first.text), user("Two Be brief.")]
+    again = program.ask(said)
+    assert (again.chat, again.headers["X-Context-Decision"]) == (first.chat, "continue")
