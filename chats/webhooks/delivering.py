@@ -2,17 +2,24 @@
 
 One sender per process serves up to 100 webhooks concurrently, a few deliveries of each. A webhook
 whose server hangs delays only its own deliveries. Slow servers use a separate lane, so that they
-cannot fill the 100 slots. A failing server (no connection, timeout, 5xx or 429) pauses until its
-next retry, and its queue keeps its order. A delivery that is refused for another reason is retried
-while later ones continue.
+cannot fill the 100 slots. If all slots are taken while other webhooks wait, requests that have no
+answer yet are moved to the lane of slow servers, where they begin again under the same id. A
+failing server (no connection, timeout, redirect, 5xx, 408, 410 or 429) pauses until its next retry,
+and its queue keeps its order. A delivery that is refused for another reason is retried while later
+ones continue.
 """
 
 import asyncio
+import functools
 import logging
 import random
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,9 +27,9 @@ from typing import Any
 from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
-from chats.ground import databases, leases, secrets
+from chats.ground import databases, leases, queue, secrets
 from chats.models import SkippedRow, Webhook, WebhookDelivery
 from chats.providers.address import AddressRefused
 from chats.providers.base import ProviderError
@@ -33,10 +40,16 @@ from chats.webhooks import managing, signing
 logger = logging.getLogger(__name__)
 SECONDS = 10.0
 AT_ONCE, IN_A_ROW = 100, 20
+# Webhooks whose results are stored between two claims.
+STORED_AT_ONCE = 10
 # Interval in seconds between polls for new deliveries while requests are open.
 LOOK_EVERY = 0.5
 # A webhook with a slower response moves to the slow lane.
 SLOW_SECONDS = 2.0
+# In a full lane, a request without an answer for this long makes room for a webhook that waits.
+PATIENT_SECONDS = 0.5
+# Interval in seconds between polls while a lane is full.
+FULL_LOOK_EVERY = 0.1
 # Delay in seconds after each failed attempt: eight attempts within a day.
 DELAYS = (5, 60, 300, 1_800, 7_200, 21_600, 54_000)
 JITTER = 0.2
@@ -44,10 +57,13 @@ JITTER = 0.2
 FAILS_FOR = timedelta(days=3)
 KEPT_FOR = timedelta(days=30)
 MOST_WAITING = 10_000
+# The fields of a webhook that change with the results of its deliveries.
+STORED = ("lease_until", "is_slow", "failing_since", "rests_until", "off")
 TIDY_EVERY = timedelta(hours=1)
 
 # One sender per lane and process. A running sender picks up new deliveries.
 _lanes = {lane: threading.Lock() for lane in outbox.LANES.values()}
+_resolvers = ThreadPoolExecutor(len(_lanes) * AT_ONCE, thread_name_prefix="webhook-names")
 Status = WebhookDelivery.Status
 
 
@@ -62,17 +78,23 @@ class Answer:
     @property
     def is_trouble(self) -> bool:
         """Return True if the next delivery would fail for the same reason."""
-        refused = self.status is not None and 300 <= self.status < 500
-        return bool(self.problem) and (not refused or self.status in {408, 429})
+        refused = self.status is not None and 400 <= self.status < 500
+        return bool(self.problem) and (not refused or self.status in {408, 410, 429})
 
 
 @dataclass(slots=True)
 class Batch:
-    """A webhook, its deliveries to send now, and the answers so far."""
+    """A webhook, its deliveries to send now, and the answers so far.
+
+    `asked_at`: the monotonic time at which the request without an answer began. `is_moved`: the
+    request was given up to move the webhook to the lane of slow servers.
+    """
 
     webhook: Webhook
     waiting: Sequence[WebhookDelivery]
     answers: list[Answer] = field(default_factory=list)
+    asked_at: float = field(default_factory=time.monotonic)
+    is_moved: bool = False
 
 
 def send_due_deliveries(
@@ -97,22 +119,50 @@ async def send_in_lane(
     """Send the due deliveries of a lane, each webhook independently; return how many succeeded."""
     taken = 0
     sending: dict[asyncio.Task[None], Batch] = {}
+    ended: list[Batch] = []
     async with build_guarded_client(
-        allowed_private=settings.ALLOWED_PRIVATE_WEBHOOKS, connect_seconds=SECONDS
+        allowed_private=settings.ALLOWED_PRIVATE_WEBHOOKS,
+        connect_seconds=SECONDS,
+        resolve=resolve_webhook_host,
     ) as client:
         while True:
-            room = AT_ONCE - len(sending)
+            room = 0 if is_closing() else AT_ONCE - len(sending)
             found = await claim_in_thread(lane=lane, now=clock(), most=room) if room else ()
-            for batch in () if is_closing() else found:
+            for batch in found:
                 task = asyncio.create_task(send_batch(batch, client=client, clock=clock))
                 sending[task] = batch
-            if not sending:
+            if not sending and not ended:
                 return taken
-            done, _ = await asyncio.wait(
-                sending, timeout=LOOK_EVERY, return_when=asyncio.FIRST_COMPLETED
-            )
-            for task in done:
-                taken += await store_results_in_thread(sending.pop(task), now=clock())
+            # A few at a time and after the claim, so that they delay no webhook that waits.
+            for batch in ended[:STORED_AT_ONCE]:
+                taken += await store_results_in_thread(batch, now=clock())
+            ended = ended[STORED_AT_ONCE:]
+            is_full = len(sending) >= AT_ONCE
+            if is_full and lane == outbox.LANES[False]:
+                await make_room(sending, now=clock())
+            if sending:
+                patience = 0.0 if ended else FULL_LOOK_EVERY if is_full else LOOK_EVERY
+                done, _ = await asyncio.wait(
+                    sending, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+                )
+                ended += [sending.pop(task) for task in done]
+
+
+async def make_room(sending: dict[asyncio.Task[None], Batch], *, now: datetime) -> None:
+    """Give up requests of a full lane that have no answer yet, if other webhooks wait."""
+    latest = time.monotonic() - PATIENT_SECONDS
+    late = [task for task, batch in sending.items() if batch.asked_at < latest]
+    if late and await is_lane_waiting_in_thread(lane=outbox.LANES[False], now=now):
+        for task in late:
+            sending[task].is_moved = task.cancel()
+
+
+@sync_to_async
+def is_lane_waiting_in_thread(*, lane: str, now: datetime) -> bool:
+    """Return True if a webhook could be claimed, and release the thread's connection."""
+    found = select_claimable_webhooks(lane=lane, now=now).exists()
+    databases.give_back()
+    return found
 
 
 @sync_to_async
@@ -137,23 +187,51 @@ def claim_webhooks(*, lane: str, now: datetime, most: int) -> list[Batch]:
 
     Skips webhooks that this or another process is already sending to.
     """
-    free = Q(lease_until=None) | leases.match_expired_leases()
-    due = outbox.list_due_deliveries(now=now).filter(webhook__is_slow=lane == outbox.LANES[True])
-    rows = Webhook.objects.filter(free, pk__in=due.values("webhook"))
+    rows = select_claimable_webhooks(lane=lane, now=now)
     rows = rows.select_for_update(skip_locked=True, of=("self",), no_key=True)
-    found = list(rows.select_related("owner").order_by("pk")[:most])
-    Webhook.objects.filter(pk__in=[row.pk for row in found]).update(
-        lease_until=leases.compute_lease_end()
-    )
+    locked = list(rows.select_related("owner").order_by("pk")[:most])
+    # A row that another process released after this query began may be in a pause since then.
+    found = [row for row in locked if row.rests_until is None or row.rests_until <= now]
+    claimed = Webhook.objects.filter(pk__in=[row.pk for row in found])
+    claimed.update(lease_until=leases.compute_lease_end())
+    ends = dict(claimed.values_list("pk", "lease_until"))
     for webhook in found:
+        # Its value proves on storing the results that no other process took the webhook over.
+        webhook.lease_until = ends[webhook.pk]
         if now - webhook.tidied_at >= TIDY_EVERY:
             prune_deliveries(webhook, now=now)
-    batches = []
-    for webhook in found:
-        waiting = webhook.deliveries.filter(status=Status.WAITING, next_at__lte=now)
-        first = list(waiting.order_by("pk")[:IN_A_ROW])
-        batches.append(Batch(webhook, fail_forbidden_deliveries(webhook, first, now=now)))
-    return batches
+    first = load_next_deliveries(found, now=now)
+    return [
+        Batch(webhook, fail_forbidden_deliveries(webhook, first[webhook.pk], now=now))
+        for webhook in found
+    ]
+
+
+def load_next_deliveries(
+    webhooks: Sequence[Webhook], *, now: datetime
+) -> Mapping[uuid.UUID, Sequence[WebhookDelivery]]:
+    """Return up to `IN_A_ROW` due deliveries of each webhook, the oldest first."""
+    due = WebhookDelivery.objects.filter(status=Status.WAITING, next_at__lte=now).order_by("pk")
+    most = IN_A_ROW * len(webhooks)
+    together = list(due.filter(webhook__in=webhooks)[:most])
+    by_webhook: dict[uuid.UUID, list[WebhookDelivery]] = defaultdict(list)
+    for row in together:
+        by_webhook[row.webhook_id].append(row)
+    # Where many wait for one webhook, the common query may lack those of the others.
+    is_complete = len(together) < most
+    return {
+        webhook.pk: by_webhook[webhook.pk][:IN_A_ROW]
+        if is_complete or len(by_webhook[webhook.pk]) >= IN_A_ROW
+        else list(due.filter(webhook=webhook)[:IN_A_ROW])
+        for webhook in webhooks
+    }
+
+
+def select_claimable_webhooks(*, lane: str, now: datetime) -> QuerySet[Webhook]:
+    """Return the webhooks of the lane with due deliveries to which no process sends."""
+    free = Q(lease_until=None) | leases.match_expired_leases()
+    due = outbox.list_due_deliveries(now=now).filter(webhook__is_slow=lane == outbox.LANES[True])
+    return Webhook.objects.filter(free, pk__in=due.values("webhook"))
 
 
 def fail_forbidden_deliveries(
@@ -178,7 +256,8 @@ async def send_batch(batch: Batch, *, client: Client, clock: Callable[[], dateti
         batch.answers.append(Answer(problem=refusal.code))
         return
     for delivery in batch.waiting:
-        if time.monotonic() >= latest:
+        batch.asked_at = time.monotonic()
+        if batch.asked_at >= latest:
             return
         try:
             answer = await send_delivery(
@@ -190,6 +269,21 @@ async def send_batch(batch: Batch, *, client: Client, clock: Callable[[], dateti
         batch.answers.append(answer)
         if answer.is_trouble:
             return
+
+
+async def resolve_webhook_host(host: str, port: int) -> list[str]:
+    """Return all addresses of a host. Raises ProviderError.
+
+    A name server that does not answer occupies a thread for longer than the request waits. The
+    event loop has only a few, so webhooks have their own, one for each request.
+    """
+    loop = asyncio.get_running_loop()
+    look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        found = await loop.run_in_executor(_resolvers, look_up)
+    except (OSError, UnicodeError):
+        raise ProviderError("provider_unavailable") from None
+    return [str(entry[4][0]) for entry in found]
 
 
 async def send_delivery(
@@ -236,22 +330,40 @@ def store_results_safely(batch: Batch, *, now: datetime) -> int:
 
 @transaction.atomic
 def store_delivery_results(batch: Batch, *, now: datetime) -> int:
-    """Store the result of each delivery and release the webhook; return how many succeeded."""
+    """Store the result of each delivery and release the webhook; return how many succeeded.
+
+    If another process took the webhook over, only successes are stored. Failures at an address that
+    was changed meanwhile are not stored either: the delivery goes to the new address.
+    """
     rows = Webhook.objects.select_for_update(no_key=True).select_related("owner")
     webhook = rows.filter(pk=batch.webhook.pk).first()
     if webhook is None:
         return 0
+    is_held = webhook.lease_until == batch.webhook.lease_until
+    is_same = is_held and webhook.url == batch.webhook.url
     for delivery, answer in zip(batch.waiting, batch.answers, strict=False):
-        store_delivery_attempt(webhook, delivery, answer=answer, now=now)
-    webhook.lease_until = None
+        if is_same or not answer.problem:
+            store_delivery_attempt(webhook, delivery, answer=answer, now=now)
+    if is_held:
+        webhook.lease_until = None
+        if is_same:
+            store_batch_state(webhook, batch, now=now)
+        webhook.save(update_fields=STORED)
+    return sum(not answer.problem for answer in batch.answers)
+
+
+def store_batch_state(webhook: Webhook, batch: Batch, *, now: datetime) -> None:
+    """Set the lane of a webhook, and switch it off if it failed for long or is gone."""
+    was_slow = webhook.is_slow
     if batch.answers:
         webhook.is_slow = max(answer.seconds for answer in batch.answers) > SLOW_SECONDS
+    webhook.is_slow |= batch.is_moved
+    if webhook.is_slow != was_slow:
+        queue.enqueue(queue.DELIVER, lane=outbox.LANES[webhook.is_slow])
     if webhook.failing_since and now - webhook.failing_since >= FAILS_FOR:
         disable_webhook(webhook, off=Webhook.Off.FAILING, now=now)
     elif any(answer.status == 410 for answer in batch.answers):
         disable_webhook(webhook, off=Webhook.Off.GONE, now=now)
-    webhook.save(update_fields=["lease_until", "is_slow", "failing_since", "rests_until", "off"])
-    return sum(not answer.problem for answer in batch.answers)
 
 
 def store_delivery_attempt(
@@ -271,7 +383,9 @@ def store_delivery_attempt(
         changes["next_at"] = now + timedelta(seconds=delay)
         if answer.is_trouble:
             webhook.rests_until = changes["next_at"]
-    WebhookDelivery.objects.filter(pk=delivery.pk).update(tries=tries, **changes)
+    # One that another process delivered meanwhile stays delivered.
+    waiting = WebhookDelivery.objects.filter(pk=delivery.pk, status=Status.WAITING)
+    waiting.update(tries=tries, **changes)
 
 
 def disable_webhook(webhook: Webhook, *, off: str, now: datetime) -> None:

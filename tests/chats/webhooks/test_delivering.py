@@ -1,12 +1,17 @@
 """Webhook deliveries: retries, pauses, order, limits, and servers that hang."""
 
 import json
+import socket
 import threading
 import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from pytest_django import Settings
@@ -188,6 +193,136 @@ def test_nothing_overtakes_a_delivery_that_waits(
     assert numbers(receiver)[2:] == ([1, 2] if how == "switched on" else [0, 1, 2])
 
 
+@pytest.mark.parametrize("status", [301, 308, 408, 429, 502])
+def test_what_concerns_every_delivery_keeps_the_order(
+    webhook: Webhook, receiver: Receiver, clock: Clock, status: int
+) -> None:
+    told(webhook, at=clock(), times=2)
+    receiver.statuses = [status]
+    assert send(clock) == 0
+    clock.wait(seconds=1)
+    told(webhook, at=clock())
+    assert send(clock) == 0
+    clock.wait(seconds=6)
+    assert send(clock) == 3
+    assert numbers(receiver) == [0, 0, 1, 0]
+
+
+def test_nothing_is_sent_after_the_answer_that_an_address_is_gone(
+    webhook: Webhook, receiver: Receiver, clock: Clock
+) -> None:
+    receiver.statuses = [410]
+    told(webhook, at=clock(), times=3)
+    assert send(clock) == 0
+    assert numbers(receiver) == [0]
+    managing.update_webhook(webhook=webhook, is_on=True, now=clock())
+    assert send(clock) == 3
+    assert numbers(receiver) == [0, 0, 1, 2]
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, change: Callable[[], Any]) -> None:
+    """Run `change` while the first request of the next task is open."""
+    ask, changes = delivering.send_delivery, [change]
+
+    async def asking(*given: Any, **more: Any) -> delivering.Answer:
+        answer = await ask(*given, **more)
+        while changes:
+            await sync_to_async(changes.pop())()
+        return answer
+
+    monkeypatch.setattr(delivering, "send_delivery", asking)
+
+
+def test_a_test_that_is_queued_during_a_request_waits_with_it(
+    webhook: Webhook, receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(webhook, at=clock(), times=2)
+    receiver.statuses = [503]
+    interrupt(monkeypatch, lambda: managing.queue_test_event(webhook=webhook, now=clock()))
+    assert send(clock) == 0
+    clock.wait(seconds=1)
+    assert send(clock) == 0
+    clock.wait(seconds=6)
+    assert send(clock) == 3
+    came = [json.loads(body)["data"].get("bytes", "test") for _, body in receiver.came]
+    assert came == [0, 0, 1, "test"]
+
+
+def test_a_webhook_switched_off_and_on_during_a_request_keeps_the_order(
+    webhook: Webhook, receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(webhook, at=clock(), times=2)
+    receiver.statuses = [503]
+
+    def switch() -> None:
+        for is_on in (False, True):
+            managing.update_webhook(webhook=webhook, is_on=is_on, now=clock())
+        # Another process finds it taken.
+        found = delivering.claim_webhooks(lane="fast", now=clock(), most=5)
+        assert found == []
+
+    interrupt(monkeypatch, switch)
+    send(clock)
+    clock.wait(seconds=7)
+    send(clock)
+    assert numbers(receiver) == [0, 0, 1]
+
+
+def test_a_failure_at_the_old_address_does_not_pause_the_new_one(
+    webhook: Webhook,
+    receiver: Receiver,
+    clock: Clock,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told(webhook, at=clock(), times=3)
+    WebhookDelivery.objects.update(tries=6)
+    receiver.statuses = [200, 503]
+    with receiving() as new:
+        settings.ALLOWED_PRIVATE_WEBHOOKS = [receiver.host, new.host]
+        interrupt(
+            monkeypatch,
+            lambda: managing.update_webhook(webhook=webhook, url=new.url, now=clock()),
+        )
+        assert send(clock) == 3
+        assert (numbers(receiver), numbers(new)) == ([0, 1], [1, 2])
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_a_worker_that_lost_its_webhook_changes_only_what_was_delivered(
+    webhook: Webhook, receiver: Receiver, clock: Clock, status: int
+) -> None:
+    """It was frozen or killed during a request. Another one continued with the same delivery."""
+    told(webhook, at=clock(), times=2)
+    [frozen] = delivering.claim_webhooks(lane="fast", now=clock(), most=5)
+    Webhook.objects.update(lease_until=leases.compute_expired_end())
+    assert send(clock) == 2
+    assert numbers(receiver) == [0, 1]
+    told(webhook, at=clock())
+    [other] = delivering.claim_webhooks(lane="fast", now=clock(), most=5)
+    problem = "" if status == 200 else "refused"
+    frozen.answers.append(delivering.Answer(status=status, problem=problem, seconds=9.0))
+    delivering.store_delivery_results(frozen, now=clock())
+    row = Webhook.objects.get()
+    assert row.lease_until == other.webhook.lease_until
+    assert (row.rests_until, row.failing_since, row.is_slow) == (None, None, False)
+    first = WebhookDelivery.objects.order_by("pk")[0]
+    assert (first.status, first.tries, first.problem) == (Status.DELIVERED, 1, "")
+
+
+def test_a_webhook_that_began_to_pause_during_the_claim_is_not_claimed(
+    webhook: Webhook, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(webhook, at=clock(), times=2)
+    # PostgreSQL reads such a row again when it locks it, but not the conditions of other rows.
+    Webhook.objects.update(rests_until=clock() + timedelta(seconds=5))
+    monkeypatch.setattr(
+        delivering, "select_claimable_webhooks", lambda **_given: Webhook.objects.all()
+    )
+    assert delivering.claim_webhooks(lane="fast", now=clock(), most=5) == []
+    assert Webhook.objects.get().lease_until is None
+
+
 def test_servers_that_hang_delay_nobody_else(
     alice: User,
     bob: User,
@@ -226,6 +361,126 @@ def test_servers_that_hang_delay_nobody_else(
         assert third - began < 2.5
         assert len(hangs.came) == 3
         assert WebhookDelivery.objects.filter(problem="timeout").count() == 3
+
+
+@contextmanager
+def refusing_to_answer() -> Iterator[str]:
+    """Return the host of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=1000) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def hanging(owner: User, *, url: str, count: int, at: datetime) -> None:
+    """Create new webhooks with one delivery each, which are claimed before all others."""
+    rows = [
+        Webhook(
+            pk=uuid.UUID(int=number),
+            owner=owner,
+            url=url,
+            secret=secrets.encrypt("whsec_eA=="),
+            events=["task.changed"],
+            created_at=at,
+            tidied_at=at,
+        )
+        for number in range(count)
+    ]
+    for row in Webhook.objects.bulk_create(rows):
+        told(row, at=at)
+
+
+def measure_arrivals(receiver: Receiver, run: Callable[[], int]) -> list[float]:
+    """Return the seconds after which the receiver got each delivery while `run` sends."""
+    arrived: list[float] = []
+    over = threading.Event()
+    began = time.monotonic()
+
+    def watch() -> None:
+        while not over.wait(0.01):
+            new = len(receiver.came) - len(arrived)
+            arrived.extend([time.monotonic() - began] * new)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        run()
+    finally:
+        over.set()
+        watcher.join()
+    return arrived
+
+
+@pytest.mark.parametrize("count", [30, 130])
+def test_new_webhooks_whose_servers_hang_delay_nobody_else(
+    webhook: Webhook,
+    bob: User,
+    receiver: Receiver,
+    clock: Clock,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+) -> None:
+    """More of them than the lane has slots do not delay a delivery by more than 2 seconds."""
+    monkeypatch.setattr(delivering, "SECONDS", 4.0)
+    with refusing_to_answer() as host:
+        settings.ALLOWED_PRIVATE_WEBHOOKS = [receiver.host, host]
+        hanging(bob, url=f"http://{host}/", count=count, at=clock())
+        told(webhook, at=clock())
+        [arrived] = measure_arrivals(receiver, lambda: send(clock))
+    assert arrived < 2
+    moved = Webhook.objects.filter(owner=bob, is_slow=True, failing_since=None)
+    # Those that made room are tried again as slow ones. That is no failed attempt.
+    assert moved.exists() == (count > delivering.AT_ONCE)
+    assert not WebhookDelivery.objects.filter(webhook__in=moved, tries__gt=0).exists()
+    assert Webhook.objects.filter(owner=bob, is_slow=True).count() == count
+
+
+def test_the_oldest_deliveries_of_each_webhook_are_claimed_together(
+    webhook: Webhook, bob: User, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "IN_A_ROW", 3)
+    first = told(webhook, at=clock(), times=20)[:3]
+    hanging(bob, url="https://example.com/", count=2, at=clock())
+    batches = delivering.claim_webhooks(lane="fast", now=clock(), most=5)
+    assert [len(batch.waiting) for batch in batches] == [1, 1, 3]
+    assert list(batches[-1].waiting) == first
+
+
+def test_a_full_lane_gives_up_no_request_while_nobody_waits(
+    webhook: Webhook, receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "AT_ONCE", 1)
+    monkeypatch.setattr(delivering, "PATIENT_SECONDS", 0.1)
+    receiver.seconds = 1.0
+    told(webhook, at=clock())
+    assert send(clock) == 1
+    assert len(receiver.came) == 1
+    assert not Webhook.objects.get().is_slow
+
+
+def test_a_name_server_that_hangs_delays_nobody_else(
+    webhook: Webhook,
+    bob: User,
+    receiver: Receiver,
+    clock: Clock,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivering, "SECONDS", 3.0)
+    look_up, over = socket.getaddrinfo, threading.Event()
+
+    def looking_up(host: str, *given: Any, **more: Any) -> Any:
+        if host == "hangs.example":
+            over.wait(10)
+        return look_up("127.0.0.1", *given, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", looking_up)
+    hanging(bob, url="https://hangs.example/", count=40, at=clock())
+    told(webhook, at=clock())
+    try:
+        [arrived] = measure_arrivals(receiver, lambda: send(clock))
+    finally:
+        over.set()
+    assert arrived < 2
 
 
 def test_slow_servers_have_a_lane_of_their_own(
