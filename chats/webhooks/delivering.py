@@ -196,7 +196,7 @@ def claim_webhooks(*, lane: str, now: datetime, most: int) -> list[Batch]:
     claimed.update(lease_until=leases.compute_lease_end())
     ends = dict(claimed.values_list("pk", "lease_until"))
     for webhook in found:
-        # Its value proves on storing the results that no other process took the webhook over.
+        # Its value proves on storing the results that no other process claimed the webhook later.
         webhook.lease_until = ends[webhook.pk]
         if now - webhook.tidied_at >= TIDY_EVERY:
             prune_deliveries(webhook, now=now)
@@ -332,8 +332,8 @@ def store_results_safely(batch: Batch, *, now: datetime) -> int:
 def store_delivery_results(batch: Batch, *, now: datetime) -> int:
     """Store the result of each delivery and release the webhook; return how many succeeded.
 
-    If another process took the webhook over, only successes are stored. Failures at an address that
-    was changed meanwhile are not stored either: the delivery goes to the new address.
+    If another process claimed the webhook since then, only successes are stored. Failures at an
+    address that was changed since then are not stored either: the delivery goes to the new one.
     """
     rows = Webhook.objects.select_for_update(no_key=True).select_related("owner")
     webhook = rows.filter(pk=batch.webhook.pk).first()
@@ -383,7 +383,7 @@ def store_delivery_attempt(
         changes["next_at"] = now + timedelta(seconds=delay)
         if answer.is_trouble:
             webhook.rests_until = changes["next_at"]
-    # One that another process delivered meanwhile stays delivered.
+    # A delivery that another process completed since then stays delivered.
     waiting = WebhookDelivery.objects.filter(pk=delivery.pk, status=Status.WAITING)
     waiting.update(tries=tries, **changes)
 

@@ -428,7 +428,7 @@ def test_new_webhooks_whose_servers_hang_delay_nobody_else(
         [arrived] = measure_arrivals(receiver, lambda: send(clock))
     assert arrived < 2
     moved = Webhook.objects.filter(owner=bob, is_slow=True, failing_since=None)
-    # Those that made room are tried again as slow ones. That is no failed attempt.
+    # Those that made room are tried again as slow ones. It does not count as a failure.
     assert moved.exists() == (count > delivering.AT_ONCE)
     assert not WebhookDelivery.objects.filter(webhook__in=moved, tries__gt=0).exists()
     assert Webhook.objects.filter(owner=bob, is_slow=True).count() == count
