@@ -7,7 +7,7 @@ starts the summary that the policy requires.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,6 +34,7 @@ from chats.models import Branch, Chat, Compaction, ImportedChat, Message, Turn
 from chats.record import images as image_store
 from chats.record import messages
 from chats.record.locking import lock_chat
+from chats.record.message_commitments import Sealed, build_stored_data, seal_message
 from chats.turns.start import ChatFull, derive_title, find_first_text
 from contextpolicy import ledger
 from contextpolicy.engine import names
@@ -86,6 +87,8 @@ class Places:
     # branch.
     open_ends: set[Any]
     accepted: int
+    # The messages written so far, with the commitments for the ledger.
+    stored: list[Sealed] = field(default_factory=list)
 
     def put(self, node: Node, *, chat: Chat, now: datetime) -> tuple[Branch, int, int]:
         """Assign branch, seq and order to a message. Raises `TooManyBranches`.
@@ -271,7 +274,12 @@ def create_imported_chat(
         details=details,
         created_at=now,
     )
-    data = {"form": form, "messages": len(draft.nodes), "branches": len(places.branches)}
+    data = {
+        "form": form,
+        "messages": len(draft.nodes),
+        "branches": len(places.branches),
+        **build_stored_data(places.stored),
+    }
     ledger.record_event("chat.imported", actor=actor, now=now, chat_id=chat.pk, data=data)
     return Imported(
         chat=chat,
@@ -324,7 +332,12 @@ def extend_imported_chat(
             losses.append("summary_left_out:grown")
         row.source_id = draft.source
         row.save(update_fields=["details", "source_id"])
-        data = {"form": form, "messages": len(nodes), "branches": branches}
+        data = {
+            "form": form,
+            "messages": len(nodes),
+            "branches": branches,
+            **build_stored_data(places.stored),
+        }
         actor = f"user:{owner.pk}"
         ledger.record_event("chat.imported", actor=actor, now=now, chat_id=chat.pk, data=data)
     return Imported(
@@ -410,7 +423,8 @@ def write_draft_messages(
         row.token_count, row.counter_version = counts[node.id].tokens, counts[node.id].version
         first = min(first or row.created_at, row.created_at)
         last = max(last or row.created_at, row.created_at)
-        rows.append(row)
+        rows.append(seal_message(row))
+        places.stored.append(Sealed(row.accepted, row.pk, row.commitment))
         if len(rows) >= PAGE:
             flush_message_rows(rows, places, before, images=images)
     flush_message_rows(rows, places, before, images=images)

@@ -32,6 +32,7 @@ from chats.prompt import model_choice
 from chats.record import history, images, messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import lock_chat_for_writing
+from chats.record.message_commitments import Sealed
 from chats.turns.events import record_turn_started
 from chats.turns.start import (
     ChatBusy,
@@ -376,8 +377,11 @@ def accept_request(
     check_request_limits(sent, branch=branch)
     new = request.items[place.shared :]
     check_texts(new, limit=choice.values.input_length_limit, field=sent.field)
-    if place.completes:
-        complete_tool_calls(branch, request.items[place.shared - 1], counter=counter)
+    completed = (
+        [complete_tool_calls(branch, request.items[place.shared - 1], counter=counter)]
+        if place.completes
+        else []
+    )
     rows = messages.append_sent(
         chat=chat, branch=branch, said=[(i.role, i.parts) for i in new], counter=counter, now=now
     )
@@ -404,7 +408,15 @@ def accept_request(
     )
     told = {"gateway": place.decision, "identity": sent.identity.source[:40]}
     actor = f"user:{sent.user.pk}"
-    record_turn_started(turn, actor=actor, chat=chat, now=now, message=trigger, more=told)
+    record_turn_started(
+        turn,
+        actor=actor,
+        chat=chat,
+        now=now,
+        message=trigger,
+        stored=[*completed, *rows],
+        more=told,
+    )
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     known = {"turn": str(turn.pk), "message": str(trigger.pk), "chat": str(chat.pk)}
     sent.keyed.replace(result=known, now=now)
@@ -446,14 +458,17 @@ def check_request_limits(sent: Sent, *, branch: Branch) -> None:
         raise TooManyTurnsOfKey(limit=limit)
 
 
-def complete_tool_calls(branch: Branch, item: Item, *, counter: TokenCounter) -> None:
-    """Add the tool results to the last reply of a branch, under its own call ids."""
+def complete_tool_calls(branch: Branch, item: Item, *, counter: TokenCounter) -> Sealed:
+    """Add the tool results to the last reply of a branch, under its own call ids.
+
+    Returns the new commitment to the reply.
+    """
     reply = Message.objects.get(branch=branch, seq=branch.last_seq)
     given = [part["call_id"] for part in reply.parts if part["type"] == "tool_call"]
     sent = [part.call_id for part in item.parts if isinstance(part, ToolCallPart)]
     own = dict(zip(sent, given, strict=True))
     results = [replace(each, call_id=own[each.call_id]) for each in item.results]
-    messages.add_results(reply, results=results, counter=counter)
+    return messages.add_results(reply, results=results, counter=counter)
 
 
 def find_latest_question(request: Request, place: Placement, rows: Sequence[Message]) -> Message:

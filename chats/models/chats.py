@@ -187,7 +187,7 @@ class Message(Stored):
 
     `seq` is empty while the message is queued; `accepted` orders queued messages. Only
     `chats.record.messages` writes here. Only seq (once), the flags, the token count and an erasure
-    may change a row.
+    may change a row, and results of a client's tools its parts.
     """
 
     class Role(models.TextChoices):
@@ -224,6 +224,10 @@ class Message(Stored):
     excluded = models.BooleanField(default=False)
     kept = models.BooleanField(default=False)
     erased_at = models.DateTimeField(null=True, blank=True)
+    # The event that stored the message has this commitment. An erasure deletes only the salt. Both
+    # are empty for a message of an older version.
+    salt = models.CharField(max_length=64, blank=True, default="", db_default="")
+    commitment = models.CharField(max_length=64, blank=True, default="", db_default="")
     created_at = models.DateTimeField()
 
     class Meta:

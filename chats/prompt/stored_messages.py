@@ -1,9 +1,10 @@
-"""Verifies that stored messages equal the messages that prompts contained.
+"""Verifies that stored messages equal the messages that were stored and that prompts contained.
 
-A receipt has the hash of its prompt, and the ledger commits to the receipt. The prompt is rebuilt
-from the current messages. Receipts of a chat are checked newest first, and only if they have a
-message that was not checked yet. Messages that no prompt contained, such as a chat's last reply,
-cannot be checked.
+The event that stored a message has a commitment to it (`message_commitments`). Messages of older
+versions have none. Prompts are compared too: a receipt has the hash of its prompt, and the ledger
+commits to the receipt. The prompt is rebuilt from the current messages. Receipts of a chat are
+checked newest first, and only if they have a message that was not checked yet. A message without a
+commitment that no prompt contained cannot be compared. Such messages are counted.
 """
 
 import uuid
@@ -15,6 +16,7 @@ from chats.ground import databases
 from chats.ground.computing import give_way
 from chats.models import Chat, Message, Receipt
 from chats.prompt.rebuilt import rebuild_request
+from chats.record.message_commitments import verify_message_commitments
 from chats.record.witness import SCOPE, iter_ledger_chat_pages
 from contextpolicy.ledger import CONTENTS, Break
 from contextpolicy.models import LedgerReader
@@ -30,11 +32,15 @@ COMPARED = "chats had their messages compared with sent prompts"
 LATE = "time limit was reached before all messages were compared; the next run continues there"
 FITS = "prompts were rebuilt from stored messages and equal the prompts as sent"
 MESSAGES_ABSENT = "had messages that are missing or erased without a ledger entry"
+MATCHED = "messages equal the commitments in the ledger or the sent prompts"
+NOT_COMPARABLE = (
+    "messages could not be compared: an older version stored them, and no sent prompt had them"
+)
 NOT_BUILT = "prompts could not be rebuilt, so their messages were not compared"
 
 
 def verify_stored_messages(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
-    """Yield the first prompt of each chat whose stored messages differ from the sent ones."""
+    """Yield the first prompt or message of each chat that differs from the ledger."""
     for page in iter_ledger_chat_pages(scope):
         for chat_id in page:
             yield from verify_chat_messages(chat_id, told=told)
@@ -43,7 +49,7 @@ def verify_stored_messages(*, scope: str | None, told: Counter[str]) -> Iterator
 def verify_some(
     *, scopes: Sequence[str | None], told: Counter[str], is_late: Callable[[], bool]
 ) -> Iterator[Break]:
-    """Yield the first such prompt of each chat of some chains, until the time limit.
+    """Yield the first such prompt or message of each chat of some chains, until the time limit.
 
     None stands for all chats: each run continues after the previous one, until all were checked
     once.
@@ -87,7 +93,7 @@ def store_reading_position(last: int) -> None:
 
 
 def verify_chat_messages(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[Break]:
-    """Yield the first such prompt of one chat."""
+    """Yield the first such prompt or message of one chat."""
     rows = Receipt.objects.filter(turn__branch__chat=chat_id, erased_at=None)
     rows = rows.exclude(commitment="").order_by("-created_at", "-pk").only("segments")
     shown: set[str] = set()
@@ -104,6 +110,12 @@ def verify_chat_messages(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[
         elif fault != "erased":
             yield Break(f"{SCOPE}{chat_id}", 0, f"the prompt of receipt {row.pk} {fault}")
             return
+    found, comparison = verify_message_commitments(chat_id, shown=shown)
+    if found is not None:
+        yield found
+        return
+    told[MATCHED] += comparison.compared
+    told[NOT_COMPARABLE] += comparison.not_comparable
 
 
 def is_id(text: object) -> bool:

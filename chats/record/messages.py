@@ -14,6 +14,12 @@ from chats.ground.seals import compute_commitment, new_salt
 from chats.ground.texts import UNSTORABLE
 from chats.models import Branch, Chat, Message, Turn
 from chats.record import statements
+from chats.record.message_commitments import (
+    Sealed,
+    has_changed_content,
+    seal_again,
+    seal_message,
+)
 from contextpolicy import ledger
 from contextpolicy.engine.messages import (
     Part,
@@ -30,6 +36,8 @@ from speed import prepared
 MESSAGE_CEILING = 200_000
 # Metadata key in an erased message: the digest of its imported id.
 ERASED_ID = "erasedId"
+# The columns that an erasure changes.
+ERASED = ("parts", "speaker", "addressees", "metadata", "token_count", "erased_at", "salt")
 
 
 class MessageEmpty(Refusal):
@@ -130,7 +138,7 @@ def store_waiting_message(
         addressees=list(addressees),
         created_at=now,
     )
-    prepared.insert_row(message)
+    prepared.insert_row(seal_message(message))
     return message
 
 
@@ -232,7 +240,7 @@ def append_step(
         created_at=now,
     )
     message.token_count, message.counter_version = counted
-    prepared.insert_row(message)
+    prepared.insert_row(seal_message(message))
     return message
 
 
@@ -254,7 +262,7 @@ def append_spoken(
     message.branch, message.seq = branch, branch.last_seq
     message.accepted, message.created_at = increment_accepted_count(chat=chat), now
     message.token_count, message.counter_version = counted
-    prepared.insert_row(message)
+    prepared.insert_row(seal_message(message))
     return message
 
 
@@ -296,7 +304,7 @@ def append_sent(
             created_at=now,
         )
         set_token_count(row, counter=counter)
-        rows.append(row)
+        rows.append(seal_message(row))
     if len(rows) == 1:
         prepared.insert_row(rows[0])
     else:
@@ -307,15 +315,19 @@ def append_sent(
 
 def add_results(
     message: Message, *, results: Sequence[ToolResultPart], counter: TokenCounter
-) -> None:
+) -> Sealed:
     """Append the results of a client's tools to the calls of a reply, as they arrive.
 
-    Runs in the caller's transaction, which has locked the chat.
+    Returns the new commitment. Runs in the caller's transaction, which has locked the chat and
+    records the commitment.
     """
+    has_changed = has_changed_content(message)
     message.parts = [*message.parts, *serialize_parts(results)]
     message.token_count = None
     set_token_count(message, counter=counter)
-    message.save(update_fields=["parts", "token_count", "counter_version"])
+    sealed = seal_again(message, has_changed=has_changed)
+    message.save(update_fields=["parts", "token_count", "counter_version", "salt", "commitment"])
+    return sealed
 
 
 def set_token_count(message: Message, *, counter: TokenCounter) -> None:
@@ -383,7 +395,7 @@ def erase_message_content(message: Message, *, now: datetime) -> Proof:
     message.metadata = {ERASED_ID: digest} if digest else {}
     message.token_count = 0
     message.erased_at = now
-    message.save(
-        update_fields=["parts", "speaker", "addressees", "metadata", "token_count", "erased_at"]
-    )
+    # With the salt, the stored commitment would allow guessing the text.
+    message.salt = ""
+    message.save(update_fields=ERASED)
     return proof

@@ -26,6 +26,7 @@ from chats.prompt import model_choice
 from chats.record import history, kept_texts, messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import lock_chat_for_writing
+from chats.record.message_commitments import build_stored_data
 from chats.record.messages import MESSAGE_CEILING, MessageTooLong, check_characters
 from chats.teams import signals
 from chats.turns.roster import select_current_version
@@ -183,7 +184,12 @@ def add_message(
             actor=f"user:{user.pk}",
             now=now,
             chat_id=chat.pk,
-            data={"message": str(row.pk), "seq": row.seq, "characters": len(said.content)},
+            data={
+                "message": str(row.pk),
+                "seq": row.seq,
+                "characters": len(said.content),
+                **build_stored_data([row]),
+            },
         )
         keyed.remember(result={"message": str(row.pk)}, now=now)
         if cap.is_over_message_cap(branch, cap=cap.get_message_cap(chat)):

@@ -18,6 +18,7 @@ from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Message
 from chats.record import history, messages
 from chats.record.locking import lock_chat_for_writing
+from chats.record.message_commitments import build_stored_data, seal_message
 from chats.record.messages import check_characters
 from chats.teams import conversation
 from chats.turns.start import ChatFull, get_active_branch
@@ -123,7 +124,11 @@ def import_team_snapshot(
             actor=actor,
             now=now,
             chat_id=chat.pk,
-            data={"branch": str(branch.pk), "messages": len(said)},
+            data={
+                "branch": str(branch.pk),
+                "messages": len(said),
+                **build_stored_data(rows),
+            },
         )
         return conversation.change_task(chat=chat, task=task, actor=actor, now=now)
 
@@ -152,6 +157,7 @@ def store_snapshot_rows(
             seq,
             messages.increment_accepted_count(chat=chat),
         )
+        seal_message(row)
     Message.objects.bulk_create(rows, batch_size=PAGE)
     branch.last_seq = len(rows)
     branch.save(update_fields=["last_seq"])

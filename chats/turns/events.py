@@ -1,10 +1,11 @@
 """Ledger events for turns that start."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from chats.models import Chat, Message, Turn
+from chats.record.message_commitments import Sealed, build_stored_data
 from contextpolicy import ledger
 
 
@@ -15,13 +16,16 @@ def record_turn_started(
     chat: Chat,
     now: datetime,
     message: Message | None,
+    stored: Sequence[Message | Sealed] = (),
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Record `turn.started` in the ledger: ids and sizes, never the text.
+    """Record `turn.started` in the ledger: ids, sizes and commitments, never the text.
 
-    `more` holds additional fields of the caller.
+    `stored`: the messages that this transaction stored. `more` holds additional fields of the
+    caller.
     """
     data: dict[str, Any] = {"turn": str(turn.pk), "model": turn.model_name, **(more or {})}
+    data |= build_stored_data(stored)
     if message is not None:
         data |= {"message": str(message.pk), "characters": len(message.text)}
     if turn.round_id is not None:

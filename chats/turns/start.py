@@ -242,7 +242,7 @@ def store_message(
         chat.title = derive_title(text)
     chat.updated_at = now
     prepared.save_row_fields(chat, "title", "updated_at", "accepted_count")
-    record_turn_started(turn, actor=actor, chat=chat, now=now, message=message)
+    record_turn_started(turn, actor=actor, chat=chat, now=now, message=message, stored=[message])
     transaction.on_commit(partial(failpoint, "before_enqueue"))
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     return message, turn

@@ -23,6 +23,7 @@ from chats.prompt import calibration
 from chats.prompt.composition import Prompt
 from chats.prompt.tools import registry as tools
 from chats.record import locking, messages, receipts, zones
+from chats.record.message_commitments import build_stored_data, list_turn_replies
 from chats.turns import breaker, lanes, rounds, statements, tellings
 from chats.turns.lease import (
     RELEASED,
@@ -475,7 +476,8 @@ def should_write_title(reply: Message | None, *, ending: StepResult) -> bool:
 
 def build_ending_data(*, turn: Turn, reply: Message | None, ending: StepResult) -> dict[str, Any]:
     """Return the ledger data of an ended turn: ids, numbers, and a commitment to each call."""
-    data: dict[str, Any] = {"finish": ending.finish if reply else "", **build_attempt_data(turn)}
+    attempt = build_attempt_data(turn, reply=reply)
+    data: dict[str, Any] = {"finish": ending.finish if reply else "", **attempt}
     if reply is not None:
         data |= {"reply": str(reply.pk), "seq": reply.seq}
     if ending.usage:
@@ -491,10 +493,18 @@ def build_failure_fields(sentence: str | Promise) -> dict[str, Any]:
     return {"error_sentence": text, "error_details": values}
 
 
-def build_attempt_data(turn: Turn) -> dict[str, Any]:
-    """Return the ledger data of an ending attempt: its number and its calls."""
+def build_attempt_data(turn: Turn, *, reply: Message | None = None) -> dict[str, Any]:
+    """Return the ledger data of an ending attempt: its number, its calls and its replies."""
     calls, bodies = receipts.list_attempt_calls(turn_id=turn.pk, attempt=turn.attempt)
-    return {"attempt": turn.attempt, "calls": calls, **({"bodies": bodies} if bodies else {})}
+    # Most turns have one step: its reply, without a query.
+    is_only = reply is not None and turn.step == 1
+    replies = [reply] if reply is not None and is_only else list_turn_replies(turn.pk)
+    return {
+        "attempt": turn.attempt,
+        "calls": calls,
+        **({"bodies": bodies} if bodies else {}),
+        **build_stored_data(replies),
+    }
 
 
 def enqueue_next(*, branch_id: uuid.UUID) -> None:

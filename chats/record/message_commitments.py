@@ -1,0 +1,252 @@
+"""Commits the ledger to messages when they are stored, and verifies stored messages against it.
+
+The event that stores a message, in the same transaction, has a commitment to its role, parts and
+speaker. A large import has one digest of all its commitments. An erasure deletes the salt, so that
+the erased text cannot be guessed; the commitment stays, because a digest includes it.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from chats.ground.seals import compute_commitment, new_salt
+from chats.models import Chat, Message
+from chats.record.witness import ENDINGS, ERASURE, SCOPE
+from contextpolicy import ledger, rollback
+from contextpolicy.ledger import Break
+from contextpolicy.models import AuditEvent
+
+# The keys of event data: pairs of message and commitment, or the digest of many.
+STORED, DIGEST = "stored", "stored_digest"
+# With more messages in one event, it has their digest.
+MOST_LISTED = 20
+EVENTS = ("chat.imported", "team.imported", "team.message_added", "turn.started", *ENDINGS)
+# A chat that changes during the check is read again this many times.
+LOOKS = 3
+PAGE = 200
+COLUMNS = ("branch", "accepted", "role", "parts", "speaker", "salt", "commitment", "erased_at")
+rollback.PROTECTED[("chats", "message")] = frozenset({"salt", "commitment"})
+rollback.COMMITTED_BY[("chats", "message")] = (STORED, DIGEST)
+
+
+class Sealed(NamedTuple):
+    """A stored message: its place in the chat's order of acceptance, its id and commitment.
+
+    `previous` is the commitment that it had before results of tools were added.
+    """
+
+    accepted: int
+    pk: uuid.UUID
+    commitment: str
+    previous: str = ""
+
+    def listed(self) -> list[str]:
+        """Return the message as an event lists it: id, commitment, and the previous one if any."""
+        return [str(self.pk), self.commitment, *([self.previous] if self.previous else [])]
+
+
+def seal_message(message: Message) -> Message:
+    """Set the salt and the commitment of a message that is about to be stored or completed."""
+    message.salt = message.salt or new_salt()
+    message.commitment = compute_message_commitment(message)
+    return message
+
+
+def compute_message_commitment(message: Message) -> str:
+    """Return the commitment to the current content of a message."""
+    said = {
+        "id": str(message.pk),
+        "branch": str(message.branch_id),
+        "role": str(message.role),
+        "parts": message.parts,
+        "speaker": message.speaker,
+    }
+    # Databases may return the numbers of a part in another form.
+    text = json.dumps(ledger.normalise_event_data(said), sort_keys=True, separators=(",", ":"))
+    return compute_commitment(text, salt=message.salt)
+
+
+def seal_again(message: Message, *, has_changed: bool) -> Sealed:
+    """Commit to a stored message to which results of tools were added.
+
+    `has_changed`: its content did not fit its commitment before. Then the commitment stays, so that
+    verification finds the change.
+    """
+    previous = message.commitment
+    if not has_changed:
+        seal_message(message)
+    return Sealed(message.accepted, message.pk, message.commitment, previous)
+
+
+def has_changed_content(message: Message) -> bool:
+    """Return True if the content of a message does not fit its own commitment."""
+    return bool(message.commitment) and not is_message_committed(message, message.commitment)
+
+
+def build_stored_data(rows: Iterable[Message | Sealed]) -> dict[str, Any]:
+    """Return the commitments to stored messages for the data of the event that reports them.
+
+    The digest is over the messages of the chat with these numbers of acceptance.
+    """
+    sealed = [
+        row if isinstance(row, Sealed) else Sealed(row.accepted, row.pk, row.commitment)
+        for row in rows
+        if row.commitment
+    ]
+    if len(sealed) <= MOST_LISTED:
+        return {STORED: [row.listed() for row in sealed]} if sealed else {}
+    sealed.sort()
+    digest = hashlib.sha256()
+    for row in sealed:
+        digest.update(format_digest_line(row.pk, row.commitment))
+    first, last = sealed[0].accepted, sealed[-1].accepted
+    return {DIGEST: {"first": first, "last": last, "sha256": digest.hexdigest()}}
+
+
+def format_digest_line(pk: uuid.UUID, commitment: str) -> bytes:
+    """Return the line of one message, over which a digest is computed."""
+    return f"{pk} {commitment}\n".encode()
+
+
+def list_turn_replies(turn_id: uuid.UUID) -> list[Sealed]:
+    """Return the replies of a turn, one for each step."""
+    rows = Message.objects.filter(turn=turn_id, role=Message.Role.ASSISTANT).order_by("accepted")
+    return [Sealed(*row) for row in rows.values_list("accepted", "pk", "commitment")]
+
+
+@dataclass(slots=True)
+class DigestClaim:
+    """The digest of an event, and the digest of the messages read so far."""
+
+    seq: int
+    claimed: Mapping[str, Any]
+    found: Any = field(default_factory=hashlib.sha256)
+
+    def hear(self, row: Message) -> bool:
+        """Add a message if the digest covers it, and return True in that case."""
+        is_covered: bool = self.claimed["first"] <= row.accepted <= self.claimed["last"]
+        if is_covered:
+            self.found.update(format_digest_line(row.pk, row.commitment))
+        return is_covered
+
+
+@dataclass(slots=True)
+class MessageClaims:
+    """The ledger's statements about the messages of one chat."""
+
+    # By message: its newest commitment, and the number of the event.
+    listed: dict[str, tuple[str, int]] = field(default_factory=dict)
+    digests: list[DigestClaim] = field(default_factory=list)
+    erased: set[str] = field(default_factory=set)
+    # The messages that were compared so far.
+    read: set[str] = field(default_factory=set)
+    # The first message whose commitments of two events contradict each other, and the second event.
+    contradiction: tuple[str, int] | None = None
+
+    def hear(self, seq: int, listed: Sequence[str]) -> None:
+        """Process a message that an event lists.
+
+        A second event has the same commitment, or names it as the previous one.
+        """
+        key, commitment, *previous = listed
+        known, _ = self.listed.get(key, ("", 0))
+        if known and known != [commitment, *previous][-1]:
+            self.contradiction = self.contradiction or (key, seq)
+        self.listed[key] = (commitment, seq)
+
+
+class Comparison(NamedTuple):
+    """The result for one chat: the first fault with the number of its event, and two counts."""
+
+    fault: str = ""
+    seq: int = 0
+    compared: int = 0
+    not_comparable: int = 0
+
+
+def verify_message_commitments(
+    chat_id: uuid.UUID, *, shown: Collection[str]
+) -> tuple[Break | None, Comparison]:
+    """Return the break of a chat whose messages differ from the ledger, and the counts.
+
+    `shown`: the messages that were compared with sent prompts.
+    """
+    found = Comparison()
+    for _ in range(LOOKS):
+        found = compare_messages(chat_id, shown=shown)
+        if not found.fault:
+            return None, found
+    if not Chat.objects.filter(pk=chat_id).exists():
+        # The check of model calls reports a missing chat.
+        return None, Comparison()
+    return Break(f"{SCOPE}{chat_id}", found.seq, found.fault), found
+
+
+def compare_messages(chat_id: uuid.UUID, *, shown: Collection[str]) -> Comparison:
+    """Compare each message of a chat with its commitment.
+
+    Claims are read first: a message is stored and changed in the transaction of its event.
+    """
+    claims = load_message_claims(chat_id)
+    if claims.contradiction is not None:
+        key, seq = claims.contradiction
+        return Comparison(f"message {key} was changed before this entry", seq)
+    found = Comparison()
+    rows = Message.objects.filter(branch__chat=chat_id).only(*COLUMNS).order_by("accepted", "pk")
+    for row in rows.iterator(chunk_size=PAGE):
+        found = compare_message(row, claims, before=found, is_shown=str(row.pk) in shown)
+        if found.fault:
+            return found
+    for key in claims.listed.keys() - claims.read:
+        return Comparison(f"message {key} is missing", claims.listed[key][1])
+    for each in claims.digests:
+        if each.found.hexdigest() != each.claimed["sha256"]:
+            return Comparison("the messages of this entry were changed, added or removed", each.seq)
+    return found
+
+
+def compare_message(
+    row: Message, claims: MessageClaims, *, before: Comparison, is_shown: bool
+) -> Comparison:
+    """Return the comparison of the earlier messages and this one."""
+    key = str(row.pk)
+    claims.read.add(key)
+    # A list: every digest must read the row.
+    covering = [each.seq for each in claims.digests if each.hear(row)]
+    if row.erased_at is not None and not row.parts and key in claims.erased:
+        return before
+    claimed = claims.listed.get(key)
+    if claimed is None and not covering:
+        is_left = not is_shown and row.erased_at is None
+        return before._replace(
+            compared=before.compared + is_shown, not_comparable=before.not_comparable + is_left
+        )
+    committed, seq = claimed or (row.commitment, covering[0])
+    if is_message_committed(row, committed):
+        return before._replace(compared=before.compared + 1)
+    reason = "is marked as erased without a ledger entry" if row.erased_at else "was changed"
+    return Comparison(f"message {key} {reason}", seq)
+
+
+def load_message_claims(chat_id: uuid.UUID) -> MessageClaims:
+    """Return the ledger's statements about the messages of a chat."""
+    claims = MessageClaims()
+    rows = AuditEvent.objects.filter(scope=f"{SCOPE}{chat_id}", type__in=[*EVENTS, ERASURE])
+    read = rows.order_by("seq").values_list("seq", "type", "data")
+    for seq, kind, data in read.iterator(chunk_size=2000):
+        if kind == ERASURE:
+            claims.erased.add(data["message"])
+        for listed in data.get(STORED, ()):
+            claims.hear(seq, listed)
+        if DIGEST in data:
+            claims.digests.append(DigestClaim(seq, data[DIGEST]))
+    return claims
+
+
+def is_message_committed(row: Message, committed: str) -> bool:
+    """Return True if the content of a message is the one that the ledger commits to."""
+    has_salt = bool(row.salt) and row.commitment == committed
+    return has_salt and compute_message_commitment(row) == committed
