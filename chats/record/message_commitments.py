@@ -89,7 +89,7 @@ def has_changed_content(message: Message) -> bool:
 def build_stored_data(rows: Iterable[Message | Sealed]) -> dict[str, Any]:
     """Return the commitments to stored messages for the data of the event that reports them.
 
-    The digest is over the messages of the chat with these numbers of acceptance.
+    A digest covers the messages of the chat with these numbers of acceptance.
     """
     sealed = [
         row if isinstance(row, Sealed) else Sealed(row.accepted, row.pk, row.commitment)

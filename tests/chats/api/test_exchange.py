@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import json
+import uuid
 import zipfile
 from collections.abc import Callable
 from datetime import datetime
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
 
 from chats.actions import branching, erasure
@@ -28,6 +29,7 @@ from chats.models import (
     Message,
     MessageImage,
 )
+from chats.prompt.stored_messages import MATCHED
 from chats.streams import connection
 from contextpolicy.engine.images import Image
 from contextpolicy.engine.messages import FilePart, serialize_parts
@@ -521,3 +523,50 @@ def test_a_policy_that_keeps_summaries_to_itself_gets_none_from_a_file(
     assert chat["losses"] == ["summary_left_out:not_allowed_by_policy"]
     assert not Compaction.objects.filter(branch__chat=chat["chat"]).exists()
     assert Message.objects.filter(branch__chat=chat["chat"]).count() == 20
+
+
+def verify_chat(chat_id: object) -> str:
+    """Return the output of `ledger_verify` for a chat. A break raises CommandError."""
+    out = io.StringIO()
+    call_command("ledger_verify", scope=f"chat:{chat_id}", stdout=out)
+    return out.getvalue()
+
+
+@pytest.mark.tampers
+@pytest.mark.parametrize("count", [3, 60])
+@pytest.mark.parametrize("how", ["changed", "removed", "emptied", "added", "without seals"])
+def test_a_message_of_an_import_that_is_changed_by_sql_is_found(
+    of_alice: Program, now: datetime, count: int, how: str
+) -> None:
+    said = [ui(f"m{n}", f"Message {n}", "user" if n % 2 else "assistant") for n in range(count)]
+    chat = brought(of_alice, lines(*said))["chat"]
+    assert f"{count} {MATCHED}." in verify_chat(chat)
+    rows = Message.objects.filter(branch__chat=chat)
+    second = rows.get(seq=2)
+    if how == "changed":
+        rows.filter(seq=2).update(parts=[{"type": "text", "text": "Another"}])
+    elif how == "removed":
+        rows.filter(seq=2).delete()
+    elif how == "emptied":
+        rows.filter(seq=2).update(parts=[], salt="", erased_at=now)
+    elif how == "added" and count > 20:
+        second.pk, second.seq = uuid.uuid4(), count + 1
+        Branch.objects.filter(chat=chat).update(last_seq=count + 1)
+        rows.filter(seq=3).update(accepted=count + 1)
+        second.accepted = 3
+        second.save(force_insert=True)
+    else:
+        rows.update(salt="", commitment="")
+    with pytest.raises(CommandError):
+        verify_chat(chat)
+
+
+def test_an_erased_message_of_an_import_and_an_extension_stay_accepted(of_alice: Program) -> None:
+    said = [ui(f"m{n}", f"Message {n}", "user" if n % 2 else "assistant") for n in range(60)]
+    chat = brought(of_alice, lines(*said[:30]))["chat"]
+    assert bring(of_alice, lines(*said)).row["grown"] == 1
+    assert f"60 {MATCHED}." in verify_chat(chat)
+    for seq in (7, 50):
+        row = Message.objects.get(branch__chat=chat, seq=seq)
+        assert of_alice.post(f"chats/{chat}/messages/{row.pk}/erase", {}).status_code == 200
+    assert f"58 {MATCHED}." in verify_chat(chat)

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
 from django.urls import reverse
 from django.utils import timezone
 
@@ -529,3 +530,18 @@ def test_messages_are_looked_up_by_speaker_time_and_id(
     snapshot = team.snapshot()
     team.read({**snapshot, "messages": [{**snapshot["messages"][1], "id": "own-7"}]})
     assert (found(id="own-7"), found(id="msg-1")) == (["own-7"], [])
+
+
+@pytest.mark.tampers
+def test_messages_of_a_team_that_are_changed_by_sql_are_found(team: Team) -> None:
+    team.add("Hello", ANN, "Planner")
+    snapshot = team.snapshot()
+    assert team.read(snapshot).status_code == 200
+    assert team.add("Next").status_code == 201
+    call_command("ledger_verify")
+    for row in Message.objects.filter(branch__chat=Chat.objects.get()):
+        Message.objects.filter(pk=row.pk).update(speaker={**(row.speaker or {}), "roleName": "B"})
+        with pytest.raises(CommandError):
+            call_command("ledger_verify")
+        row.save()
+        call_command("ledger_verify")

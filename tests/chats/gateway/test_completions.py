@@ -1,6 +1,7 @@
 """Chat completions: formats, streams, tools, parameters, policy and receipts."""
 
 import asyncio
+import io
 import uuid
 from typing import Any
 from urllib.parse import quote
@@ -8,6 +9,7 @@ from urllib.parse import quote
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Permission
+from django.core.management import CommandError, call_command
 from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
@@ -18,9 +20,17 @@ from chats.actions import erasure
 from chats.gateway import placing, relay
 from chats.models import Chat, IdempotencyRecord, Message, Receipt, Turn
 from chats.prompt import explained, model_choice
+from chats.prompt.stored_messages import MATCHED
 from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta
+from chats.record import message_commitments
 from chats.streams import connection
-from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment, PolicyVersion
+from contextpolicy.models import (
+    AuditEvent,
+    ContextPolicy,
+    ModelSpec,
+    PolicyAssignment,
+    PolicyVersion,
+)
 from tests.chats.compaction.conftest import SetPolicy
 from tests.chats.gateway.conftest import (
     TOOLS,
@@ -590,3 +600,40 @@ def test_old_thoughts_are_kept_for_people_and_never_sent_back(program: Program) 
 def test_cut_replies_say_so(program: Program) -> None:
     answer = program.ask([user("hi")], TextDelta("One"), USAGE, Finished("length"))
     assert answer.json["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.tampers
+@pytest.mark.parametrize("how", ["", "text", "sealed again"])
+def test_a_reply_that_was_changed_before_its_tool_results_came_is_found(
+    program: Program, how: str
+) -> None:
+    asked = [user("The weather?")]
+    program.ask(asked, *calling("a", text="Let me see."), tools=TOOLS)
+    call_command("ledger_verify")
+    row = Message.objects.get(role="assistant")
+    if how:
+        # The request would not match another text.
+        row.parts = [{"type": "text", "text": "Let  me see."}, *row.parts[1:]]
+        row.save()
+    if how == "sealed again":
+        message_commitments.seal_message(row).save()
+    sent = [*asked, assistant("Let me see.", call("a")), result("a", "rain")]
+    again = program.ask(sent, tools=TOOLS)
+    assert again.headers["X-Context-Decision"] == "continue"
+    assert len(Message.objects.get(pk=row.pk).parts) == 3
+    if not how:
+        call_command("ledger_verify")
+        return
+    with pytest.raises(CommandError):
+        call_command("ledger_verify")
+
+
+def test_a_long_history_from_a_client_is_committed_to(program: Program) -> None:
+    said = [user(f"Q {n}") if n % 2 else assistant(f"A {n}") for n in range(1, 50)]
+    program.ask(said)
+    event = AuditEvent.objects.get(type="turn.started")
+    assert "stored" not in event.data
+    assert event.data["stored_digest"]["last"] - event.data["stored_digest"]["first"] == 48
+    out = io.StringIO()
+    call_command("ledger_verify", stdout=out)
+    assert f"50 {MATCHED}." in out.getvalue()

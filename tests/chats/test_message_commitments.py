@@ -1,0 +1,161 @@
+"""Messages that no prompt contained are compared with the ledger's commitments to them."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from chats.actions import erasure
+from chats.models import Chat, Message, Turn
+from chats.prompt.stored_messages import MATCHED, NOT_COMPARABLE
+from chats.record import message_commitments, messages
+from chats.turns import steps
+from chats.turns.start import start_turn
+from contextpolicy.models import AuditEvent
+from tests.chats.test_stored_messages import change, nightly, verified
+
+pytestmark = pytest.mark.tampers
+Ask = Callable[..., Turn]
+
+
+@pytest.fixture
+def ask(alice: User, chat: Chat, now: datetime, work: Callable[..., Any]) -> Ask:
+    """Send a message, one minute after the previous one, and reply to it."""
+    times = iter(range(1, 1_000))
+
+    def asking(text: str, *, is_answered: bool = True) -> Turn:
+        at = now + timedelta(minutes=next(times))
+        turn = start_turn(user=alice, chat=chat, text=text, now=at).turn
+        if is_answered:
+            work(turn)
+        return turn
+
+    return asking
+
+
+@pytest.fixture
+def reply(ask: Ask) -> Message:
+    """The reply to the only question. No prompt contained it."""
+    ask("When does the bridge open?")
+    return Message.objects.get(role="assistant")
+
+
+def rewrite(message: Message, **values: Any) -> None:
+    """Change columns of a message directly in the database."""
+    Message.objects.filter(pk=message.pk).update(**values)
+
+
+def reseal(message: Message) -> None:
+    """Change the text, and compute salt and commitment again as an attacker may."""
+    change(message, "ok", "no")
+    row = Message.objects.get(pk=message.pk)
+    row.salt = ""
+    message_commitments.seal_message(row).save()
+
+
+CHANGES: dict[str, Callable[[Message], Any]] = {
+    "text": lambda row: change(row, "ok", "no"),
+    "role": lambda row: rewrite(row, role="user"),
+    "speaker": lambda row: rewrite(row, speaker={"roleId": "a", "roleName": "A", "type": "ai"}),
+    "without salt": lambda row: rewrite(row, salt=""),
+    "without commitment": lambda row: rewrite(row, salt="", commitment=""),
+    "sealed again": reseal,
+    "removed": lambda row: Message.objects.filter(pk=row.pk).delete(),
+    "emptied": lambda row: rewrite(row, parts=[], salt="", erased_at=row.created_at),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_the_last_reply_is_found(name: str, reply: Message, now: datetime) -> None:
+    assert f"2 {MATCHED}." in verified()
+    CHANGES[name](reply)
+    told = verified()
+    assert "FAILED" in told
+    assert f"message {reply.pk} " in told
+    ended = AuditEvent.objects.get(type="turn.completed")
+    assert f"row {ended.seq}: " in told
+    assert "FAILED" not in verified(without_messages=True)
+    found = nightly(now)
+    assert found.broken == 1
+    assert str(reply.pk) in found.breaks[0][2]
+
+
+def test_a_change_of_a_message_that_waits_is_found(ask: Ask) -> None:
+    ask("And the ferry?", is_answered=False)
+    assert f"1 {MATCHED}." in verified()
+    change(Message.objects.get(), "ferry", "train")
+    assert "was changed" in verified()
+
+
+def test_each_message_counts_once(ask: Ask) -> None:
+    for text in ("The bridge opens at six.", "And the ferry?", "Thank you."):
+        ask(text)
+    told = verified()
+    assert f"6 {MATCHED}." in told
+    assert f"0 {NOT_COMPARABLE}." in told
+
+
+def test_an_erased_message_stays_accepted_and_keeps_no_salt(
+    reply: Message, alice: User, now: datetime
+) -> None:
+    row = Message.objects.select_related("branch__chat").get(pk=reply.pk)
+    erasure.erase_message(user=alice, message=row, now=now + timedelta(days=1))
+    row.refresh_from_db()
+    assert (row.salt, row.commitment) == ("", reply.commitment)
+    told = verified()
+    assert "FAILED" not in told
+    assert f"1 {MATCHED}." in told
+    rewrite(row, parts=[{"type": "text", "text": "Never said."}])
+    assert "FAILED" in verified()
+
+
+def test_messages_of_an_older_version_are_counted(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verification still accepts them."""
+    with monkeypatch.context() as older:
+        older.setattr(messages, "seal_message", lambda row: row)
+        ask("The bridge opens at six.")
+        ask("And the ferry?")
+    assert not Message.objects.exclude(commitment="").exists()
+    assert not AuditEvent.objects.filter(data__has_key="stored").exists()
+    told = verified()
+    assert "FAILED" not in told
+    # A prompt contained all but the last reply.
+    assert f"3 {MATCHED}." in told
+    assert f"1 {NOT_COMPARABLE}." in told
+    ask("Thank you.")
+    told = verified()
+    assert f"6 {MATCHED}." in told
+    assert f"0 {NOT_COMPARABLE}." in told
+
+
+def test_the_ledger_has_a_commitment_to_each_step_of_a_turn(
+    reply: Message, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt that ends without a reply still commits to the steps that it stored."""
+    turn = reply.turn
+    assert turn is not None
+    data = steps.build_attempt_data(turn)
+    assert data["stored"] == [[str(reply.pk), reply.commitment]]
+    turn.step = 2
+    assert steps.build_attempt_data(turn, reply=reply)["stored"] == data["stored"]
+
+
+def test_a_commitment_depends_on_its_salt(reply: Message) -> None:
+    again = message_commitments.seal_message(Message(branch=reply.branch, pk=reply.pk))
+    again.role, again.parts, again.salt = reply.role, reply.parts, ""
+    message_commitments.seal_message(again)
+    # The same text with another salt.
+    assert again.commitment != reply.commitment
+
+
+def test_a_commitment_is_the_same_for_each_form_of_a_number(reply: Message) -> None:
+    """PostgreSQL returns 1.0 and 1e3 of a part as whole numbers."""
+    made = []
+    for number in (1000, 1e3, 1000.0):
+        reply.parts = [{"type": "tool_call", "extra": {"x": number}}]
+        made.append(message_commitments.compute_message_commitment(reply))
+    assert len(set(made)) == 1
