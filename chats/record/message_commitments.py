@@ -158,7 +158,7 @@ class MessageClaims:
         self.listed[key] = (commitment, seq)
 
 
-class Comparison(NamedTuple):
+class MessageComparison(NamedTuple):
     """The result for one chat: the first fault with the number of its event, and two counts."""
 
     fault: str = ""
@@ -169,23 +169,23 @@ class Comparison(NamedTuple):
 
 def verify_message_commitments(
     chat_id: uuid.UUID, *, shown: Collection[str]
-) -> tuple[Break | None, Comparison]:
+) -> tuple[Break | None, MessageComparison]:
     """Return the break of a chat whose messages differ from the ledger, and the counts.
 
     `shown`: the messages that were compared with sent prompts.
     """
-    found = Comparison()
+    found = MessageComparison()
     for _ in range(LOOKS):
         found = compare_messages(chat_id, shown=shown)
         if not found.fault:
             return None, found
     if not Chat.objects.filter(pk=chat_id).exists():
         # The check of model calls reports a missing chat.
-        return None, Comparison()
+        return None, MessageComparison()
     return Break(f"{SCOPE}{chat_id}", found.seq, found.fault), found
 
 
-def compare_messages(chat_id: uuid.UUID, *, shown: Collection[str]) -> Comparison:
+def compare_messages(chat_id: uuid.UUID, *, shown: Collection[str]) -> MessageComparison:
     """Compare each message of a chat with its commitment.
 
     Claims are read first: a message is stored and changed in the transaction of its event.
@@ -193,24 +193,26 @@ def compare_messages(chat_id: uuid.UUID, *, shown: Collection[str]) -> Compariso
     claims = load_message_claims(chat_id)
     if claims.contradiction is not None:
         key, seq = claims.contradiction
-        return Comparison(f"message {key} was changed before this entry", seq)
-    found = Comparison()
+        return MessageComparison(f"message {key} was changed before this entry", seq)
+    found = MessageComparison()
     rows = Message.objects.filter(branch__chat=chat_id).only(*COLUMNS).order_by("accepted", "pk")
     for row in rows.iterator(chunk_size=PAGE):
         found = compare_message(row, claims, before=found, is_shown=str(row.pk) in shown)
         if found.fault:
             return found
     for key in claims.listed.keys() - claims.read:
-        return Comparison(f"message {key} is missing", claims.listed[key][1])
+        return MessageComparison(f"message {key} is missing", claims.listed[key][1])
     for each in claims.digests:
         if each.found.hexdigest() != each.claimed["sha256"]:
-            return Comparison("the messages of this entry were changed, added or removed", each.seq)
+            return MessageComparison(
+                "the messages of this entry were changed, added or removed", each.seq
+            )
     return found
 
 
 def compare_message(
-    row: Message, claims: MessageClaims, *, before: Comparison, is_shown: bool
-) -> Comparison:
+    row: Message, claims: MessageClaims, *, before: MessageComparison, is_shown: bool
+) -> MessageComparison:
     """Return the comparison of the earlier messages and this one."""
     key = str(row.pk)
     claims.read.add(key)
@@ -228,7 +230,7 @@ def compare_message(
     if is_message_committed(row, committed):
         return before._replace(compared=before.compared + 1)
     reason = "is marked as erased without a ledger entry" if row.erased_at else "was changed"
-    return Comparison(f"message {key} {reason}", seq)
+    return MessageComparison(f"message {key} {reason}", seq)
 
 
 def load_message_claims(chat_id: uuid.UUID) -> MessageClaims:
