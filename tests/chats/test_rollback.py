@@ -15,7 +15,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
 from chats.checkpoints import signing
-from chats.models import Chat, Compaction, Receipt
+from chats.models import Chat, Compaction, Message, Receipt
 from chats.record import witness
 from chats.turns.start import start_turn
 from contextpolicy import ledger, rollback
@@ -104,11 +104,22 @@ def test_a_rollback_over_committed_columns_is_refused_and_changes_nothing(
     assert Receipt.objects.get().body_sha256 == "0" * 64
 
 
+def forget_message_commitments() -> None:
+    """Leave messages as an older version stored them: a newer migration guards commitments."""
+    Message.objects.update(salt="", commitment="")
+
+
+def test_a_rollback_over_the_commitments_of_messages_is_refused(replied: Receipt) -> None:
+    with pytest.raises(CommandError, match=r"0064_message_commitments .* message\.salt"):
+        checked("chats", "0063_reason_values")
+
+
 def test_a_rollback_over_the_bodies_of_summaries_is_refused(
     chat: Chat, replied: Receipt, now: datetime
 ) -> None:
     branch = chat.active_branch
     assert branch is not None
+    forget_message_commitments()
     checked("chats", "0043_bodies_of_calls")
     Compaction.objects.create(
         branch=branch,
@@ -148,6 +159,7 @@ def test_without_such_values_a_rollback_is_allowed(app: str, name: str, db: None
 
 
 def test_what_the_ledger_does_not_commit_to_may_be_dropped(replied: Receipt) -> None:
+    forget_message_commitments()
     checked("chats", "0045_calls_of_summaries")
     checked("contextpolicy", "0018_readers_of_the_ledger")
 
