@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("chats", "0063_reason_values"),
+        ("chats", "0064_message_commitments"),
     ]
 
     operations = [
