@@ -26,7 +26,7 @@ from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
 from chats import shipping
-from chats.actions import erasure, retention, wishes
+from chats.actions import erasure, pending_erasures, retention
 from chats.checkpoints import upkeep
 from chats.compaction import embedding, indexing, maintain, publish, running
 from chats.counts import keeping
@@ -181,9 +181,11 @@ def erase_chat(*, chat_id: str, **_later: Any) -> None:
 
 
 @shared_task(name=queue.FULFIL_WISH)
-def fulfil_wish(*, wish_id: str, **_later: Any) -> None:
+def fulfil_wish(*, erasure_id: str = "", wish_id: str = "", **_later: Any) -> None:
     """Erase what a legal hold kept waiting, if none covers it any more."""
-    wishes.run_pending_erasure(wish_id=uuid.UUID(wish_id), now=timezone.now())
+    pending_erasures.run_pending_erasure(
+        erasure_id=uuid.UUID(erasure_id or wish_id), now=timezone.now()
+    )
 
 
 @shared_task(name=queue.RETAIN)

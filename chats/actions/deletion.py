@@ -13,7 +13,7 @@ from django.utils.translation import gettext_noop
 
 from chats.ground import queue
 from chats.ground.refusals import Refusal
-from chats.models import Chat, ErasureWish, Message
+from chats.models import Chat, Message, PendingErasure
 from chats.people import sessions
 from chats.record import holds
 from chats.turns.stop import stop_all
@@ -63,7 +63,7 @@ def restore_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
     deleted = Chat.objects.filter(pk=chat.pk, deleted_at__isnull=False)
     if deleted.update(deleted_at=None, erase_at=None):
         ledger.record_event("chat.restored", actor=actor, now=now, chat_id=chat.pk)
-        holds.cancel_pending_erasures(ErasureWish.objects.filter(chat=chat), now=now)
+        holds.cancel_pending_erasures(PendingErasure.objects.filter(chat=chat), now=now)
     chat.refresh_from_db()
     return chat
 

@@ -12,7 +12,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.actions import erasure, wishes
+from chats.actions import erasure, pending_erasures
 from chats.api import examples
 from chats.api.endpoint import Endpoint, get_request_key, get_request_user
 from chats.api.inputs import EmptyBody, ErasureRequest, PageQuery
@@ -27,12 +27,12 @@ from chats.api.outputs import (
 from chats.api.pages import paginate_rows
 from chats.api.schema import READ_ERRORS, add_error_responses
 from chats.ground.refusals import NotFound
-from chats.models import ErasureWish
+from chats.models import PendingErasure
 from chats.people import sessions
 from chats.record import access, holds
 
 
-class PendingErasureOut(serializers.Serializer[ErasureWish]):
+class PendingErasureOut(serializers.Serializer[PendingErasure]):
     """A pending erasure of a chat, a message or a preference under legal hold."""
 
     id = serializers.UUIDField()
@@ -44,9 +44,9 @@ class PendingErasureOut(serializers.Serializer[ErasureWish]):
     asked_at = serializers.DateTimeField()
 
     @extend_schema_field(serializers.UUIDField(allow_null=True))
-    def get_chat(self, wish: ErasureWish) -> str | None:
+    def get_chat(self, pending: PendingErasure) -> str | None:
         """Return the id of the chat."""
-        chat_id = wish.message.branch.chat_id if wish.message else wish.chat_id
+        chat_id = pending.message.branch.chat_id if pending.message else pending.chat_id
         return str(chat_id) if chat_id else None
 
 
@@ -160,13 +160,15 @@ class PendingErasureDetail(Endpoint):
         request=None,
         responses=add_error_responses({204: None}),
     )
-    def delete(self, request: Request, wish_id: uuid.UUID) -> Response:
+    def delete(self, request: Request, erasure_id: uuid.UUID) -> Response:
         """Cancel a pending erasure. A hidden chat stays hidden until you restore it.
 
         Raises `NotFound`.
         """
         EmptyBody.read(request.data)
         owner_id, now = get_request_user(request).pk, timezone.now()
-        if not wishes.cancel_pending_erasure(owner_id=owner_id, wish_id=wish_id, now=now):
+        if not pending_erasures.cancel_pending_erasure(
+            owner_id=owner_id, erasure_id=erasure_id, now=now
+        ):
             raise NotFound
         return Response(status=204)

@@ -23,7 +23,7 @@ from chats.models.memory import (
 )
 from chats.models.people import AccountSettings, ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
-from chats.models.retention import ErasureWish, KeptText, RetentionEntry, RetentionRun
+from chats.models.retention import KeptText, PendingErasure, RetentionEntry, RetentionRun
 from chats.models.search import SearchCount, SearchPlace, SearchText
 from chats.models.state import ChatState
 from chats.models.teams import Agent, Round, Team, TeamVersion
@@ -42,7 +42,6 @@ __all__ = [
     "CompactionBalance",
     "DailyCount",
     "DeletedResponse",
-    "ErasureWish",
     "FileImport",
     "FilePiece",
     "Folder",
@@ -59,6 +58,7 @@ __all__ = [
     "Message",
     "MessageImage",
     "PassedOn",
+    "PendingErasure",
     "Preference",
     "PreferenceEvidence",
     "PreferenceReading",

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy
 from contextpolicy.models.base import Stored
 
 
-class ErasureWish(Stored):
+class PendingErasure(Stored):
     """A user's request to erase something under a legal hold. Deleted together with its target."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -22,6 +22,8 @@ class ErasureWish(Stored):
     asked_at = models.DateTimeField()
 
     class Meta:
+        # The table, its constraint and its index keep their first names.
+        db_table = "chats_erasurewish"
         constraints: ClassVar = [
             models.CheckConstraint(
                 condition=Q(chat__isnull=False, message=None, preference=None)
@@ -33,7 +35,7 @@ class ErasureWish(Stored):
         indexes: ClassVar = [models.Index(fields=["asked_at"], name="wish_by_time")]
 
     def __str__(self) -> str:
-        return f"wish of {self.owner_id}, asked at {self.asked_at}"
+        return f"erasure by {self.owner_id}, requested at {self.asked_at}"
 
 
 class KeptText(Stored):

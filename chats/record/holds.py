@@ -17,7 +17,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.ground.refusals import Refusal
-from chats.models import Chat, ErasureWish, Message, Preference
+from chats.models import Chat, Message, PendingErasure, Preference
 from contextpolicy import holds, ledger
 
 CHAT_HIDDEN = gettext_lazy("Until then the chat is hidden from everyone.")
@@ -71,65 +71,65 @@ def keep_pending_erasure(
     chat: Chat | None = None,
     message: Message | None = None,
     preference: Preference | None = None,
-) -> ErasureWish:
+) -> PendingErasure:
     """Store a pending erasure of one object under a hold.
 
     Returns an existing one unchanged.
 
     Runs in the caller's transaction.
     """
-    wish, is_new = ErasureWish.objects.get_or_create(
+    pending, is_new = PendingErasure.objects.get_or_create(
         chat=chat,
         message=message,
         preference=preference,
         defaults={"owner_id": owner_id, "asked_at": now},
     )
     if is_new:
-        record_erasure_event("erasure.asked", wish, now=now)
-    return wish
+        record_erasure_event("erasure.asked", pending, now=now)
+    return pending
 
 
-def cancel_pending_erasures(wishes: QuerySet[ErasureWish], *, now: datetime) -> int:
+def cancel_pending_erasures(erasures: QuerySet[PendingErasure], *, now: datetime) -> int:
     """Cancel pending erasures, in the caller's transaction. Return their number."""
-    rows = list(wishes.select_related("message__branch"))
-    for wish in rows:
-        record_erasure_event("erasure.withdrawn", wish, now=now)
-        wish.delete()
+    rows = list(erasures.select_related("message__branch"))
+    for pending in rows:
+        record_erasure_event("erasure.withdrawn", pending, now=now)
+        pending.delete()
     return len(rows)
 
 
-def list_pending_erasures(*, owner_id: int) -> QuerySet[ErasureWish]:
+def list_pending_erasures(*, owner_id: int) -> QuerySet[PendingErasure]:
     """Return a person's pending erasures, newest first."""
-    rows = ErasureWish.objects.filter(owner=owner_id)
+    rows = PendingErasure.objects.filter(owner=owner_id)
     rows = rows.select_related("chat", "message__branch__chat", "preference")
     return rows.order_by("-asked_at", "-pk")
 
 
-def list_due_erasures(*, now: datetime) -> QuerySet[ErasureWish]:
+def list_due_erasures(*, now: datetime) -> QuerySet[PendingErasure]:
     """Return the pending erasures that no hold blocks any more, oldest first."""
     held = holds.load_held_targets(now=now)
     if held.everything:
-        return ErasureWish.objects.none()
-    rows = ErasureWish.objects.order_by("asked_at", "pk")
+        return PendingErasure.objects.none()
+    rows = PendingErasure.objects.order_by("asked_at", "pk")
     if held.people:
         rows = rows.exclude(owner__in=held.people)
     if held.chats:
         of_held = Q(chat__in=held.chats) | Q(message__branch__chat__in=held.chats)
         of_held |= Q(preference__evidence__message__branch__chat__in=held.chats)
-        rows = rows.exclude(pk__in=ErasureWish.objects.filter(of_held).values("pk"))
+        rows = rows.exclude(pk__in=PendingErasure.objects.filter(of_held).values("pk"))
     return rows
 
 
-def record_erasure_event(event: str, wish: ErasureWish, *, now: datetime) -> None:
+def record_erasure_event(event: str, pending: PendingErasure, *, now: datetime) -> None:
     """Record a pending erasure in the ledger, for a chat or message in the chat's chain."""
-    chat_id = wish.message.branch.chat_id if wish.message else wish.chat_id
+    chat_id = pending.message.branch.chat_id if pending.message else pending.chat_id
     data = {
-        "message": str(wish.message_id) if wish.message_id else None,
-        "preference": str(wish.preference_id) if wish.preference_id else None,
+        "message": str(pending.message_id) if pending.message_id else None,
+        "preference": str(pending.preference_id) if pending.preference_id else None,
     }
     ledger.record_event(
         event,
-        actor=f"user:{wish.owner_id}",
+        actor=f"user:{pending.owner_id}",
         now=now,
         chat_id=chat_id,
         data={name: value for name, value in data.items() if value},

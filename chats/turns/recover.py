@@ -152,10 +152,10 @@ def enqueue_erasures(*, now: datetime) -> int:
     found = select_expired_chats(now=now).values_list("pk", flat=True)[:ERASED_AT_ONCE]
     for chat_id in found:
         queue.enqueue(queue.ERASE_CHAT, chat_id=chat_id)
-    wished = holds.list_due_erasures(now=now).values_list("pk", flat=True)[:ERASED_AT_ONCE]
-    for wish_id in wished:
-        queue.enqueue(queue.FULFIL_WISH, wish_id=wish_id)
-    return len(found) + len(wished)
+    pending = holds.list_due_erasures(now=now).values_list("pk", flat=True)[:ERASED_AT_ONCE]
+    for erasure_id in pending:
+        queue.enqueue(queue.FULFIL_WISH, erasure_id=erasure_id)
+    return len(found) + len(pending)
 
 
 def erase_kept_texts(*, now: datetime) -> int:

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from chats.actions import deletion, listing, organising
 from chats.ground.refusals import Refusal
-from chats.models import Chat, ErasureWish, Folder
+from chats.models import Chat, Folder, PendingErasure
 from chats.record import access, holds
 from chats.web.auth import PersonRequest, format_actor, signed_in
 from chats.web.chat_list import parse_open_chat_id
@@ -127,7 +127,7 @@ def archive_page(request: PersonRequest) -> HttpResponse:
         "deleted": None if after else load_deleted_chats(user=request.user, after=after_deleted),
         "days": settings.DELETED_CHAT_DAYS,
         "held": list_held_chat_ids(request),
-        "wishes": () if after or after_deleted else list_held_erasures(user=request.user),
+        "pending_erasures": () if after or after_deleted else list_held_erasures(user=request.user),
     }
     return render(request, "chats/archive.html", context)
 
@@ -139,7 +139,7 @@ def list_held_chat_ids(request: PersonRequest) -> Collection[uuid.UUID]:
     return set(rows.exclude(pk__in=free.values("pk")).values_list("pk", flat=True))
 
 
-def list_held_erasures(*, user: User) -> list[ErasureWish]:
+def list_held_erasures(*, user: User) -> list[PendingErasure]:
     """Return pending erasures of messages and preferences under a legal hold."""
     return list(holds.list_pending_erasures(owner_id=user.pk).filter(chat=None)[:WISHES_SHOWN])
 

@@ -89,7 +89,9 @@ urlpatterns = [
     path(CHAT + "erase", erasing.chat_erase, name="chat-erase"),
     path(CHAT + "erased", erasing.chat_erased, name="chat-erased"),
     path(
-        "chats/wishes/<uuid:wish_id>/withdraw", erasing.pending_erasure_cancel, name="wish-withdraw"
+        "chats/wishes/<uuid:erasure_id>/withdraw",
+        erasing.pending_erasure_cancel,
+        name="erasure-cancel",
     ),
     path(CHAT + "compact", compactions.chat_compact, name="compact"),
     path(CHAT + "resume", compactions.compaction_resume, name="compaction-resume"),

@@ -115,7 +115,7 @@ def of_alice(instance: Instance) -> dict[str, str]:
         "run_id": uuid.uuid4(),
         "radius_id": uuid.uuid4(),
         "evaluation_id": uuid.uuid4(),
-        "wish_id": uuid.uuid4(),
+        "erasure_id": uuid.uuid4(),
         "asked_id": uuid.uuid4(),
         "import_id": uuid.uuid4(),
         # Calls of another person's turn are never queried.

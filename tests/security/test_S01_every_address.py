@@ -46,7 +46,7 @@ ABSENT = {404, 405}
 OF_ALICE = [
     route
     for route in routes()
-    if {"chat_id", "key_id", "folder_id", "preference_id", "webhook_id", "wish_id", "import_id"}
+    if {"chat_id", "key_id", "folder_id", "preference_id", "webhook_id", "erasure_id", "import_id"}
     & set(route.gaps)
 ]
 

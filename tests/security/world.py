@@ -13,13 +13,13 @@ from chats.models import (
     Chat,
     Compaction,
     DailyCount,
-    ErasureWish,
     FileImport,
     Folder,
     ImportOutcome,
     MemorySettings,
     Message,
     MessageImage,
+    PendingErasure,
     Preference,
     PromptText,
     ProviderAccount,
@@ -114,7 +114,7 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
     webhook, _ = webhooks.create_webhook(
         owner=alice, url="https://example.org/told", events=["task.changed"], now=now
     )
-    wish = ErasureWish.objects.create(owner=alice, preference=preference, asked_at=now)
+    pending = PendingErasure.objects.create(owner=alice, preference=preference, asked_at=now)
     hold = place_hold(
         level="chat",
         chat_id=uuid.uuid4(),
@@ -143,7 +143,7 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         "import_id": file.pk,
         "evaluation_id": evaluation.pk,
         "radius_id": counted.pk,
-        "wish_id": wish.pk,
+        "erasure_id": pending.pk,
         "asked_id": derive_request_id(event),
         "hold_id": hold.pk,
         "run_id": run.pk,

@@ -16,9 +16,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from chats.actions import erasure, wishes
+from chats.actions import erasure, pending_erasures
 from chats.ground.refusals import NotFound, Refusal
-from chats.models import Chat, ErasureWish, Message
+from chats.models import Chat, Message, PendingErasure
 from chats.people import sessions
 from chats.record import access, holds
 from chats.record.messages import Proof
@@ -97,7 +97,7 @@ def render_message_erasure(
     context = {
         "chat": chat,
         "is_held": holds.is_held(chat, now=timezone.now()),
-        "wish": ErasureWish.objects.filter(message=row).first(),
+        "pending": PendingErasure.objects.filter(message=row).first(),
         "message": row,
         "quotes": quotes,
         "proofs": (proofs or {}).items(),
@@ -136,7 +136,7 @@ def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     context = {
         "chat": chat,
         "is_held": holds.is_held(chat, now=timezone.now()),
-        "wish": ErasureWish.objects.filter(chat=chat).first(),
+        "pending": PendingErasure.objects.filter(chat=chat).first(),
         "size": count_chat_contents(chat),
         "lock": lock_of(lambda: erasure.check_chat_over(chat)),
         "refusal": refusal,
@@ -155,10 +155,10 @@ def count_chat_contents(chat: Chat) -> dict[str, int]:
 
 @require_POST
 @signed_in
-def pending_erasure_cancel(request: PersonRequest, wish_id: uuid.UUID) -> HttpResponse:
+def pending_erasure_cancel(request: PersonRequest, erasure_id: uuid.UUID) -> HttpResponse:
     """Cancel a pending erasure. Raises `NotFound`."""
-    if not wishes.cancel_pending_erasure(
-        owner_id=request.user.pk, wish_id=wish_id, now=timezone.now()
+    if not pending_erasures.cancel_pending_erasure(
+        owner_id=request.user.pk, erasure_id=erasure_id, now=timezone.now()
     ):
         raise NotFound
     return redirect("chats:archive")

@@ -15,9 +15,9 @@ from chats.models import (
     ApiKey,
     Chat,
     Compaction,
-    ErasureWish,
     FileImport,
     ImportOutcome,
+    PendingErasure,
     Receipt,
     RetentionRun,
     TeamVersion,
@@ -134,7 +134,7 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
     evaluation = Evaluation.objects.create(
         policy=governing, version=governing.versions.get(), base=1, started_at=now, ends_at=now
     )
-    wish = ErasureWish.objects.create(owner=alice, chat=chat, asked_at=now)
+    pending = PendingErasure.objects.create(owner=alice, chat=chat, asked_at=now)
     file = FileImport.objects.create(owner=alice, size=1, reason=CANARY, created_at=now)
     ImportOutcome.objects.create(file=file, place=1, title=CANARY, reason=CANARY)
     return {
@@ -144,7 +144,7 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
         "radius_id": str(counted.pk),
         "asked_id": str(asked_for(chat, now=now)),
         "evaluation_id": str(evaluation.pk),
-        "wish_id": str(wish.pk),
+        "erasure_id": str(pending.pk),
         "webhook_id": str(webhook.pk),
         "delivery_id": str(webhooks.queue_test_event(webhook=webhook, now=now).public_id),
         "slug": CANARY,

@@ -205,7 +205,7 @@ def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: C
     client = program(alice, scopes=(scope,))
     nobody = "00000000-0000-4000-8000-000000000000"
     kinds = ["chat", "turn", "message", "branch", "compaction", "key", "folder", "team", "role"]
-    kinds += ["preference", "webhook", "delivery", "hold", "run", "wish", "radius", "evaluation"]
+    kinds += ["preference", "webhook", "delivery", "hold", "run", "pending", "radius", "evaluation"]
     kinds += ["import", "receipt", "asked"]
     ids = dict.fromkeys((f"{kind}_id" for kind in kinds), nobody)
     ids |= {"slug": "none", "number": "1", "assignment_id": "1"}

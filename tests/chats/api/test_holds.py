@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats.models import Chat, ErasureWish, Turn
+from chats.models import Chat, PendingErasure, Turn
 from chats.record import holds
 from contextpolicy.models import LegalHold
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
@@ -115,7 +115,7 @@ def test_what_is_held_is_refused_and_waits(
     assert of_charlie.call("DELETE", where).status_code == 404
     assert of_alice.call("DELETE", where).status_code == 204
     assert of_alice.call("DELETE", where).status_code == 404
-    assert ErasureWish.objects.get().chat == chat
+    assert PendingErasure.objects.get().chat == chat
     of_alice.post(f"chats/{chat.pk}/restore")
     assert of_alice.get("erasures").json()["data"] == []
 

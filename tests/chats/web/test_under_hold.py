@@ -11,10 +11,10 @@ from django.db import connection, transaction
 from django.test import Client, TestCase
 from django.utils import timezone
 
-from chats.actions import deletion, erasure, lifecycle, memory, organising, wishes
+from chats.actions import deletion, erasure, lifecycle, memory, organising, pending_erasures
 from chats.ground import queue
 from chats.memory import preferences
-from chats.models import Chat, ErasureWish, Folder, Message, Preference, Turn
+from chats.models import Chat, Folder, Message, PendingErasure, Preference, Turn
 from chats.record import holds as record_holds
 from chats.record.expiry import select_expired_chats
 from chats.record.holds import UnderHold
@@ -46,9 +46,11 @@ def fulfilled(sent: Sent) -> list[str]:
     sent.clear()
     with TestCase.captureOnCommitCallbacks(execute=True):
         recover.enqueue_erasures(now=timezone.now())
-    asked = [ids["wish_id"] for task, ids in sent if task == queue.FULFIL_WISH]
-    for wish_id in asked:
-        assert wishes.run_pending_erasure(wish_id=ErasureWish(pk=wish_id).pk, now=timezone.now())
+    asked = [ids["erasure_id"] for task, ids in sent if task == queue.FULFIL_WISH]
+    for erasure_id in asked:
+        assert pending_erasures.run_pending_erasure(
+            erasure_id=PendingErasure(pk=erasure_id).pk, now=timezone.now()
+        )
     return asked
 
 
@@ -75,7 +77,7 @@ def test_a_held_chat_is_hidden_and_erased_after_the_hold(
     assert 'data-reason="under_legal_hold"' in refused.content.decode()
     assert fresh.get(url(chat)).status_code == 404
     assert Message.objects.filter(branch__chat=chat, erased_at=None).count() == 2
-    assert ErasureWish.objects.get().chat == chat
+    assert PendingErasure.objects.get().chat == chat
     for place in (url(chat, "deleted"), "/chats/archive"):
         assert 'data-note="erased-after-hold"' in fresh.get(place).content.decode()
 
@@ -84,7 +86,9 @@ def test_a_held_chat_is_hidden_and_erased_after_the_hold(
     assert not select_expired_chats(now=later).exists()
     assert not erasure.erase_expired(chat_id=chat.pk, now=later)
     assert not record_holds.list_due_erasures(now=later).exists()
-    assert not wishes.run_pending_erasure(wish_id=ErasureWish.objects.get().pk, now=later)
+    assert not pending_erasures.run_pending_erasure(
+        erasure_id=PendingErasure.objects.get().pk, now=later
+    )
 
     holds.release_hold(hold=row, reason="Settled", actor="user:1", now=timezone.now())
     assert not record_holds.list_due_erasures(now=timezone.now() + timedelta(days=6)).exists()
@@ -109,7 +113,7 @@ def test_a_held_message_stays_until_the_hold_has_ended(
     assert "Cancel erasure" in refused.content.decode()
     # A repeated request keeps the same pending erasure.
     assert fresh.post(where).status_code == 409
-    assert ErasureWish.objects.get().message == said
+    assert PendingErasure.objects.get().message == said
     assert "The door code is 7781." in fresh.get(url(chat)).content.decode()
     assert "Pending erasures" in fresh.get("/chats/archive").content.decode()
 
@@ -118,7 +122,7 @@ def test_a_held_message_stays_until_the_hold_has_ended(
     said.refresh_from_db()
     assert said.erased_at is not None
     assert said.parts == []
-    assert not ErasureWish.objects.exists()
+    assert not PendingErasure.objects.exists()
     assert AuditEvent.objects.get(type="message.erased").data["wished_at"]
 
 
@@ -131,7 +135,7 @@ def test_messages_that_quote_it_are_wished_too(
     hold(chat_id=chat.pk)
     where = url(chat, f"messages/{said.pk}/erase")
     assert fresh.post(where, {"also": str(quote.pk)}).status_code == 409
-    assert {wish.message for wish in ErasureWish.objects.all()} == {said, quote}
+    assert {pending.message for pending in PendingErasure.objects.all()} == {said, quote}
 
 
 @pytest.mark.parametrize("level", ["instance", "group", "user", "chat"])
@@ -223,7 +227,7 @@ def test_who_brings_a_chat_back_no_longer_wants_it_erased(fresh: Client, chat: C
     fresh.post(url(chat, "erase"))
     fresh.post(url(chat, "restore"))
     assert fresh.get(url(chat)).status_code == 200
-    assert not ErasureWish.objects.exists()
+    assert not PendingErasure.objects.exists()
     told = AuditEvent.objects.filter(type__startswith="erasure.").order_by("pk")
     assert [event.type for event in told] == ["erasure.asked", "erasure.withdrawn"]
 
@@ -235,11 +239,13 @@ def test_a_wish_is_withdrawn_by_its_owner_alone(
     said = Message.objects.get(role="user")
     hold(chat_id=chat.pk)
     fresh.post(url(chat, f"messages/{said.pk}/erase"))
-    wish = ErasureWish.objects.get()
-    assert charlies_page.post(f"/chats/wishes/{wish.pk}/withdraw").status_code == 404
-    assert ErasureWish.objects.exists()
-    assert fresh.post(f"/chats/wishes/{wish.pk}/withdraw").headers["Location"] == "/chats/archive"
-    assert not ErasureWish.objects.exists()
+    pending = PendingErasure.objects.get()
+    assert charlies_page.post(f"/chats/wishes/{pending.pk}/withdraw").status_code == 404
+    assert PendingErasure.objects.exists()
+    assert (
+        fresh.post(f"/chats/wishes/{pending.pk}/withdraw").headers["Location"] == "/chats/archive"
+    )
+    assert not PendingErasure.objects.exists()
 
 
 def written(alice: User, now: datetime, *, folder: Folder | None = None) -> Preference:
@@ -265,7 +271,7 @@ def test_a_held_preference_is_out_of_use_until_it_is_erased(
     ended(held)
     assert len(fulfilled(sent)) == 1
     assert not Preference.objects.exists()
-    assert not ErasureWish.objects.exists()
+    assert not PendingErasure.objects.exists()
 
 
 def test_held_preferences_outlive_their_folder(
@@ -279,7 +285,7 @@ def test_held_preferences_outlive_their_folder(
     row.refresh_from_db()
     assert row.folder is None
     assert row.status == Preference.Status.SUPERSEDED
-    assert ErasureWish.objects.get().preference == row
+    assert PendingErasure.objects.get().preference == row
 
 
 def test_a_preference_of_a_held_chat_stays_with_its_evidence(
