@@ -1,4 +1,7 @@
-"""axe finds no serious problem on any page, in light and dark, on a desktop and a phone."""
+"""axe finds no serious problem on any page: light and dark, desktop and phone, two languages.
+
+The languages change places each day.
+"""
 
 from collections.abc import Callable
 from functools import cache
@@ -11,6 +14,7 @@ from playwright.sync_api import expect
 from tests.browser.desk import Person
 from tests.browser.product import Product
 from tests.browser.test_every_page import OF_A_CHAT, PAGES, PHONE
+from tests.faults.shares import DAY
 
 LISTS = (
     "/admin/auth/user/",
@@ -23,6 +27,7 @@ LISTS = (
     "/chats/list",
 )
 SERIOUS = {"serious", "critical"}
+LOCALES = ("en-US", "zh-CN")
 # axe's best practices are included, in addition to the rules of WCAG 2.2 AA.
 RUN = """axe.run(document, {
   resultTypes: ["violations"],
@@ -50,26 +55,32 @@ def faults(person: Person) -> list[str]:
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize(
-    ("width", "scheme"),
+    ("width", "scheme", "turn"),
     [
-        (1280, "dark"),
-        (390, "light"),
-        (1280, "light"),
-        (390, "dark"),
+        (1280, "dark", 0),
+        (390, "light", 0),
+        (1280, "light", 1),
+        (390, "dark", 1),
     ],
 )
 def test_axe_finds_nothing_serious_on_any_page(
-    open_tab: Callable[..., Person], product: Product, signed_in: Any, scheme: str, width: int
+    open_tab: Callable[..., Person],
+    product: Product,
+    signed_in: Any,
+    scheme: str,
+    width: int,
+    turn: int,
 ) -> None:
     options: dict[str, Any] = PHONE if width == 390 else {}
+    locale = LOCALES[(turn + DAY) % len(LOCALES)]
     # Without animations colours have their final values.
-    options = {**options, "color_scheme": scheme, "reduced_motion": "reduce"}
+    options = {**options, "color_scheme": scheme, "reduced_motion": "reduce", "locale": locale}
     # axe itself tests a style.
     options["bypass_csp"] = True
     person = open_tab(product, storage_state=signed_in, **options)
     person.open("/chats/new")
     person.page.locator("#composer-text").fill("What do you know?")
-    person.page.get_by_role("button", name="Send").click()
+    person.page.locator("#send").click()
     expect(person.page.locator("#context-meter")).to_be_visible()
     person.wait_for_reply()
     chat = person.page.url.removeprefix(product.url)
