@@ -114,8 +114,9 @@ def verify_chat_messages(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[
     if found is not None:
         yield found
         return
-    told[MATCHED] += comparison.compared
-    told[NOT_COMPARABLE] += comparison.not_comparable
+    counts = Counter({MATCHED: comparison.compared, NOT_COMPARABLE: comparison.not_comparable})
+    # Without those that are 0.
+    told.update(+counts)
 
 
 def is_id(text: object) -> bool:

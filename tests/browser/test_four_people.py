@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
+from chats.models import Compaction
 from tests.browser.desk import Person
 from tests.browser.product import Product
 from tests.browser.test_compaction_journeys import administer
@@ -111,7 +112,7 @@ def a_first_answer(auditor: Person) -> None:
     page.get_by_role("link", name="Administration").click()
     page.get_by_role("link", name="Compactions", exact=True).click()
     page.locator("#result_list tbody a").first.click()
-    expect(page.locator("#content")).to_contain_text("In force")
+    expect(page.locator("#content")).to_contain_text(str(Compaction.Status.PUBLISHED.label))
     page.get_by_role("link", name="Audit log", exact=True).click()
     page.get_by_role("link", name="Verify").first.click()
     expect(page.locator("#content .palimpsest-notice--ok")).to_be_visible()

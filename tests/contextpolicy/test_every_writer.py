@@ -31,7 +31,6 @@ WRITES = frozenset({"create", "update", "delete", "get_or_create", "update_or_cr
 RECORDS = ("record_event(", "record_key_event(", "record_webhook_event(", "_tell(")
 # Writes without an event, and why.
 SILENT = {
-    "claim_webhooks": "a lease of the sender of webhooks",
     "end_rest": "when the next delivery is due",
     "move_cursor": "how far an evaluation is",
     "seed_demo_model": "what every new instance has",

@@ -29,6 +29,7 @@ from tests.contextpolicy.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
 
+IN_USE = f"Status: {Compaction.Status.PUBLISHED.label}"
 LIST = "/admin/chats/compaction/"
 MODELS = "/admin/contextpolicy/modelspec/"
 Draft = Callable[..., Compaction]
@@ -103,7 +104,7 @@ def test_a_compaction_is_shown_in_words_and_never_its_text(
         "Somebody asked",
         f"user:{alice.pk}",
         str(RUNGS["model"]),
-        "In force",
+        IN_USE,
         "Lines: 1. Without a source: 0.",
         "Kept",
         f"{0.003 * len(provider.requests):.3f}",
@@ -131,8 +132,8 @@ def test_of_several_summaries_one_is_in_force(
         for row in (first, second)
     }
     assert rows.keys() == {first.pk, second.pk}
-    assert "In force" not in shown[first.pk]
-    assert "In force" in shown[second.pk]
+    assert IN_USE not in shown[first.pk]
+    assert IN_USE in shown[second.pk]
     assert f"To seq: {second.to_seq}" in shown[second.pk]
     assert (first.from_seq, second.from_seq) == (1, 1)
     assert second.to_seq > first.to_seq

@@ -358,7 +358,7 @@ def test_a_server_with_anthropics_interface_is_connected_tested_and_edited(
     assert (model.name, model.context_window, model.is_default) == ("claude-fake", 200_000, True)
     html = page.get("/setup/").content.decode()
     assert "Claude responded in" in html
-    assert "interface (Messages)" in html
+    assert str(ProviderAccount.Kind.ANTHROPIC.label) in html
 
     anthropic.configure(models=["claude-fake", "claude-next"])
     assert page.post("/setup/claude/test").status_code == 302
