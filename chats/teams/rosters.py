@@ -487,7 +487,7 @@ def check_prompt_limits(draft: TeamDraft) -> None:
 def check_agent(agent: AgentDraft, *, param: str) -> None:
     """Check the fields of one member. Raises `InvalidTeam`."""
     if problem := team_view.find_name_problem(agent.name):
-        raise InvalidTeam("{problem}", param=f"{param}.name", problem=problem)
+        raise InvalidTeam(problem.template, param=f"{param}.name", **problem.values)
     if agent.type not in Agent.Type.values:
         raise InvalidTeam(UNKNOWN_TYPE, param=f"{param}.type")
     if not 0 <= agent.window_size <= LARGEST_WINDOW:

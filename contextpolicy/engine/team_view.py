@@ -23,6 +23,7 @@ from contextpolicy.engine.messages import (
     format_file_text,
 )
 from contextpolicy.engine.names import build_combining_marks, is_allowed_name
+from contextpolicy.engine.phrases import Phrase, gettext_noop
 from contextpolicy.engine.team import Speaker, format_recipients
 from contextpolicy.engine.tokens import TokenCounter, count_uncut_tokens
 from contextpolicy.engine.truncation import advance_code_fence
@@ -34,11 +35,13 @@ LONGEST_MEMBER_NAME = 60
 _FORBIDDEN = frozenset(',][@:"`')
 NameFault = Literal["missing", "too_long", "invisible", "routing", "reserved"]
 NAME_PROBLEMS: Mapping[NameFault, str] = {
-    "missing": "Give each member a name.",
-    "too_long": "A name has at most {most} characters.",
-    "invisible": "The name {name!r} begins or ends with a space, or has an invisible character.",
-    "routing": "The name {name} contains {found}, which routing uses.",
-    "reserved": "The name {name} is reserved in a team. Reserved names: {reserved}.",
+    "missing": gettext_noop("Give each member a name."),
+    "too_long": gettext_noop("A name has at most {most} characters."),
+    "invisible": gettext_noop(
+        "The name {name!r} begins or ends with a space, or has an invisible character."
+    ),
+    "routing": gettext_noop("The name {name} contains {found}, which routing uses."),
+    "reserved": gettext_noop("The name {name} is reserved in a team. Reserved names: {reserved}."),
 }
 # The line of the instructions about speakers, for a prompt that is one text.
 SPEAKERS_NAMED = (
@@ -83,12 +86,13 @@ def find_name_fault(name: str) -> NameFault | None:
     return None
 
 
-def find_name_problem(name: str) -> str:
-    """Return a sentence that says why a team member cannot have this name; empty if it can."""
+def find_name_problem(name: str) -> Phrase | None:
+    """Return a sentence that says why a team member cannot have this name; None if it can."""
     fault = find_name_fault(name)
     if fault is None:
-        return ""
-    return NAME_PROBLEMS[fault].format(
+        return None
+    return Phrase(
+        NAME_PROBLEMS[fault],
         name=name,
         most=LONGEST_MEMBER_NAME,
         found=" ".join(sorted(_FORBIDDEN & set(name))),

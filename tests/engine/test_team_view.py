@@ -550,7 +550,7 @@ def test_names_are_one_if_only_case_and_gaps_differ(one: str, other: str, same: 
     ids=ascii,
 )
 def test_names_of_every_script_are_allowed(name: str) -> None:
-    assert find_name_problem(name) == ""
+    assert find_name_problem(name) is None
 
 
 @pytest.mark.requirement("S3.11")

@@ -1,6 +1,7 @@
 """Teams: validation, versions and permissions."""
 
 import json
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from chats.actions import lifecycle
 from chats.ground.refusals import NotFound
@@ -17,7 +18,14 @@ from chats.models import Chat, Round, Team, TeamVersion, Turn
 from chats.record import access
 from chats.teams import play, rosters
 from chats.teams.presets import PRESETS
-from chats.teams.rosters import AgentDraft, InvalidTeam, NotYours, TeamBusy, TeamDraft
+from chats.teams.rosters import (
+    AgentDraft,
+    InvalidTeam,
+    NotYours,
+    TeamBusy,
+    TeamDraft,
+    check_agent,
+)
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.teams.test_team_rounds import Play
@@ -514,3 +522,13 @@ def test_an_agent_that_may_not_use_its_model_fails_alone(
     assert (second.status, second.error_code) == (Turn.Status.FAILED, "model_not_allowed")
     assert game.answer(*("Three.",) * len(follows)) == follows
     assert (game.queued(), game.round().status) == (None, status)
+
+
+@pytest.mark.parametrize("name", ["", "N" * 200, "Ann ", "A]", "all"])
+def test_the_fault_of_a_name_is_told_in_the_reader_s_language(name: str) -> None:
+    with pytest.raises(InvalidTeam) as refused:
+        check_agent(AgentDraft(name=name), param="agents.0")
+    with translation.override("zh-hans"):
+        told = str(refused.value.localized)
+    assert re.search(r"[\u4e00-\u9fff]", told)
+    assert told != str(refused.value)
