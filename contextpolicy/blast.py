@@ -72,19 +72,19 @@ class BlastRadiusNeeded(Exception):
 def describe_count_progress(row: BlastRadius | None) -> str:
     """Describe how far a count is."""
     if row is None:
-        return gettext("The chats that this content would change have not been counted yet.")
+        return gettext("The affected chats have not been counted yet.")
     said = gettext(
-        "The count of this content is not finished: {judged:,} of {in_use:,} chats are counted."
+        "The count of affected chats is still running: {judged:,} of {in_use:,} checked so far."
     )
     if row.sampled_refuse:
         said = gettext(
-            "The count of this content is not finished: {judged:,} of {in_use:,} chats are "
-            "counted. A sample found chats in which the next message would be refused."
+            "The count of affected chats is still running: {judged:,} of {in_use:,} checked so "
+            "far. In a sample, the next message of some chats would be refused."
         )
     elif row.high is not None:
         said = gettext(
-            "The count of this content is not finished: {judged:,} of {in_use:,} chats are "
-            "counted. By a sample up to {share} of the chats would change."
+            "The count of affected chats is still running: {judged:,} of {in_use:,} checked so "
+            "far. According to a sample, up to {share} of the chats would change."
         )
     share = f"{row.high or 0:.0%}"
     return said.format(judged=row.judged, in_use=row.in_use, share=share)

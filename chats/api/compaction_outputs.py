@@ -152,7 +152,7 @@ class CursorOut(serializers.Serializer[Cursor]):
         allow_null=True, help_text="Time at which a summary was last published."
     )
     version = serializers.IntegerField(
-        help_text="Number that each change of summaries and windows increases."
+        help_text="Counter that increases with each change of summaries or windows."
     )
 
 

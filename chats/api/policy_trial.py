@@ -45,7 +45,7 @@ class TrialOut(serializers.Serializer[Any]):
         allow_null=True, help_text="Output tokens of the call. Null: not reported."
     )
     kept = serializers.IntegerField(
-        help_text="Number of facts of the messages that the summary keeps."
+        help_text="Number of facts from the messages that are present in the summary."
     )
     lost = serializers.IntegerField(help_text="Number of facts missing from the summary.")
     seconds = serializers.FloatField()

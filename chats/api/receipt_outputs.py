@@ -87,8 +87,7 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     budget = serializers.DictField()
     prompt_tokens = serializers.IntegerField()
     prompt_sha256 = serializers.CharField(
-        help_text="Empty once a segment of the prompt was erased. The prompt then cannot be "
-        "rebuilt."
+        help_text="Empty if a segment of the prompt was erased. The prompt then cannot be rebuilt."
     )
     body_sha256 = serializers.CharField(
         help_text=(

@@ -46,7 +46,7 @@ class HitOut(serializers.Serializer[Any]):
     why = serializers.ListField(
         source="passage.why",
         child=serializers.CharField(),
-        help_text="Words of the query that it contains.",
+        help_text="Query words found in this result.",
     )
     score = serializers.FloatField(source="passage.score")
     on_open_branch = serializers.SerializerMethodField(

@@ -68,7 +68,8 @@ class UsageRowOut(serializers.Serializer[object]):
         "use several currencies.",
     )
     summary_currency = serializers.CharField(
-        source="currency", help_text="Currency of `summary_cost`. Empty if no price has one."
+        source="currency",
+        help_text="Currency of `summary_cost`. Empty if no model has a price with a currency.",
     )
 
 

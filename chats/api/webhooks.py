@@ -91,8 +91,8 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
     ended_at = serializers.DateTimeField(allow_null=True)
     answer = serializers.IntegerField(allow_null=True, help_text="HTTP status of the last attempt.")
     problem = serializers.CharField(
-        help_text="Problem of the last attempt: empty, `refused`, `redirected`, `timeout`, "
-        "`no_connection`, `address_refused`, `not_allowed`, `queue_full` or "
+        help_text="Error code of the last attempt, empty if there is none: `refused`, "
+        "`redirected`, `timeout`, `no_connection`, `address_refused`, `not_allowed`, `queue_full` or "
         "`secret_unreadable`."
     )
     body = serializers.CharField(help_text="Body as sent and signed: JSON in UTF-8.")

@@ -326,7 +326,7 @@ def count_tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> 
 
 
 def count_fixed_tokens(branch: Branch) -> int:
-    """Return the tokens of the last prompt's parts that are not history, in our count."""
+    """Return the token count, by our tokenizer, of the last prompt without its history."""
     rows = Receipt.objects.filter(
         turn__branch=branch, call__gt=Receipt.BESIDE, step__gt=Receipt.AFTERWARDS
     )

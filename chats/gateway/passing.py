@@ -121,7 +121,7 @@ class Voice:
             self.waiting.append((kind, piece))
 
     def more(self) -> str:
-        """Return the queued pieces for a stream, or an empty text."""
+        """Return the queued stream output and clear the queue; empty if nothing is queued."""
         if not self.waiting:
             return ""
         said = self.opening()

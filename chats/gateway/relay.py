@@ -296,7 +296,7 @@ class Relay:
         return self.opening() + self.asker.form.thoughts(text)
 
     def opening(self) -> str:
-        """Return the start of a stream, once."""
+        """Return the opening of the stream at the first call, and an empty string afterwards."""
         self.is_open = True
         self.watch.note_words()
         if self.has_begun:

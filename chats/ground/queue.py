@@ -120,7 +120,7 @@ class IndexBatcher:
         self.send()
 
     def send(self) -> None:
-        """Send the collected chats."""
+        """Enqueue an indexing task for the collected chats."""
         with self._lock:
             chats, self._chats = self._chats, {}
             if self._timer is not None:

@@ -131,7 +131,7 @@ def is_noting(settings: MemorySettings) -> bool:
 
 @transaction.atomic
 def write_instructions(*, owner_id: int, text: str, now: datetime) -> MemorySettings:
-    """Store a person's instructions for all chats; an empty text removes them.
+    """Store a person's instructions for all chats; an empty string removes them.
 
     Raises `InstructionsTooLong` and `InvalidInstructions`.
     """

@@ -90,7 +90,7 @@ def remove_policy(
 def apply_group_proposal(
     found: tuple[resolution.Assigned, ...], replaces: str, own: resolution.Assigned
 ) -> tuple[resolution.Assigned, ...]:
-    """Return the policies with the proposal of a group, in place of the group's current one."""
+    """Return the policies with a group's current policy replaced by the proposed one."""
     kept = [(each[0], *own[1:]) if each[1] == own[1] else each for each in found]
     for each in kept:
         if each[:2] == (GROUP, replaces):

@@ -14,7 +14,7 @@ def format_number(number: int) -> str:
 def abbreviate_number(number: int) -> str:
     """Abbreviate a number: 12418 → 12.4k.
 
-    Below 1,000 unchanged, from ten million on in millions.
+    Numbers below 1,000 stay; from 10 million, the unit is a million.
     """
     if number < 1000:
         return str(number)

@@ -38,7 +38,10 @@ class HistoryInputs(forms.Form):
     token_budget = build_integer_field(
         gettext_lazy("Token budget"),
         join_sentences_lazy(
-            gettext_lazy("Maximum tokens of one request, prompt and reply together."), LOWEST
+            gettext_lazy(
+                "Prompt and reply of one request can have at most this many tokens together."
+            ),
+            LOWEST,
         ),
         1,
     )
@@ -130,7 +133,7 @@ class HistoryInputs(forms.Form):
         # xgettext:no-python-format, a percent sign
         gettext_lazy("Shorten the history at, % full"),
         gettext_lazy(
-            "Share of the prompt limit at which the oldest messages leave the prompt, in one batch."
+            "The oldest messages leave the prompt, in one batch, at this share of its limit."
         ),
     )
     lock_compact_at = build_lock_field()

@@ -31,7 +31,7 @@ class SummaryInputs(forms.Form):
     prepare_at = build_percent_field(
         # xgettext:no-python-format, a percent sign
         gettext_lazy("Write a summary at, % full"),
-        gettext_lazy("Share of the prompt limit at which a summary is prepared in the background."),
+        gettext_lazy("A summary is prepared in the background at this share of the prompt limit."),
     )
     lock_prepare_at = build_lock_field()
     prepare_at_tokens = build_integer_field(

@@ -301,10 +301,10 @@ def _cuts(values: PolicyValues) -> list[Pieces]:
         figures["tool"] = Figure(whose, "tool_output_rules", f"rule of {tool}")
         if "limit" in rule and "keep_newest" in rule:
             words = ngettext(
-                "Results of {tool} are cut to {limit} character and are omitted except the newest "
-                "{keep_newest}.",
-                "Results of {tool} are cut to {limit} characters and are omitted except the "
-                "newest {keep_newest}.",
+                "Sends only the newest {keep_newest} results of {tool}, each cut to {limit} "
+                "character.",
+                "Sends only the newest {keep_newest} results of {tool}, each cut to {limit} "
+                "characters.",
                 rule["limit"],
             )
         elif "limit" in rule:
@@ -314,7 +314,7 @@ def _cuts(values: PolicyValues) -> list[Pieces]:
                 rule["limit"],
             )
         elif "keep_newest" in rule:
-            words = gettext("Results of {tool} are omitted except the newest {keep_newest}.")
+            words = gettext("Sends only the newest {keep_newest} results of {tool}.")
         else:
             continue
         sentences.append(_said(words, about="", **figures))

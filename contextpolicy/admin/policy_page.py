@@ -171,7 +171,7 @@ def build_strategy_cards(form: PolicyForm, strategy: str) -> list[dict[str, Any]
         {
             "value": value,
             "name": str(name) if value else gettext("Not set"),
-            "text": TOLD.get(value, gettext("A strategy of a package.")),
+            "text": TOLD.get(value, gettext("This strategy is provided by a plugin.")),
             "checked": value == strategy,
         }
         for value, name in offered

@@ -173,8 +173,8 @@ def _schema_of_lines(text: str) -> dict[str, Any]:
         if match is None:
             raise LinesRefused(
                 gettext(
-                    "Line {number} is not a value of a state. Write a name, its kind in brackets "
-                    "and its meaning, such as “{example}”."
+                    "Line {number} is not a valid state value. Enter a name, its type in brackets "
+                    "and a description, such as “{example}”."
                 ).format(number=number, example=STATE_EXAMPLE),
                 reason="no_value",
             )

@@ -25,7 +25,7 @@ SENTENCES = {
     "turns": gettext_noop("The chat had more turns than its policy leaves unsummarised."),
     "window": gettext_noop("A window left messages out, so a summary was due."),
     "started": gettext_noop("A summary was started."),
-    "in_the_making": gettext_noop("A summary was being written or ready already."),
+    "in_the_making": gettext_noop("A summary was already running or ready."),
     "put_off": gettext_noop(
         "Other summaries of this person were being written. This one is queued."
     ),

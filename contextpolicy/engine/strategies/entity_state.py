@@ -120,7 +120,7 @@ def measure_state_size(state: object) -> int:
 def find_state_faults(
     state: Mapping[str, object], *, schema: Mapping[str, object]
 ) -> tuple[str, ...]:
-    """List why a value cannot be the state, in sentences; empty if it can."""
+    """Return the reasons why a value is not a valid state, as sentences; empty if it is valid."""
     if any(_is_unstorable(text) for text in _texts(state)):
         return ("the value has a NUL or half of a surrogate pair",)
     return tuple(find_schema_violations(schema, state))
