@@ -92,8 +92,8 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
     answer = serializers.IntegerField(allow_null=True, help_text="HTTP status of the last attempt.")
     problem = serializers.CharField(
         help_text="Error code of the last attempt, empty if there is none: `refused`, "
-        "`redirected`, `timeout`, `no_connection`, `address_refused`, `not_allowed`, `queue_full` or "
-        "`secret_unreadable`."
+        "`redirected`, `timeout`, `no_connection`, `address_refused`, `not_allowed`, "
+        "`queue_full` or `secret_unreadable`."
     )
     body = serializers.CharField(help_text="Body as sent and signed: JSON in UTF-8.")
 
