@@ -46,7 +46,8 @@ test-all: $(VENV)/.for-testing $(VENV)/.small-model
 	$(TIMED) "checks and types" $(MAKE) --no-print-directory -j2 check types
 	$(TIMED) "engine, every branch" $(MAKE) --no-print-directory coverage
 	$(TIMED) "without processes" $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs \
-		-m "not slow" $(EXAMPLES)
+		-m "not slow" $(EXAMPLES) --ignore=tests/engine
+	$(TIMED) "speed of the engine" $(BIN)/python -m pytest -q $(SPEED_OF_ENGINE)
 	$(TIMED) "with processes" scripts/slow_tests.sh $(BIN)/python $(WAITERS)
 	@SPEED=0 PALIMPSEST_ALL_IN_TURN=1 PALIMPSEST_DAY=$(DAY) scripts/timed.sh $(TIMES) "SPEED=0" \
 		$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q -m "not slow" $(WITHOUT_SPEED)
@@ -86,12 +87,14 @@ check: $(VENV)/.for-testing
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	@found=$$($(BIN)/python -m pytest --collect-only -qq 2>&1) || { echo "$$found" | tail -40; exit 1; }
 
-# Line and branch coverage of the engine; fails below 100 %. Performance tests are excluded.
+# Line and branch coverage of the engine; fails below 100 %. `test-all` runs these tests only here,
+# and the performance test by itself, because coverage slows it.
+SPEED_OF_ENGINE := tests/engine/test_engine_assembly.py::test_composing_a_thousand_messages_takes_milliseconds
 coverage: $(VENV)/.for-testing
 	@rm -f $(VENV)/.coverage*
 	@COVERAGE_FILE=$(abspath $(VENV)/.coverage) $(BIN)/python -m coverage run --source=contextpolicy/engine \
-		-m pytest -q -n $(TESTERS) --hypothesis-seed=0 -m "not slow" tests/engine \
-		--deselect=tests/engine/test_engine_assembly.py::test_composing_a_thousand_messages_takes_milliseconds
+		-m pytest -q -n $(TESTERS) --hypothesis-seed=0 -m "not slow" $(EXAMPLES) tests/engine \
+		--deselect=$(SPEED_OF_ENGINE)
 	@$(BIN)/python -m coverage combine --quiet --data-file=$(VENV)/.coverage
 	@$(BIN)/python -m coverage report --data-file=$(VENV)/.coverage --fail-under=100
 

@@ -14,7 +14,7 @@ import pytest
 
 Row = TypeVar("Row")
 EVERY_ROW = bool(os.environ.get("PALIMPSEST_EVERY_ROW"))
-PARTS = 3
+PARTS = 4
 # `make test-all` sets it; otherwise each requested row runs.
 DAY = int(os.environ.get("PALIMPSEST_DAY") or 0)
 # For a repeat of tests that all run elsewhere too.
