@@ -60,7 +60,7 @@ PLACES = [
 
 
 class PreviewRefusal(NamedTuple):
-    """Why there is no preview: a stable code, and the sentence in the reader's language."""
+    """The reason for a missing preview: a stable code and a translated sentence."""
 
     code: str
     sentence: str

@@ -1,4 +1,4 @@
-"""Verifies that stored messages equal the messages that were stored and that prompts contained.
+"""Verifies stored messages against commitments in the ledger and against sent prompts.
 
 The event that stored a message has a commitment to it (`message_commitments`). Messages of older
 versions have none. Prompts are compared too: a receipt has the hash of its prompt, and the ledger
