@@ -182,7 +182,10 @@ def erase_chat(*, chat_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.FULFIL_WISH)
 def fulfil_wish(*, erasure_id: str = "", wish_id: str = "", **_later: Any) -> None:
-    """Erase what a legal hold kept waiting, if none covers it any more."""
+    """Run a pending erasure if no legal hold covers it any longer.
+
+    Tasks of older versions name it `wish_id`.
+    """
     pending_erasures.run_pending_erasure(
         erasure_id=uuid.UUID(erasure_id or wish_id), now=timezone.now()
     )

@@ -36,6 +36,8 @@ NOTICE_SECONDS = 900
 # Expiry of a turn's stream, in seconds. The worker's heartbeats renew it, so it passes at most this
 # long after the end of the turn or of its worker. Later readers get the reply from its row.
 TURN_SECONDS = 60
+# Longest wait for the bus when expiries are renewed, in seconds.
+RENEWAL_SECONDS = 2
 BLOCK_MS = 5000
 QUEUE_LENGTH = 4000
 # The writer's shortest pause, in seconds.
@@ -257,9 +259,10 @@ class FrameWriter:
         pipeline = self.client.pipeline(transaction=False)
         for turn_id in turn_ids:
             pipeline.expire(build_turn_key(turn_id), TURN_SECONDS)
-        # A bus that is down is reported by the next flush.
+        # A bus that is down is reported by the next flush; one that hangs delays no heartbeat.
         with suppress(RedisError, OSError):
-            await pipeline.execute()
+            async with asyncio.timeout(RENEWAL_SECONDS):
+                await pipeline.execute()
 
     async def close(self) -> None:
         """Send the remaining frames and stop."""

@@ -64,11 +64,11 @@ class LeaseKeeper:
             await asyncio.sleep(settings.HEARTBEAT_EVERY)
             runs = sorted(self.runs.values(), key=get_turn_id)
             if runs:
-                # First, because a database that is away answers late.
-                await self.worker.renew_streams([run.lease.turn_id for run in runs])
                 await self.tell(
                     runs, partial(leases.renew_leases, leases=[run.lease for run in runs])
                 )
+                # After the leases, which must not wait for the bus.
+                await self.worker.renew_streams([run.lease.turn_id for run in runs])
 
     async def checkpoint(self) -> None:
         """Save partial texts every `CHECKPOINT_EVERY` seconds."""
