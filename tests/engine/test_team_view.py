@@ -581,8 +581,9 @@ def test_names_of_every_script_are_allowed(name: str) -> None:
 )
 def test_a_name_that_means_something_else_is_refused(name: str, fault: str, named: str) -> None:
     assert find_name_fault(name) == fault
-    assert find_name_problem(name)
-    assert named in find_name_problem(name)
+    problem = find_name_problem(name)
+    assert problem is not None
+    assert named in problem
 
 
 # The window and the instruction.

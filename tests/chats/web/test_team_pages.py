@@ -317,11 +317,11 @@ def test_a_preview_says_what_each_agent_would_be_told(page: Client, demo_model: 
 
 # The typed fields, the refused agent and field, and values in the sentence.
 REFUSED: dict[str, tuple[dict[str, str], int, str, tuple[str, ...]]] = {
-    "no name": ({"agent-1-name": " "}, 1, "name", (find_name_problem(" "),)),
-    "a name of the team": ({"agent-1-name": "all"}, 1, "name", (find_name_problem("all"),)),
-    "a bracket": ({"agent-0-name": "A]"}, 0, "name", (find_name_problem("A]"),)),
+    "no name": ({"agent-1-name": " "}, 1, "name", (str(find_name_problem(" ")),)),
+    "a name of the team": ({"agent-1-name": "all"}, 1, "name", (str(find_name_problem("all")),)),
+    "a bracket": ({"agent-0-name": "A]"}, 0, "name", (str(find_name_problem("A]")),)),
     "a twin": ({"agent-1-name": "ANN"}, 1, "name", ("Ann", "ANN")),
-    "a space": ({"agent-0-name": "Ann "}, 0, "name", (find_name_problem("Ann "),)),
+    "a space": ({"agent-0-name": "Ann "}, 0, "name", (str(find_name_problem("Ann ")),)),
     "no window": ({"agent-0-window_size": "many"}, 0, "window_size", ("Ann", "-1", "100")),
     "a large window": ({"agent-1-window_size": "101"}, 1, "window_size", ("Ben", "101", "100")),
     "a type": ({"agent-0-type": "robot"}, 0, "type", ("`ai`", "`human`")),
