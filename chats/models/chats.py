@@ -136,6 +136,8 @@ class Branch(Stored):
         "Compaction", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     context_revision = models.PositiveBigIntegerField(default=0)
+    # Counts changed marks of messages (pins, exclusions, kept replies), so that open pages notice.
+    marks_revision = models.PositiveBigIntegerField(default=0, db_default=0)
     # Team message IDs are `msg-N`, N = seq + this offset. Imported messages keep their own IDs.
     team_id_offset = models.BigIntegerField(default=0)
     # Time zone of dates in prompts, set by the first prompt. Empty: the owner's zone.

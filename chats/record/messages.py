@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
+from django.db.models import F
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext_noop
 
@@ -350,12 +351,15 @@ def mark_message(
 ) -> Message:
     """Set marks of a message and record the event, in the caller's transaction.
 
-    `values`: `pinned_at`, `excluded` or `kept`. `data` is added to the event only.
+    `values`: `pinned_at`, `excluded` or `kept`. `data` is added to the event only. All branches of
+    the chat get a new `marks_revision`, because each may contain the message.
     """
     data = values.pop("data", {})
     for name, value in values.items():
         setattr(message, name, value)
     message.save(update_fields=list(values))
+    branches = Branch.objects.filter(chat=message.branch.chat_id)
+    branches.update(marks_revision=F("marks_revision") + 1)
     ledger.record_event(
         event,
         actor=actor,

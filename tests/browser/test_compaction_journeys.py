@@ -123,7 +123,7 @@ def test_a_summary_is_undone_redone_edited_and_compared(folding: Person) -> None
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_text("Compaction undone")).to_be_visible()
     expect(page.get_by_role("button", name="Redo")).to_be_focused()
-    expect(page.locator("#context-meter [data-note=compaction-paused]")).to_be_visible()
+    expect(page.locator("#context-meter span[data-note=compaction-paused]")).to_be_visible()
     page.keyboard.press("Enter")
     expect(page.locator("[data-marker]")).to_be_visible()
     assert not folding.was_reloaded()

@@ -86,6 +86,23 @@ def test_another_tab_shows_what_is_said_in_this_one(
     must_be_quiet(person)
 
 
+def test_marks_of_messages_come_to_another_tab(context: BrowserContext, product: Product) -> None:
+    person = Person(context.new_page(), product)
+    person.new_chat("The first question")
+    person.wait_for_reply()
+    person.send("The second question")
+    person.wait_for_reply()
+    other = tab_at(context, person.page.url)
+    for place, act, mark in ((0, "pin", "pinned"), (3, "exclude", "excluded"), (0, "unpin", "")):
+        message = person.page.locator("article.msg").nth(place)
+        message.hover()
+        message.locator("details.menu > summary").click()
+        message.locator(f"[data-act={act}]").first.locator("button").click()
+        expect(other.locator("article.msg").nth(place)).to_have_attribute("data-marks", mark)
+    expect(other.locator("article.msg")).to_have_count(4)
+    must_be_quiet(person)
+
+
 def test_an_idle_page_asks_for_nothing(context: BrowserContext, product: Product) -> None:
     person = Person(context.new_page(), product)
     person.new_chat("A question")

@@ -278,7 +278,7 @@ def list_omitted_ranges(outlook: Outlook | None) -> list[LeftOut]:
 def compute_thread_state(
     branch: Branch, *, cover: Coverage, told: Sequence[Compaction], answer: RequestStatus | None
 ) -> str:
-    """Return a digest of the branch and of everything that affects its compaction markers.
+    """Return a digest of the branch, of its messages' marks, and of all that affects its markers.
 
     A page with another digest is out of date.
     """
@@ -288,6 +288,7 @@ def compute_thread_state(
             str(branch.active_compaction_id),
             bool(cover.unused),
             branch.context_revision,
+            branch.marks_revision,
         ],
         [answer.state, answer.reason, answer.is_late] if answer else [],
         [[str(row.pk), row.status] for row in told],

@@ -137,6 +137,31 @@ def test_a_page_on_another_path_gets_the_thread_anew(page: Client, chat: Chat, t
 
 
 @pytest.mark.parametrize(
+    ("act", "marks"), [("pin", "pinned"), ("exclude", "excluded"), ("keep", "kept")]
+)
+@pytest.mark.parametrize("above", [True, False])
+def test_a_mark_set_in_another_tab_is_news(
+    page: Client, chat: Chat, talk: Talk, act: str, marks: str, above: bool
+) -> None:
+    talk("the first question")
+    reply = Message.objects.get(seq=2)
+    Message.objects.filter(pk=reply.pk).update(finish=Message.Finish.INCOMPLETE)
+    if above:
+        talk("the second question")
+    html = page.get(url(chat)).content.decode()
+    place = {"from": "3" if above else "1", "top": "1"}
+
+    page.post(url(chat, f"messages/{reply.pk}/{act}"), headers=HTMX)
+    response = page.get(url(chat, "changes"), {**drawn(html), **place}, headers=HTMX)
+
+    assert response.status_code == 200
+    changed = response.content.decode()
+    assert re.search(rf'id="message-{reply.pk}"[^>]* data-marks="{marks}"', changed)
+    shown = drawn(changed.replace('hx-swap-oob="true"', ""))
+    assert page.get(url(chat, "changes"), {**shown, **place}, headers=HTMX).status_code == 204
+
+
+@pytest.mark.parametrize(
     "change",
     [
         pytest.param({"kind": "window", "text": "", "reason": "tokens"}, id="window"),
