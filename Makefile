@@ -184,8 +184,12 @@ clients: $(VENV)/.for-testing
 	@$(PYTHON) -m venv $(CLIENTS)/aider && $(CLIENTS)/aider/bin/python -m pip install --quiet --disable-pip-version-check \
 		aider-chat==0.86.2
 	@npm install --silent --prefix $(CLIENTS) openai@6.49.0 @openai/codex@0.169.0 opencode-ai@1.18.33 ai@7.0.173 \
+		ai6@npm:ai@6.0.325 ai5@npm:ai@5.0.277 \
 		@ai-sdk/openai@4.0.118 @ai-sdk/openai-compatible@3.0.92
-	@CLIENTS=$(abspath $(CLIENTS)) $(BIN)/python -m pytest -q -n 1 --timeout 600 -m clients tests/journeys/test_other_clients.py
+	@mkdir -p $(CLIENTS)/use_chat && cp docs/examples/use_chat/package.json $(CLIENTS)/use_chat && \
+		npm install --silent --prefix $(CLIENTS)/use_chat
+	@CLIENTS=$(abspath $(CLIENTS)) $(BIN)/python -m pytest -q -n 1 --timeout 600 -m clients \
+		tests/journeys/test_other_clients.py tests/journeys/test_example_front_end.py
 
 # The load of teams on themselves and on other chats: make team-load [BLOCKS=6] [ROUNDS=50] [DATABASE=postgres]
 team-load: $(VENV)/.for-testing

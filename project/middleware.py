@@ -289,10 +289,13 @@ class SecurityHeadersMiddleware(Around):
         return "; ".join(rules)
 
 
-class GatewayOriginsMiddleware(Around):
-    """Lets scripts of the origins in GATEWAY_ORIGINS use /v1 from a browser (CORS).
+CROSS_ORIGIN_PATHS = ("/v1/", "/api/v1/ui-chats")
 
-    An API key is still required: no cookie is accepted below /v1.
+
+class GatewayOriginsMiddleware(Around):
+    """Lets scripts of the origins in GATEWAY_ORIGINS use /v1 and UI chats from a browser (CORS).
+
+    An API key is still required: browsers send no cookie from another origin.
     """
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
@@ -313,7 +316,7 @@ class GatewayOriginsMiddleware(Around):
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         """Add the origin that may read the response."""
-        if settings.GATEWAY_ORIGINS and request.path.startswith("/v1/"):
+        if settings.GATEWAY_ORIGINS and request.path.startswith(CROSS_ORIGIN_PATHS):
             patch_vary_headers(cast(Any, response), ["Origin"])
         if self.is_allowed(request):
             response["Access-Control-Allow-Origin"] = request.headers["Origin"]
@@ -322,9 +325,9 @@ class GatewayOriginsMiddleware(Around):
         return response
 
     def is_allowed(self, request: HttpRequest) -> bool:
-        """Return True if a request to /v1 comes from an allowed origin."""
+        """Return True if a request to these paths comes from an allowed origin."""
         origin = request.headers.get("Origin")
-        return request.path.startswith("/v1/") and origin in settings.GATEWAY_ORIGINS
+        return request.path.startswith(CROSS_ORIGIN_PATHS) and origin in settings.GATEWAY_ORIGINS
 
 
 class CompressionMiddleware(GZipMiddleware):

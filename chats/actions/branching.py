@@ -6,6 +6,7 @@ summary contains messages from outside.
 """
 
 import uuid
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -85,11 +86,12 @@ def edit_message(
     now: datetime,
     idempotency_key: str = "",
     api_key: ApiKey | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> Accepted:
     """Edit a message: create a branch from the message preceding it, with a new turn.
 
-    Raises `NotAUserMessage`, `StillWaiting`, `MessageGone`, `TooManyBranches`, and the refusals of
-    `turns.start.start`.
+    `metadata` is stored with the new message. Raises `NotAUserMessage`, `StillWaiting`,
+    `MessageGone`, `TooManyBranches`, and the refusals of `turns.start.start`.
     """
     chat_id = message.branch.chat_id
     keyed = IdempotentRequest(user=user, route=f"edit:{message.pk}", key=idempotency_key, body=text)
@@ -102,7 +104,9 @@ def edit_message(
             raise NotAUserMessage
         seq = message.seq or 1
         fork_branch(chat, at=message, fork_seq=seq - 1, cause="edit", user=user, now=now)
-        made, turn = accept_message(user=user, chat=chat, text=text, now=now, api_key=api_key)
+        made, turn = accept_message(
+            user=user, chat=chat, text=text, now=now, api_key=api_key, metadata=metadata
+        )
         keyed.remember(result={"message": str(made.pk), "turn": str(turn.pk)}, now=now)
     return Accepted(message=made, turn=turn, repeated=False)
 

@@ -101,10 +101,11 @@ def create_chat(
     system_text: str = "",
     temporary: bool = False,
     team: Team | None = None,
+    client_id: str = "",
 ) -> Chat:
     """Create an empty chat with its first branch.
 
-    A `team` replies in it instead of a model.
+    A `team` replies in it instead of a model. `client_id` is unique among the owner's chats.
 
     Raises `TooManyChats`, `TitleTooLong` and `TemporaryNotAllowed`.
     """
@@ -121,6 +122,7 @@ def create_chat(
         temporary=temporary,
         team=team,
         team_task=team.current.task or None if team and team.current else None,
+        client_id=client_id,
         created_at=now,
         updated_at=now,
     )

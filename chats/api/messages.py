@@ -39,13 +39,15 @@ EVENTS = "text/event-stream"
 
 
 class EventsOrJSON(DefaultContentNegotiation):
-    """Let POST clients accept only events. Error responses to them are still JSON."""
+    """Let clients of some methods accept only events. Error responses to them are still JSON."""
+
+    methods: ClassVar[tuple[str, ...]] = ("POST",)
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
         """Return JSON for a client that accepts only events, else DRF's choice."""
-        if request.method == "POST" and accepts_only_events(request):
+        if request.method in self.methods and accepts_only_events(request):
             return JSONRenderer(), JSONRenderer.media_type
         chosen: tuple[BaseRenderer, str] = super().select_renderer(
             request, renderers, format_suffix

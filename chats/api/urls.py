@@ -41,6 +41,7 @@ from chats.api import (
     summary_reviews,
     teams,
     turns,
+    ui_chats,
     usage,
     webhooks,
 )
@@ -60,7 +61,14 @@ class Number(IntConverter):
     regex = "[1-9][0-9]{0,8}"
 
 
+class ClientId(StringConverter):
+    """The id that a client gave a chat."""
+
+    regex = "[^/]{1,200}"
+
+
 register_converter(RoleId, "role")
+register_converter(ClientId, "client_id")
 register_converter(Number, "number")
 
 app_name = "api"
@@ -95,6 +103,13 @@ urlpatterns = [
         name="preference",
     ),
     path("messages/recent", recent.RecentMessages.as_view(), name="messages-recent"),
+    path("ui-chats", ui_chats.UIChats.as_view(), name="ui-chats"),
+    path("ui-chats/<client_id:client_id>", ui_chats.UIChatDetail.as_view(), name="ui-chat"),
+    path(
+        "ui-chats/<client_id:client_id>/stream",
+        ui_chats.UIChatStream.as_view(),
+        name="ui-chat-stream",
+    ),
     path("usage", usage.UsageByGroup.as_view(), name="usage"),
     path("counts", counts.InstallationCounts.as_view(), name="counts"),
     path(f"{CHAT}/balance", counts.ChatBalance.as_view(), name="chat-balance"),

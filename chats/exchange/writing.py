@@ -129,15 +129,17 @@ class Writer:
     def line(self, row: Message, *, parents: Mapping[tuple[Any, int], str]) -> dict[str, object]:
         """Return a message in its exported form."""
         source = row.metadata.get("source") or {}
-        kept = source.get("metadata") if source else self.known(row)
-        metadata = {**(kept or {}), **self.of_columns(row)}
+        # Imported messages have only the metadata of their file.
+        known = self.known(row) if not source or source.get("sent") else {}
+        metadata = {**known, **(source.get("metadata") or {}), **self.of_columns(row)}
         if self.scope == "all":
             metadata["parentId"] = self.parent_of(row, parents=parents)
         role = "user" if row.role == Message.Role.USER else "assistant"
         own_id = str(source.get("id") or row.pk)
         # Readers of UI messages require a part, so an erased message has an empty text.
         parts = parse_parts(row.parts) or (TextPart(""),)
-        return serialize_ui_message(UIMessage(own_id, role, parts, order_metadata(metadata)))  # type: ignore[arg-type]  # one of two roles
+        message = UIMessage(own_id, role, parts, order_metadata(metadata))  # type: ignore[arg-type]  # one of two roles
+        return serialize_ui_message(message)
 
     def known(self, row: Message) -> dict[str, object]:
         """Return the metadata of a message that was written here."""

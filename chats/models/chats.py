@@ -72,6 +72,8 @@ class Chat(Stored):
     # Number of messages and turns accepted in this chat. The transaction that accepts one
     # increments the counter, which defines the order. Timestamps could not: clocks jump.
     accepted_count = models.PositiveBigIntegerField(default=0)
+    # Id that a client of the UI message protocol gave the chat. Empty: opened in another way.
+    client_id = models.CharField(max_length=200, blank=True, default="", db_default="")
     unread = models.BooleanField(default=False)
     # Erased when the owner signs out, or a fixed time after the last message.
     temporary = models.BooleanField(default=False)
@@ -112,6 +114,13 @@ class Chat(Stored):
                 fields=["erase_at"], condition=Q(erase_at__isnull=False), name="chat_to_erase"
             ),
             models.Index(fields=["updated_at"], condition=Q(temporary=True), name="chat_temporary"),
+        ]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["owner", "client_id"],
+                condition=~Q(client_id=""),
+                name="chat_client_id_once",
+            )
         ]
 
     def __str__(self) -> str:

@@ -58,6 +58,12 @@ def select_path_messages(branch: Branch, *, after: int, before: int) -> QuerySet
     return statements.filter_by_pieces(parts) if parts else Message.objects.none()
 
 
+def select_step_messages(turn_id: uuid.UUID) -> QuerySet[Message]:
+    """Return the stored steps of a turn in order: one assistant message each."""
+    rows = Message.objects.filter(turn=turn_id, role=Message.Role.ASSISTANT, seq__isnull=False)
+    return rows.order_by("seq")
+
+
 def list_path_pieces(branch: Branch, *, after: int, before: int) -> list[tuple[Any, Any, Any]]:
     """Return the path's pieces between two seqs as (branch id, seq above, last seq)."""
     pieces = [

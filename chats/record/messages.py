@@ -123,12 +123,13 @@ def store_waiting_message(
     now: datetime,
     addressees: Sequence[str] = (),
     speaker: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> Message:
     """Store a waiting user message.
 
     It gets its seq when a turn starts to answer it.
 
-    `speaker` is the human team member in whose name it is written.
+    `speaker` is the human team member in whose name it is written. `metadata` is stored as given.
     """
     message = Message(
         branch=branch,
@@ -137,6 +138,7 @@ def store_waiting_message(
         parts=[{"type": "text", "text": text}],
         speaker=speaker,
         addressees=list(addressees),
+        metadata=dict(metadata or {}),
         created_at=now,
     )
     prepared.insert_row(seal_message(message))

@@ -164,16 +164,18 @@ async def stream_events(
     may_still: Callable[[], Awaitable[bool]],
     language: str,
     greeting: str = "",
+    farewell: Callable[[], str] | None = None,
 ) -> AsyncIterator[bytes]:
     """Yield the bytes of one event stream, encoded in a language.
 
-    The greeting is sent in any case.
+    The greeting is sent in any case. `farewell` returns the end of the stream for clients that do
+    not know the events after which an `EventSource` reconnects.
     """
     if greeting:
         yield greeting.encode()
     if not STREAMS.has_room(user_id):
         # Other streams opened since the check. The client reconnects, and is refused then.
-        yield RESUME.encode()
+        yield (RESUME if farewell is None else farewell()).encode()
         return
     async with STREAMS.place(user_id):
         stream = EventStream(updates=updates, encode=encode, may_still=may_still, language=language)
@@ -182,8 +184,9 @@ async def stream_events(
                 if text := await stream.next_text():
                     yield text.encode()
         except StreamEnded as end:
-            if end.farewell:
-                yield end.farewell.encode()
+            with translation.override(language):
+                if text := end.farewell if farewell is None else farewell():
+                    yield text.encode()
         finally:
             await stream.close()
 

@@ -121,10 +121,23 @@ def read_row_with_thoughts(turn_id: uuid.UUID) -> TurnRow:
 def read_row_with_reply(turn_id: uuid.UUID) -> TurnRow:
     """Read the turn's row, with the reply's text if the turn has ended."""
     turn = statements.TURN_AND_REPLY.first(turn=turn_id)
+    return GONE if turn is None else build_turn_row(turn, text=get_reply_text(turn))
+
+
+def read_row_with_reply_and_thoughts(turn_id: uuid.UUID) -> TurnRow:
+    """Read the turn's row as `read_row_with_reply`, with the reasoning of its running step."""
+    turn = statements.TURN_REPLY_AND_THOUGHTS.first(turn=turn_id)
     if turn is None:
         return GONE
-    reply = turn.reply.text if turn.reply else ""
-    return build_turn_row(turn, text=reply if turn.is_over else turn.partial_text)
+    row = build_turn_row(turn, text=get_reply_text(turn))
+    return replace(row, thoughts=turn.partial_reasoning)
+
+
+def get_reply_text(turn: Turn) -> str:
+    """Return the text of the reply if the turn has ended, else the text so far."""
+    if not turn.is_over:
+        return turn.partial_text
+    return turn.reply.text if turn.reply else ""
 
 
 def build_turn_row(turn: Turn, *, text: str) -> TurnRow:

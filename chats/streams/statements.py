@@ -24,3 +24,12 @@ TURN_AND_REPLY = prepared.Select(
         .filter(pk=at("turn"))
     )
 )
+
+
+TURN_REPLY_AND_THOUGHTS = prepared.Select(
+    lambda at: (
+        Turn.objects.select_related("reply")
+        .only(*WITH_THOUGHTS, "reply__parts")
+        .filter(pk=at("turn"))
+    )
+)

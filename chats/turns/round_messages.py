@@ -1,7 +1,8 @@
 """Accepts a person's message to a team: which turn answers it, and which round starts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.utils.translation import gettext_noop
 
@@ -47,6 +48,7 @@ def accept_team_message(
     actor: str,
     api_key: ApiKey | None,
     as_role: str = "",
+    metadata: Mapping[str, Any] | None = None,
 ) -> tuple[Message, Turn]:
     """Store a person's message to a team and return it with the turn that will answer it.
 
@@ -66,6 +68,7 @@ def accept_team_message(
         now=now,
         addressees=addressees,
         speaker=build_seat_speaker(seat) if seat else None,
+        metadata=metadata,
     )
     running = Round.objects.filter(branch=branch, status=Round.Status.RUNNING).first()
     waits, is_busy = find_pending_turn(branch, running=running)

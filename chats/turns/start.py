@@ -129,10 +129,11 @@ def start_turn(
     idempotency_key: str = "",
     api_key: ApiKey | None = None,
     as_role: str = "",
+    metadata: Mapping[str, Any] | None = None,
 ) -> Accepted:
     """Accept a user message in a chat.
 
-    `api_key` is the key of the client, if any.
+    `api_key` is the key of the client, if any. `metadata` is stored with the message.
 
     `as_role` is the human member of the chat's team in whose name it is written. Raises the
     refusals of `record.messages.check_text`, `ChatBusy`, `ChatFull`, `TooManyTurns`,
@@ -163,6 +164,7 @@ def start_turn(
             now=now,
             api_key=api_key,
             as_role=as_role,
+            metadata=metadata,
         )
         keyed.remember(result={"message": str(message.pk), "turn": str(turn.pk)}, now=now)
     return Accepted(message=message, turn=turn, repeated=False)
@@ -175,6 +177,7 @@ def accept_message(
     text: str,
     now: datetime,
     api_key: ApiKey | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> tuple[Message, Turn]:
     """Check and store a message with its turn.
 
@@ -183,7 +186,15 @@ def accept_message(
     Raises the same as `start_turn`, except for the refusals of the idempotency key.
     """
     choice = resolve_model(chat, text=text)
-    return store_message(user=user, chat=chat, choice=choice, text=text, now=now, api_key=api_key)
+    return store_message(
+        user=user,
+        chat=chat,
+        choice=choice,
+        text=text,
+        now=now,
+        api_key=api_key,
+        metadata=metadata,
+    )
 
 
 def resolve_model(chat: Chat, *, text: str) -> model_choice.ChosenModel:
@@ -203,6 +214,7 @@ def store_message(
     now: datetime,
     api_key: ApiKey | None,
     as_role: str = "",
+    metadata: Mapping[str, Any] | None = None,
 ) -> tuple[Message, Turn]:
     """Store a checked message with its turn if the limits allow it.
 
@@ -223,11 +235,14 @@ def store_message(
             actor=actor,
             api_key=api_key,
             as_role=as_role,
+            metadata=metadata,
         )
     elif as_role:
         raise round_messages.NoSuchSeat(role=as_role[:80])
     else:
-        message = messages.store_waiting_message(chat=chat, branch=branch, text=text, now=now)
+        message = messages.store_waiting_message(
+            chat=chat, branch=branch, text=text, now=now, metadata=metadata
+        )
         turn = Turn(
             branch=branch,
             accepted=messages.increment_accepted_count(chat=chat),

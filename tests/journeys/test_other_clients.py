@@ -219,6 +219,78 @@ for (const next of ["And now?", ""]) {
   messages.push(...(await result.responseMessages), { role: "user", content: next });
 }
 """
+# A chat without a user interface, as the package's own hooks build it.
+USE_CHAT = """
+import { AbstractChat, DefaultChatTransport, safeValidateUIMessages } from "ai";
+const { API, OPENAI_API_KEY } = process.env;
+const headers = { Authorization: `Bearer ${OPENAI_API_KEY}` };
+const api = `${API}/ui-chats`;
+class State {
+  status = "ready"; error = undefined; messages = [];
+  constructor(messages) { this.messages = messages ?? []; }
+  pushMessage = (m) => { this.messages = [...this.messages, m]; };
+  popMessage = () => { this.messages = this.messages.slice(0, -1); };
+  replaceMessage = (i, m) => { this.messages = this.messages.map((o, j) => (j === i ? m : o)); };
+  snapshot = (thing) => structuredClone(thing);
+}
+const errors = [];
+class Chat extends AbstractChat {
+  constructor({ messages, ...rest }) {
+    const transport = new DefaultChatTransport({ api, headers });
+    const onError = (e) => errors.push(e.message);
+    super({ ...rest, transport, state: new State(messages), onError });
+  }
+}
+const text = (m) => m.parts.filter((p) => p.type === "text").map((p) => p.text).join("");
+const load = async (id) => (await fetch(`${api}/${id}`, { headers })).json();
+const same = (shown, stored) =>
+  JSON.stringify(shown.map((m) => [m.id, m.role, text(m)])) ===
+  JSON.stringify(stored.map((m) => [m.id, m.role, text(m)]));
+const out = { equal: [] };
+const id = `front-end ${process.pid}`;
+const chat = new Chat({ id });
+const compare = async () => {
+  const stored = (await load(id)).messages;
+  const valid = await safeValidateUIMessages({ messages: stored });
+  out.equal.push(valid.success && same(chat.messages, stored));
+};
+await chat.sendMessage({ text: "Hello from useChat", metadata: { mood: "fine" } });
+out.sent = chat.messages.map((m) => m.role);
+await compare();
+await chat.sendMessage({ text: "And now?" });
+await compare();
+await chat.sendMessage({ text: "Other words", messageId: chat.messages[0].id });
+out.edited = [text(chat.messages[0]), chat.messages.length];
+await compare();
+const before = chat.messages.at(-1).id;
+await chat.regenerate();
+out.regenerated = [chat.messages.length, chat.messages.at(-1).id !== before];
+await compare();
+const running = chat.sendMessage({ text: "Count [[fake tokens=400 ms=50]]" });
+await new Promise((done) => setTimeout(done, 1500));
+await chat.stop();
+await running;
+const loaded = await load(id);
+const other = new Chat({ id, messages: loaded.messages });
+setTimeout(() => fetch(`${api}/${id}/stream`, { method: "DELETE", headers }), 1500);
+await other.resumeStream();
+out.stopped = [chat.status];
+const last = (await load(id)).messages.at(-1);
+const ended = other.messages.at(-1);
+out.resumed = [ended.role === "assistant" && ended.id === last.id, other.status];
+const foreign = [{ id: "a1", role: "assistant", parts: [{ type: "text", text: "Earlier" }] }];
+const far = await fetch(api, {
+  method: "POST",
+  headers: { ...headers, "Content-Type": "application/json" },
+  body: JSON.stringify({
+    id: `${id} elsewhere`,
+    messages: [...foreign, { id: "u1", role: "user", parts: [{ type: "text", text: "x" }] }],
+  }),
+});
+out.refused = (await far.json()).error.code;
+out.errors = errors;
+console.log(JSON.stringify(out));
+"""
 FRAMEWORKS = {
     "LlamaIndex": """
 import json
@@ -298,6 +370,23 @@ async def main() -> None:
 asyncio.run(main())
 """,
 }
+
+
+@pytest.mark.parametrize("package", ["ai5", "ai6", "ai"])
+def test_use_chat(tree: Tree, env: dict[str, str], tmp_path: Path, package: str) -> None:
+    """The default transport of `useChat`: send, reload, edit, regenerate, stop and resume."""
+    (tmp_path / "node_modules").symlink_to(CLIENTS / "node_modules")
+    script = USE_CHAT.replace('from "ai"', f'from "{package}"')
+    env = {**env, "API": env["OPENAI_BASE_URL"].replace("/v1", "/api/v1")}
+    shown = json.loads(run(["node", "it.mjs"], env=env, folder=tmp_path, it_mjs=script))
+    assert shown["sent"] == ["user", "assistant"]
+    assert shown["equal"] == [True, True, True, True]
+    assert shown["edited"] == ["Other words", 2]
+    assert shown["regenerated"] == [2, True]
+    assert shown["stopped"][0] == "ready"
+    assert shown["resumed"] == [True, "ready"]
+    assert shown["refused"] == "history_not_stored"
+    assert shown["errors"] == []
 
 
 def test_codex(tree: Tree, env: dict[str, str], tmp_path: Path) -> None:

@@ -1,0 +1,509 @@
+"""Chats as lists of UI messages: requests of the AI SDK's `useChat`, and the lists they start from.
+
+The client names its chat and its messages; both ids are stored. The stored chat counts: only the
+last message of a request is read, and the previous one shows where the last one belongs.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import groupby
+from typing import Any, Literal, cast
+
+from django.contrib.auth.models import AbstractBaseUser, User
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
+
+from chats.actions import branching, lifecycle
+from chats.exchange.writing import order_metadata, to_milliseconds
+from chats.ground.refusals import NotFound, Refusal
+from chats.models import ApiKey, Branch, Chat, Message, Turn
+from chats.models.turns import UNFINISHED
+from chats.record import access, history, messages
+from chats.turns.start import Accepted, retry_turn, start_turn
+from contextpolicy.engine import names
+from contextpolicy.engine.messages import Part, TextPart, parse_parts
+from contextpolicy.engine.uimessages import (
+    MalformedUIMessage,
+    UIMessage,
+    parse_ui_message,
+    serialize_ui_message,
+)
+
+LONGEST_ID = 200
+# Bytes of a message's metadata and `data-…` parts, as JSON.
+MOST_EXTRAS = 65_536
+Trigger = Literal["submit-message", "regenerate-message"]
+
+
+class InvalidUIRequest(Refusal):
+    """The request is not one of `useChat`."""
+
+    code = "invalid_ui_request"
+    status = 422
+    sentence = gettext_noop("This is not a request of `useChat`: {problem}")
+
+
+class UnsupportedUIMessage(Refusal):
+    """The last message has content that chats do not take yet."""
+
+    code = "unsupported_ui_message"
+    status = 422
+    sentence = gettext_noop(
+        "The last message must be a user message of text. Files and results of the client’s tools"
+        " are not supported."
+    )
+
+
+class HistoryNotStored(Refusal):
+    """The request continues a conversation that is not stored here."""
+
+    code = "history_not_stored"
+    status = 409
+    sentence = gettext_noop(
+        "The earlier messages of this request are not in this chat. Load the messages of the chat,"
+        " or import the conversation first (POST /imports)."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class UIRequest:
+    """A parsed request of `useChat`."""
+
+    # Id of the chat: ours, or one that the client made up.
+    chat_id: str
+    trigger: Trigger
+    # The message to replace or to regenerate; None: none was named.
+    message_id: str | None
+    # The last message, and the id of the previous one. None: the request has no such message.
+    last: UIMessage | None = None
+    previous_id: str | None = None
+    # Number of messages in the request. A single `message` is one.
+    count: int = 0
+    # The `data-…` parts of the last message.
+    extras: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    # Slug of the model to use from now on. Empty: no change.
+    model: str = ""
+
+
+def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
+    """Parse the body of a request: `id`, `messages` or `message`, `trigger`, `messageId`, `model`.
+
+    Other fields are ignored, because front ends add their own. Raises `InvalidUIRequest`.
+    """
+    trigger = body.get("trigger", "submit-message")
+    if trigger not in ("submit-message", "regenerate-message"):
+        raise InvalidUIRequest(
+            problem=gettext_lazy("`trigger` is submit-message or regenerate-message.")
+        )
+    message_id, model = body.get("messageId"), body.get("model") or ""
+    if message_id is not None:
+        check_id(message_id, name="messageId")
+    if not isinstance(model, str):
+        raise InvalidUIRequest(problem=gettext_lazy("`model` is the id of a model."))
+    request = UIRequest(check_id(body.get("id"), name="id"), trigger, message_id, model=model)
+    listed = [body["message"]] if "message" in body else body.get("messages")
+    if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
+        raise InvalidUIRequest(problem=gettext_lazy("`messages` is a list of messages."))
+    if not listed:
+        return request
+    last = parse_last_message(listed[-1])
+    extras = [
+        part
+        for part in listed[-1]["parts"]
+        if isinstance(part, dict) and str(part.get("type")).startswith("data-")
+    ]
+    if len(json.dumps([last.metadata, extras])) > MOST_EXTRAS:
+        sentence = gettext_lazy(
+            "metadata and data parts of a message have at most {limit:,} bytes."
+        )
+        raise InvalidUIRequest(problem=format_lazy(sentence, limit=MOST_EXTRAS))
+    previous = check_id(listed[-2].get("id"), name="messages") if len(listed) > 1 else None
+    return replace(
+        request, last=last, previous_id=previous, count=len(listed), extras=tuple(extras)
+    )
+
+
+def check_id(value: object, *, name: str) -> str:
+    """Return an id of the client. Raises `InvalidUIRequest`."""
+    if isinstance(value, str) and 0 < len(value) <= LONGEST_ID and names.is_allowed_name(value):
+        return value
+    sentence = gettext_lazy("`{name}` needs an id of 1 to {limit} characters.")
+    raise InvalidUIRequest(problem=format_lazy(sentence, name=name, limit=LONGEST_ID))
+
+
+def parse_last_message(value: Mapping[str, Any]) -> UIMessage:
+    """Return the last message of a request. Raises `InvalidUIRequest`."""
+    check_id(value.get("id"), name="messages")
+    try:
+        return parse_ui_message(value)[0]
+    except MalformedUIMessage as error:
+        raise InvalidUIRequest(problem=str(error)) from error
+
+
+def reply_to_ui_request(
+    request: UIRequest,
+    *,
+    user: User,
+    now: datetime,
+    api_key: ApiKey | None = None,
+    idempotency_key: str = "",
+) -> tuple[Chat, Turn]:
+    """Carry out a request: send, edit or regenerate. Returns the chat and the new turn.
+
+    A chat that does not exist is created with its first message. Repeating a sent message returns
+    its turn. Raises `UnsupportedUIMessage`, `HistoryNotStored`, `NotFound` for a deleted chat, and
+    the refusals of the action.
+    """
+    act = UIAction(request, user=user, now=now, api_key=api_key, idempotency_key=idempotency_key)
+    if request.trigger == "regenerate-message":
+        return act.regenerate()
+    return act.submit()
+
+
+class UIAction:
+    """One request of a person."""
+
+    def __init__(
+        self,
+        request: UIRequest,
+        *,
+        user: User,
+        now: datetime,
+        api_key: ApiKey | None,
+        idempotency_key: str,
+    ) -> None:
+        self.request = request
+        self.user = user
+        self.now = now
+        self.api_key = api_key
+        self.idempotency_key = idempotency_key
+
+    def submit(self) -> tuple[Chat, Turn]:
+        """Send the last message, or replace an earlier one by it."""
+        text = self.text()
+        chat = find_chat(self.request.chat_id, user=self.user)
+        if chat is None:
+            return self.open(text)
+        self.choose_model(chat)
+        return chat, self.submit_to(chat, text).turn
+
+    def text(self) -> str:
+        """Return the text of the last message. Raises `UnsupportedUIMessage`."""
+        last = self.request.last
+        if last is None or last.role != "user":
+            raise UnsupportedUIMessage
+        if not all(isinstance(part, TextPart) for part in last.parts):
+            raise UnsupportedUIMessage
+        return "\n\n".join(cast(TextPart, part).text for part in last.parts)
+
+    def open(self, text: str) -> tuple[Chat, Turn]:
+        """Create the chat with its first message, in one transaction."""
+        if self.request.count > 1:
+            raise HistoryNotStored
+        with transaction.atomic():
+            # There is no chat to lock, so the person's row serialises two requests.
+            User.objects.select_for_update(no_key=True).get(pk=self.user.pk)
+            chat = find_chat(self.request.chat_id, user=self.user)
+            if chat is None:
+                slug = self.request.model
+                chat = lifecycle.create_chat(
+                    owner=self.user,
+                    now=self.now,
+                    model=lifecycle.find_model(slug) if slug else None,
+                    client_id=self.request.chat_id,
+                )
+            return chat, self.send(chat, text).turn
+
+    def choose_model(self, chat: Chat) -> None:
+        """Change the chat's model if the request names another one."""
+        slug = self.request.model
+        if slug and (chat.model is None or chat.model.slug != slug):
+            actor = f"user:{self.user.pk}"
+            lifecycle.choose_model(chat=chat, model_slug=slug, actor=actor, now=self.now)
+
+    def submit_to(self, chat: Chat, text: str) -> Accepted:
+        """Send a message to an existing chat: at its end, in place of a message, or after one."""
+        named = self.request.message_id
+        replaced = find_message(chat, named) if named else None
+        if replaced is not None:
+            return branching.edit_message(
+                user=self.user,
+                message=replaced,
+                text=text,
+                now=self.now,
+                idempotency_key=self.idempotency_key,
+                api_key=self.api_key,
+                metadata=self.metadata(),
+            )
+        before = self.find_previous(chat)
+        if before is None:
+            return self.send(chat, text)
+        with transaction.atomic():
+            # The client removed the messages after this one.
+            branching.branch_from_message(user=self.user, message=before, now=self.now)
+            chat.refresh_from_db()
+            return self.send(chat, text)
+
+    def find_previous(self, chat: Chat) -> Message | None:
+        """Return the message after which the client continues; None for the end of the chat.
+
+        Raises `HistoryNotStored` for a message that the chat does not have.
+        """
+        previous = self.request.previous_id
+        if previous is None:
+            return None
+        if is_unfinished(chat, previous):
+            return None
+        before = find_message(chat, previous)
+        if before is None:
+            raise HistoryNotStored
+        is_last = before.seq is None or before.seq == load_branch(chat).last_seq
+        return None if is_last or self.is_repeated(chat) else before
+
+    def is_repeated(self, chat: Chat) -> bool:
+        """Return True if the last message of the request is stored already."""
+        last = self.request.last
+        return last is not None and find_message(chat, last.id) is not None
+
+    def send(self, chat: Chat, text: str) -> Accepted:
+        """Send the message at the end of the chat. Its id makes repetitions harmless."""
+        own = self.request.last.id if self.request.last else ""
+        key = self.idempotency_key or f"ui-{hashlib.sha256(own.encode()).hexdigest()}"
+        return start_turn(
+            user=self.user,
+            chat=chat,
+            text=text,
+            now=self.now,
+            idempotency_key=key,
+            api_key=self.api_key,
+            metadata=self.metadata(),
+        )
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the client's id, metadata and data parts, to be stored with the message."""
+        last = cast(UIMessage, self.request.last)
+        own: dict[str, Any] = {"id": last.id, "metadata": dict(last.metadata), "sent": True}
+        if self.request.extras:
+            own["parts"] = list(self.request.extras)
+        return {"source": own}
+
+    def regenerate(self) -> tuple[Chat, Turn]:
+        """Replace a reply by another, or answer a message again whose reply failed."""
+        chat = find_chat(self.request.chat_id, user=self.user)
+        if chat is None:
+            raise NotFound
+        self.choose_model(chat)
+        message = self.find_target(chat)
+        if message.role == Message.Role.USER:
+            reply = (
+                history.select_step_messages(message.turn_id).last() if message.turn_id else None
+            )
+            if reply is None:
+                return chat, self.retry(message)
+            message = reply
+        accepted = branching.regenerate_once(
+            user=self.user,
+            message=message,
+            now=self.now,
+            idempotency_key=self.idempotency_key,
+            api_key=self.api_key,
+        )
+        return chat, accepted.turn
+
+    def find_target(self, chat: Chat) -> Message:
+        """Return the named message, else the last of the chat. Raises `NotFound`."""
+        if self.request.message_id:
+            found = find_message(chat, self.request.message_id)
+        else:
+            found = select_path(load_branch(chat)).last()
+        if found is None:
+            raise NotFound
+        return found
+
+    def retry(self, message: Message) -> Turn:
+        """Answer a message again whose turn ended without a reply."""
+        turn = Turn.objects.filter(trigger=message).order_by("-accepted").first()
+        if turn is None:
+            raise NotFound
+        return retry_turn(user=self.user, turn=turn, now=self.now, api_key=self.api_key)
+
+
+def find_chat(chat_id: str, *, user: AbstractBaseUser) -> Chat | None:
+    """Return the person's chat with our id or the client's; None if there is none.
+
+    Raises `NotFound` for a deleted chat and for another person's.
+    """
+    own = parse_uuid(chat_id)
+    if own is not None and Chat.objects.filter(pk=own).exists():
+        return access.get_chat(user=user, chat_id=own)
+    known = Chat.objects.filter(owner=user.pk, client_id=chat_id).first()
+    return access.get_chat(user=user, chat_id=known.pk) if known else None
+
+
+def get_ui_chat(chat_id: str, *, user: AbstractBaseUser) -> Chat:
+    """Return the person's chat with our id or the client's. Raises `NotFound`."""
+    chat = find_chat(chat_id, user=user)
+    if chat is None:
+        raise NotFound
+    return chat
+
+
+def find_running_turn(chat: Chat) -> Turn | None:
+    """Return the oldest unfinished turn of the active branch, which a client can follow."""
+    rows = Turn.objects.filter(branch=chat.active_branch_id, status__in=UNFINISHED)
+    return rows.order_by("accepted").first()
+
+
+def is_unfinished(chat: Chat, ui_id: str) -> bool:
+    """Return True if a UI message is the reply that is being written, or waits for its turn."""
+    own = parse_uuid(ui_id)
+    running = Turn.objects.filter(branch=chat.active_branch_id, status__in=UNFINISHED)
+    if own is not None and running.filter(pk=own).exists():
+        return True
+    return select_by_ui_id(
+        Message.objects.filter(branch=chat.active_branch_id, seq=None), ui_id
+    ).exists()
+
+
+def find_message(chat: Chat, ui_id: str) -> Message | None:
+    """Return the newest message on the active path that belongs to a UI message."""
+    found = select_by_ui_id(select_path(load_branch(chat)), ui_id).last()
+    return (
+        found
+        or select_by_ui_id(
+            Message.objects.filter(branch=chat.active_branch_id, seq=None), ui_id
+        ).first()
+    )
+
+
+def select_by_ui_id(rows: QuerySet[Message], ui_id: str) -> QuerySet[Message]:
+    """Return the messages of a UI message, whose id is ours, the client's or a turn's.
+
+    A turn has its user message and its steps; without a reply, only the former.
+    """
+    own = parse_uuid(ui_id)
+    wanted = Q(metadata__source__id=ui_id)
+    if own is not None:
+        wanted |= Q(pk=own)
+        turn = resolve_turn(own)
+        if turn is not None:
+            wanted |= Q(turn=turn.pk) | Q(pk=turn.trigger_id)
+    return rows.filter(wanted)
+
+
+def resolve_turn(turn_id: uuid.UUID) -> Turn | None:
+    """Return the turn that answered, for a queued turn that another one replaced."""
+    turn = Turn.objects.select_related("absorbed_by").filter(pk=turn_id).first()
+    return turn.absorbed_by or turn if turn else None
+
+
+def parse_uuid(text: str) -> uuid.UUID | None:
+    """Return a UUID, or None for other ids."""
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None
+
+
+def load_branch(chat: Chat) -> Branch:
+    """Return the current row of the active branch."""
+    return Branch.objects.select_related("parent").get(pk=cast(uuid.UUID, chat.active_branch_id))
+
+
+def select_path(branch: Branch) -> QuerySet[Message]:
+    """Return the messages on the branch's path, oldest first."""
+    return history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by("seq")
+
+
+def list_ui_messages(
+    chat: Chat, *, limit: int, before: str = ""
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return the newest UI messages of the active path, and whether there are earlier ones.
+
+    `limit` counts stored messages; a reply with tool calls has several. `before`: the id of a UI
+    message, the first that the client has. Raises `NotFound` for an unknown one.
+    """
+    branch = load_branch(chat)
+    waiting = [] if before else list(messages.list_waiting_messages(branch_id=branch.pk))
+    branch.refresh_from_db(fields=["last_seq"])
+    path = select_path(branch)
+    if before:
+        found = list(select_by_ui_id(path, before))
+        if not found:
+            raise NotFound
+        steps = [row for row in found if row.role == Message.Role.ASSISTANT]
+        path = path.filter(seq__lt=(steps or found)[0].seq)
+    newest = list(path.order_by("-seq")[: limit + 1])
+    has_earlier = len(newest) > limit
+    rows = newest[:limit][::-1]
+    if has_earlier:
+        # A reply is never split.
+        split = newest[limit].turn_id
+        while len(rows) > 1 and split and is_step(rows[0]) and rows[0].turn_id == split:
+            rows = rows[1:]
+    taken = {row.pk for row in rows}
+    rows += [row for row in waiting if row.pk not in taken]
+    return list(serialize_rows(rows, branch=branch)), has_earlier
+
+
+def is_step(row: Message) -> bool:
+    """Return True if a message is a step of a turn."""
+    return row.role == Message.Role.ASSISTANT and row.turn_id is not None
+
+
+def serialize_rows(rows: Sequence[Message], *, branch: Branch) -> Iterator[dict[str, Any]]:
+    """Yield the UI messages: the steps of a turn that follow each other are one message."""
+    running = set(
+        Turn.objects.filter(branch=branch, status__in=UNFINISHED).values_list("pk", flat=True)
+    )
+    written: set[uuid.UUID] = set()
+    for (turn_id, _), group in groupby(rows, key=get_group):
+        steps = list(group)
+        if turn_id is None:
+            yield from (serialize_one(row) for row in steps)
+        elif turn_id not in running:
+            # Steps after a message that was accepted during the turn get another id.
+            own = turn_id if turn_id not in written else steps[0].pk
+            written.add(turn_id)
+            yield serialize_steps(steps, own_id=str(own))
+
+
+def get_group(row: Message) -> tuple[uuid.UUID | None, str]:
+    """Return the turn whose reply a message belongs to, for steps; else nothing in common."""
+    return (row.turn_id, "") if is_step(row) else (None, str(row.pk))
+
+
+def serialize_one(row: Message) -> dict[str, Any]:
+    """Return a message other than a step, with all data from its client."""
+    source = row.metadata.get("source") or {}
+    role = "user" if row.role == Message.Role.USER else "assistant"
+    metadata = {**describe_row(row), **dict(source.get("metadata") or {})}
+    own = str(source.get("id") or row.pk)
+    parts: tuple[Part, ...] = parse_parts(row.parts) or (TextPart(""),)
+    made: dict[str, Any] = serialize_ui_message(
+        UIMessage(own, cast(Any, role), parts, order_metadata(metadata))
+    )
+    made["parts"] += list(source.get("parts") or [])
+    return made
+
+
+def serialize_steps(rows: Sequence[Message], *, own_id: str) -> dict[str, Any]:
+    """Return a reply: the parts of all its steps, each after a step mark."""
+    last, parts = rows[-1], []
+    for row in rows:
+        step = parse_parts(row.parts)
+        made: dict[str, Any] = serialize_ui_message(UIMessage(own_id, "assistant", step, {}))
+        parts += [{"type": "step-start"}, *(p for p in made["parts"] if p["type"] != "step-start")]
+    metadata = {"model": last.model_name, "finish": last.finish, **describe_row(last)}
+    return {"id": own_id, "role": "assistant", "parts": parts, "metadata": metadata}
+
+
+def describe_row(row: Message) -> dict[str, object]:
+    """Return the metadata of a stored message."""
+    return {"ts": to_milliseconds(row.created_at)}

@@ -1,0 +1,275 @@
+"""Streams a turn as UI message chunks, version 1: the protocol of the AI SDK's `useChat`.
+
+Each event is one JSON chunk; the last is `[DONE]`. All steps of a turn belong to one assistant
+message, whose id is the turn's. The protocol cannot take text back: a text that a new attempt
+replaces is closed, and a `data-discarded` chunk names it.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.http import HttpResponseBase
+from django.utils import translation
+from django.utils.translation import gettext
+
+from chats.ground import databases, turn_notices
+from chats.models import Message, Turn
+from chats.record.history import select_step_messages
+from chats.streams import connection
+from chats.streams.api import FollowingPerson, can_follow_turn
+from chats.streams.follow import (
+    Beginning,
+    Delta,
+    Done,
+    Reshaped,
+    Snapshot,
+    Thoughts,
+    TurnNotice,
+    TurnRow,
+    Update,
+    follow_turn,
+    read_row_with_reply_and_thoughts,
+)
+from contextpolicy.engine.messages import parse_parts
+from contextpolicy.engine.uimessages import UIMessage, serialize_ui_message
+
+# Clients recognise the protocol by this header.
+PROTOCOL_HEADER = ("x-vercel-ai-ui-message-stream", "v1")
+DONE = "data: [DONE]\n\n"
+
+Chunk = Mapping[str, object]
+FINISH: Chunk = {"type": "finish"}
+
+
+def build_ui_message_stream(
+    viewer: FollowingPerson, *, chat_id: uuid.UUID, turn_id: uuid.UUID
+) -> HttpResponseBase:
+    """Return the stream of a turn from its first chunk, also if it has already ended."""
+    read = sync_to_async(databases.close_connections_after(read_row_with_reply_and_thoughts))
+    encoder = ChunkEncoder(turn_id)
+    response = connection.build_stream_response(
+        connection.stream_events(
+            user_id=int(viewer.user.pk),
+            updates=follow_turn(
+                turn_id=turn_id,
+                row=read_row_with_reply_and_thoughts(turn_id),
+                hub=connection.STREAMS.hub,
+                read=read,
+                with_thoughts=True,
+            ),
+            encode=encoder.encode,
+            may_still=sync_to_async(
+                databases.close_connections_after(
+                    partial(can_follow_turn, viewer, chat_id=chat_id, turn_id=turn_id)
+                )
+            ),
+            language=translation.get_language(),
+            farewell=encoder.encode_interruption,
+        )
+    )
+    response[PROTOCOL_HEADER[0]] = PROTOCOL_HEADER[1]
+    return response
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """The stored steps of a turn as UI message parts, with its model and outcome."""
+
+    steps: Sequence[Sequence[Mapping[str, Any]]]
+    finishes: Sequence[str]
+    model: str
+    # Sentence of a failed turn, in the active language.
+    error: str
+
+
+def load_stored_turn(turn_id: uuid.UUID) -> StoredTurn:
+    """Return the turn's stored steps. A deleted turn has none."""
+    turn = Turn.objects.filter(pk=turn_id).first()
+    rows = list(select_step_messages(turn_id)) if turn else []
+    return StoredTurn(
+        steps=[serialize_step(row) for row in rows],
+        finishes=[row.finish for row in rows],
+        model=turn.model_name if turn else "",
+        error=turn.localized_error if turn else "",
+    )
+
+
+def serialize_step(row: Message) -> list[Mapping[str, Any]]:
+    """Return the parts of one stored step, without step marks."""
+    message = UIMessage(str(row.pk), "assistant", parse_parts(row.parts), {})
+    parts: Any = serialize_ui_message(message)["parts"]
+    return [part for part in parts if part["type"] != "step-start"]
+
+
+class ChunkEncoder:
+    """One client's position in a turn, and the chunks of each update."""
+
+    def __init__(self, turn_id: uuid.UUID) -> None:
+        self.turn_id = turn_id
+        self.beginning = Beginning()
+        self.has_started = False
+        self.is_over = False
+        # Kind and id of the open text or reasoning part, and the number of parts so far.
+        self.open: tuple[str, str] | None = None
+        self.parts = 0
+        # Code points of the running text already sent, and the ids of its parts.
+        self.position = 0
+        self.running: list[str] = []
+        # Steps that are completely sent, and those whose text was streamed.
+        self.complete = 0
+        self.streamed: set[int] = set()
+
+    async def encode(self, update: Update) -> str:
+        """Return the events of one update."""
+        chunks: list[Chunk] = []
+        if not self.has_started:
+            self.has_started = True
+            chunks += [{"type": "start", "messageId": str(self.turn_id)}, {"type": "start-step"}]
+        match update:
+            case Snapshot(beginning, text):
+                chunks += await self.begin(beginning)
+                chunks += self.add("text", text)
+            case Delta(text=text):
+                chunks += self.add("text", text)
+            case Thoughts(text=text):
+                chunks += self.add("reasoning", text)
+            case TurnNotice(sentence):
+                chunks.append(build_notice(turn_notices.localize_notice(sentence)))
+            case Reshaped():
+                # A snapshot follows.
+                pass
+            case Done(row):
+                chunks += await self.end(row)
+        return encode_chunks(chunks) + (DONE if self.is_over else "")
+
+    def encode_interruption(self) -> str:
+        """Return the end of a stream that ends before its turn; nothing after a complete one."""
+        if self.is_over:
+            return ""
+        sentence = gettext(
+            "The connection ended before the reply was complete. Resume the stream or reload the"
+            " messages."
+        )
+        return encode_chunks([*self.close(), {"type": "error", "errorText": sentence}]) + DONE
+
+    async def begin(self, beginning: Beginning) -> list[Chunk]:
+        """Start the text of a step or attempt: complete the previous steps, or discard the text."""
+        chunks: list[Chunk] = []
+        if beginning.step > self.beginning.step:
+            stored = await self.load()
+            chunks += self.complete_steps(stored, until=beginning.step - 1)
+        elif beginning != self.beginning:
+            chunks += [*self.close(), *self.discard()]
+        self.beginning, self.position, self.running = beginning, 0, []
+        return chunks
+
+    async def load(self) -> StoredTurn:
+        """Return the stored part of the turn."""
+        read = sync_to_async(databases.close_connections_after(load_stored_turn))
+        return await read(self.turn_id)
+
+    def complete_steps(self, stored: StoredTurn, *, until: int | None = None) -> list[Chunk]:
+        """Return the missing chunks of stored steps, each ended unless it is the last of all."""
+        last = len(stored.steps) if until is None else min(until, len(stored.steps))
+        chunks = self.complete_text(stored, step=self.beginning.step)
+        for number in range(self.complete + 1, last + 1):
+            for part in stored.steps[number - 1]:
+                if part["type"] not in ("text", "reasoning"):
+                    chunks += build_tool_chunks(part)
+                elif number not in self.streamed:
+                    chunks += [*self.add(part["type"], part["text"]), *self.close()]
+            if until is not None or number < last:
+                chunks += [{"type": "finish-step"}, {"type": "start-step"}]
+        self.complete = max(self.complete, last)
+        return chunks
+
+    def complete_text(self, stored: StoredTurn, *, step: int) -> list[Chunk]:
+        """Return the end of a streamed text, of which frames may have been lost."""
+        rest = ""
+        if step in self.streamed and self.complete < step <= len(stored.steps):
+            texts = [part["text"] for part in stored.steps[step - 1] if part["type"] == "text"]
+            rest = "".join(texts)[self.position :]
+        return [*self.add("text", rest), *self.close()]
+
+    def discard(self) -> list[Chunk]:
+        """Name the text parts of the running step that a new attempt replaces."""
+        self.streamed.discard(self.beginning.step)
+        if not self.running:
+            return []
+        return [{"type": "data-discarded", "data": {"parts": self.running}}]
+
+    def add(self, kind: str, text: str) -> list[Chunk]:
+        """Return more text or reasoning, in a new part if another kind is open."""
+        if not text:
+            return []
+        chunks: list[Chunk] = []
+        if self.open is None or self.open[0] != kind:
+            chunks += self.close()
+            self.parts += 1
+            self.open = (kind, f"{kind}-{self.parts}")
+            self.running = [*self.running, self.open[1]]
+            chunks.append({"type": f"{kind}-start", "id": self.open[1]})
+        if kind == "text":
+            self.position += len(text)
+        self.streamed.add(self.beginning.step)
+        return [*chunks, {"type": f"{kind}-delta", "id": self.open[1], "delta": text}]
+
+    def close(self) -> list[Chunk]:
+        """End the open part, if there is one."""
+        if self.open is None:
+            return []
+        (kind, part), self.open = self.open, None
+        return [{"type": f"{kind}-end", "id": part}]
+
+    async def end(self, row: TurnRow) -> list[Chunk]:
+        """Return the unsent rest of the turn, and its end."""
+        self.is_over = True
+        chunks: list[Chunk] = []
+        has_text = self.beginning.step in self.streamed
+        if has_text and (row.beginning != self.beginning or self.position > len(row.text)):
+            # Less was stored than was streamed, or another attempt was.
+            chunks += [*self.close(), *self.discard()]
+        stored = await self.load()
+        chunks += self.complete_steps(stored)
+        if row.status == Turn.Status.STOPPED:
+            return [*chunks, {"type": "abort"}]
+        if row.status == Turn.Status.ABSORBED:
+            # A running turn accepted the message and answers it in its own stream.
+            return [*chunks, {"type": "data-absorbed", "data": {}, "transient": True}, FINISH]
+        if row.status != Turn.Status.COMPLETED:
+            sentence = stored.error or gettext("The reply could not be loaded.")
+            return [*chunks, {"type": "error", "errorText": sentence}]
+        finish = stored.finishes[-1] if stored.finishes else ""
+        metadata = {"model": stored.model, "finish": finish}
+        chunks.append({"type": "finish-step"})
+        return [*chunks, {"type": "finish", "messageMetadata": metadata}]
+
+
+def build_notice(sentence: str) -> Chunk:
+    """Return a notice about the turn. It is not stored in the client's message."""
+    return {"type": "data-notice", "data": {"text": sentence}, "transient": True}
+
+
+def build_tool_chunks(part: Mapping[str, Any]) -> list[Chunk]:
+    """Return the chunks of a tool call with its result."""
+    call = {"toolCallId": part["toolCallId"]}
+    name = part["type"].removeprefix("tool-")
+    chunks: list[Chunk] = [
+        {"type": "tool-input-available", **call, "toolName": name, "input": part["input"]}
+    ]
+    if "output" in part:
+        chunks.append({"type": "tool-output-available", **call, "output": part["output"]})
+    return chunks
+
+
+def encode_chunks(chunks: Sequence[Chunk]) -> str:
+    """Return the chunks as server-sent events without names."""
+    return "".join(
+        f"data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n"
+        for chunk in chunks
+    )
