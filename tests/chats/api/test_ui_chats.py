@@ -396,6 +396,34 @@ def test_a_running_reply_is_resumed_and_stopped(
     assert newest().stop_requested_at is not None
 
 
+@pytest.mark.requirement("S4.6", by="integrator")
+def test_a_message_sent_during_a_reply_waits_and_is_answered_in_its_stream(
+    send: Callable[..., Any], of_alice: Program, now: datetime
+) -> None:
+    send(said("one"))
+    first = newest()
+    question = Message.objects.get()
+    question.seq, question.turn = 1, first
+    question.save(update_fields=["seq", "turn"])
+    Branch.objects.update(last_seq=1)
+    Turn.objects.update(status="running", attempt=1, step=1, lease_token="t", lease_until=now)
+
+    assert send(said("one"), assistant(first), said("also", "m2")).status_code == 200
+
+    assert (Branch.objects.count(), Message.objects.filter(seq=None).count()) == (1, 1)
+    assert texts(listed(of_alice)) == ["one", "also"]
+    # The running turn accepts the message, and the queued turn ends.
+    second = Turn.objects.get(status="queued")
+    Turn.objects.filter(pk=second.pk).update(status="absorbed", absorbed_by=first)
+    found = encode(second, Done(TurnRow("absorbed", is_over=True, beginning=Beginning(), text="")))
+    assert shape(found) == ["start", "start-step", "data-absorbed", "finish"]
+    # The client may name the empty reply of the queued turn.
+    Message.objects.filter(seq=None).update(seq=2, turn=first)
+    Branch.objects.update(last_seq=2)
+    sent = send(said("also", "m2"), assistant(second), said("three", "m3"))
+    assert (sent.status_code, Branch.objects.count()) == (200, 1)
+
+
 def test_an_interrupted_stream_says_so(
     send: Callable[..., Any], settings: Settings, bus: Bus
 ) -> None:
