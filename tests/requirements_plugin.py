@@ -143,3 +143,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if wrong:
         raise pytest.UsageError("\n".join(wrong))
     items.clear()
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """End the command with 0 if the claims are right. No test runs, which pytest reports as 5."""
+    is_table = session.config.getoption("--requirements")
+    if is_table and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK
