@@ -217,6 +217,12 @@ def record_event(
     return event
 
 
+def count_chat_events(chat_id: uuid.UUID) -> int:
+    """Return the number of events of a chat, which grows with every change to it."""
+    rows = statements.EVENT_COUNT.tuples(scope=f"chat:{chat_id}")
+    return int(rows[0][0]) if rows else 0
+
+
 def begin_chain(event_type: str, *, actor: str, now: datetime, chat_id: uuid.UUID) -> AuditEvent:
     """Append the first event of a chat created in this transaction. No lock is needed."""
     check_transaction_open()

@@ -32,6 +32,11 @@ LEDGER_HEAD = prepared.Select(
 )
 
 
+EVENT_COUNT = prepared.Select(
+    lambda at: LedgerHead.objects.filter(pk=at("scope")).values_list("count")
+)
+
+
 # The digest determines the values, so they need not be loaded: see `values_of`.
 POLICY_BY_DIGEST = prepared.Select(
     lambda at: EffectivePolicy.objects.only("label").filter(pk=at("digest"))

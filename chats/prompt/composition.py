@@ -50,6 +50,7 @@ from contextpolicy.engine.systemtext import (
 from contextpolicy.engine.team_view import compute_agent_window
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.transcript import Background
+from contextpolicy.ledger import count_chat_events
 from contextpolicy.models import EffectivePolicy, ModelSpec
 
 CONTINUE_INSTRUCTION = (
@@ -131,19 +132,23 @@ def compose_prompt(
     counter: TokenCounter,
     window_limit: int | None = None,
     branch: Branch | None = None,
+    draft: tail.PromptDraft | None = None,
 ) -> Prompt | WindowMoveRequired | tail.TailRequired:
     """Compose the prompt of the turn's next call.
 
     Returns an order to build the turn's tail or to move the window instead, if that must come
     first. `window_limit` is the smaller window learned from an overflow error, `branch` the turn's
-    branch if it was just read. Raises the refusals of `model_choice.choose_chat_model`, and
-    `PromptRefused`.
+    branch if it was just read. The facts of a `draft` are used if the chat has not changed since.
+    Raises the refusals of `model_choice.choose_chat_model`, and `PromptRefused`.
     """
     chat = turn.branch.chat
     choice = model_choice.choose_again(chat=chat, turn=turn)
     due = tail.find_missing_tail(turn, choice=choice)
     if due is not None:
         return due
+    if draft is not None and draft.is_current(choice=choice):
+        return complete_draft(draft, turn=turn)
+    events = count_chat_events(chat.pk) if tail.may_need_excerpts(turn, choice=choice) else 0
     branch = with_active_compaction(branch or read_branch(turn))
     if turn.agent_id is not None:
         return compose_for_agent(
@@ -165,6 +170,26 @@ def compose_prompt(
         needed = find_wider_window(branch, choice=choice, asked=asked, counter=counter)
         if needed is not None:
             return WindowMoveRequired(needed=needed, effective=choice.effective)
+    draft = tail.PromptDraft(choice, given, branch, zone, events)
+    return assemble_draft(draft, turn=turn, notes=asked.notes)
+
+
+def complete_draft(
+    draft: tail.PromptDraft, *, turn: Turn
+) -> Prompt | WindowMoveRequired | tail.TailRequired:
+    """Compose a prompt from the facts of its draft and the current background."""
+    choice, until = draft.choice, get_question_time(turn)
+    known = person.load_person_context(draft.branch, choice=choice, until=until)
+    background = build_background(turn, values=choice.values, known=known, zone=draft.zone)
+    given = replace(draft.given, background=background)
+    return assemble_draft(replace(draft, given=given), turn=turn, notes=known.notes)
+
+
+def assemble_draft(
+    draft: tail.PromptDraft, *, turn: Turn, notes: Sequence[str]
+) -> Prompt | WindowMoveRequired | tail.TailRequired:
+    """Let the engine compose a prompt from its facts. `notes` are added to the receipt."""
+    choice, given, branch = draft.choice, draft.given, draft.branch
     if turn.client is None:
         given, assembled = compose_with_search(given, branch=branch, choice=choice)
     else:
@@ -173,8 +198,8 @@ def compose_prompt(
         return WindowMoveRequired(needed=assembled, effective=choice.effective)
     excerpts = tail.request_excerpts(turn, choice=choice, given=given, context=assembled)
     if excerpts is not None:
-        return excerpts
-    notes = (*tail.list_tail_notes(turn, choice=choice), *asked.notes)
+        return replace(excerpts, draft=draft)
+    notes = (*tail.list_tail_notes(turn, choice=choice), *notes)
     assembled = client.label_client_tools(assembled, client=turn.client)
     prompt = build_prompt(assembled, given=given, choice=choice, branch=branch, notes=notes)
     return prompt if turn.client is None else adapt_prompt_for_client(prompt, asked=turn.client)

@@ -1,8 +1,8 @@
 """The parts of a prompt's tail that a turn builds before its first call."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from chats.models import Message, Turn
+from chats.models import Branch, Message, Turn
 from chats.prompt import person
 from chats.prompt.agents import Seen
 from chats.prompt.model_choice import ChosenModel
@@ -11,6 +11,29 @@ from contextpolicy.engine.budget import convert_provider_tokens
 from contextpolicy.engine.partition import explain_unsendable_message
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState
+from contextpolicy.ledger import count_chat_events
+
+
+@dataclass(frozen=True, slots=True)
+class PromptDraft:
+    """The facts of a prompt that were loaded before its excerpts were looked up.
+
+    `given` has neither excerpts nor the chat's search tool. `zone` is the time zone of its dates.
+    `events`: number of the chat's events in the audit log before the facts were loaded.
+    """
+
+    choice: ChosenModel
+    given: ComposeInput
+    branch: Branch
+    zone: str
+    events: int
+
+    def is_current(self, *, choice: ChosenModel) -> bool:
+        """Return True if neither the chat nor the effective policy has changed since."""
+        return (
+            choice.effective == self.choice.effective
+            and count_chat_events(self.branch.chat_id) == self.events
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +43,7 @@ class TailRequired:
     `turns.state_extraction` builds the `state`, `turns.references` the `references`. For excerpts
     of the chat itself, `room` is the number of free tokens in our count, and `sent` has the `seq`s
     in the prompt. None: the policy's own limits apply. `asked` is the `seq` of the message that an
-    agent answers. 0: the turn's own question.
+    agent answers. 0: the turn's own question. `draft`: the prompt's facts, to load them only once.
     """
 
     choice: ChosenModel
@@ -29,6 +52,7 @@ class TailRequired:
     room: int | None = None
     sent: frozenset[int] = frozenset()
     asked: int = 0
+    draft: PromptDraft | None = field(default=None, compare=False)
 
 
 # A smaller room is not worth a search: an excerpt's heading and date take tokens too.
@@ -68,6 +92,13 @@ def find_missing_tail(turn: Turn, *, choice: ChosenModel) -> TailRequired | None
     missing = missing and not values.reference_share
     missing = missing and not get_withheld_note(turn, choice=choice)
     return TailRequired(choice, state=state, references=missing) if state or missing else None
+
+
+def may_need_excerpts(turn: Turn, *, choice: ChosenModel) -> bool:
+    """Return True if a prompt that leaves out messages gets excerpts of the chat itself."""
+    values = choice.values
+    has_share = values.references and values.reference_share > 0
+    return has_share and "references" not in (turn.tail or {})
 
 
 def request_excerpts(

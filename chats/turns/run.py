@@ -215,6 +215,7 @@ class TurnAttempt:
     async def compose(self, *, smaller_than: int | None = None) -> composition.Prompt:
         """Compose the prompt of the running step. Moves the window first if needed."""
         turn = self.turn
+        due: tail.TailRequired | None = None
         if self.opening and self.opening.due:
             due, self.opening = self.opening.due, None
             await self.build_tail(due)
@@ -224,9 +225,12 @@ class TurnAttempt:
                 turn=turn,
                 counter=self.worker.counter,
                 window_limit=smaller_than,
+                draft=due.draft if due else None,
             )
+            due = None
             if isinstance(prompt, tail.TailRequired):
-                await self.build_tail(prompt)
+                due = prompt
+                await self.build_tail(due)
                 continue
             if isinstance(prompt, composition.Prompt) and prompt.need.action != "swap":
                 return prompt

@@ -8,8 +8,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from chats.actions import marks
 from chats.memory import archive, excerpts, references
 from chats.models import Branch, Chat, Message, Receipt, Turn, TurnReference
+from chats.prompt import composition
 from chats.prompt.next_context import compose_next_context
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns import references as looking
@@ -297,3 +299,74 @@ def test_free_room_brings_the_conversation_around_the_match(
     # Up to 20 messages on each side.
     assert "recipe number 7 " in sent
     assert "recipe number 8 " not in sent
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Collect an item for each time that a prompt's facts are loaded."""
+    found: list[object] = []
+    load = composition.load_prompt_facts
+
+    def loading(**given: Any) -> Any:
+        found.append(given)
+        return load(**given)
+
+    monkeypatch.setattr(composition, "load_prompt_facts", loading)
+    return found
+
+
+def test_the_facts_of_a_prompt_with_excerpts_are_loaded_once(
+    govern: Callable[..., None], say: Say, monkeypatch: pytest.MonkeyPatch, loads: list[object]
+) -> None:
+    govern()
+    say(HERON)
+    chatter(say)
+    anew: list[Any] = []
+    finish = composition.complete_draft
+
+    def compare(draft: Any, *, turn: Turn) -> Any:
+        anew.append(composition.compose_prompt(turn=turn, counter=draft.given.counter))
+        loads.pop()
+        return finish(draft, turn=turn)
+
+    monkeypatch.setattr(composition, "complete_draft", compare)
+    loads.clear()
+
+    request = say(ASKED)
+
+    assert HERON in block_of(request)
+    assert len(loads) == 1
+    # Equal to a prompt whose facts are loaded again.
+    (expected,) = anew
+    assert request.messages == expected.request.messages
+    assert request.tools == expected.request.tools
+    assert Receipt.objects.latest("created_at").segments == expected.receipt_fields["segments"]
+
+
+def test_a_message_withdrawn_during_the_search_is_not_sent(
+    govern: Callable[..., None],
+    say: Say,
+    chat: Chat,
+    now: datetime,
+    monkeypatch: pytest.MonkeyPatch,
+    loads: list[object],
+) -> None:
+    govern()
+    say(HERON)
+    chatter(say)
+    withdrawn = Message.objects.filter(branch__chat=chat).latest("seq")
+    search = looking.search_for_question
+
+    def excluding(**given: Any) -> Any:
+        marks.exclude_message(message=withdrawn, actor="alice", now=now)
+        return search(**given)
+
+    monkeypatch.setattr(looking, "search_for_question", excluding)
+    loads.clear()
+
+    request = say(ASKED)
+
+    assert HERON in block_of(request)
+    # Two of the four newest messages are equal replies.
+    assert [message.content for message in request.messages].count(withdrawn.text) == 1
+    assert len(loads) == 2
