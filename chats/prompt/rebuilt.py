@@ -206,7 +206,7 @@ class _Build:
             system=(self.joined(by_origin["system"], "system", maker),),
             tools=tuple(Block((segment,)) for segment in by_origin["tools"]),
             summary=tuple(self.kept(segment) for segment in by_origin["summary"]),
-            pins=tuple(self.pin(segment, maker) for segment in by_origin["pin"]),
+            pins=tuple(self.dated(self.pin(segment, maker), maker) for segment in by_origin["pin"]),
             history=tuple(
                 self.dated(self.as_sent(segment, self.past(segment, message, maker)), maker)
                 for segment, message in zip(by_origin["history"], history, strict=True)

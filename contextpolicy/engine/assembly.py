@@ -22,7 +22,7 @@ from contextpolicy.engine.budget import (
 )
 from contextpolicy.engine.cachemarks import NEW, place_cache_breakpoints
 from contextpolicy.engine.entries import Entries
-from contextpolicy.engine.fitting import select_newest_pins
+from contextpolicy.engine.fitting import get_pin_seq, select_newest_pins
 from contextpolicy.engine.groups import find_turn_starts
 from contextpolicy.engine.messages import Message, ToolSpec, WireMessage
 from contextpolicy.engine.partition import (
@@ -325,7 +325,7 @@ class _Prompt:
 
     def _uncovered(self, pins: tuple[Block, ...]) -> int:
         return sum(
-            1 for pin in pins if not is_covered_by_summary(self.given.summary, pin.segments[0].seq)
+            1 for pin in pins if not is_covered_by_summary(self.given.summary, get_pin_seq(pin))
         )
 
     def _account(self, segments: tuple[Segment, ...], left: list[tuple[int, str]]) -> Account:
@@ -394,11 +394,12 @@ _PARTS = {
 }
 
 
-def count_tokens_by_part(segments: Iterable[Segment]) -> dict[str, int]:
+def count_tokens_by_part(segments: Sequence[Segment]) -> dict[str, int]:
     """Count the tokens of each budget part, by part name, in our count."""
     taken: Counter[str] = Counter()
-    for segment in segments:
-        taken[_PARTS.get(segment.origin, segment.origin)] += segment.tokens
+    for place, segment in enumerate(segments):
+        is_of_pin = segment.origin == "day" and segments[place + 1].origin == "pin"
+        taken["pins" if is_of_pin else _PARTS.get(segment.origin, segment.origin)] += segment.tokens
     return taken
 
 

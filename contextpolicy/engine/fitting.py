@@ -108,16 +108,21 @@ def fit_fixed_parts(
     return _with_longest_results(fixed, least, limit, shorter)
 
 
+def get_pin_seq(block: Block) -> int:
+    """Return the seq of a pinned message, whose block may begin with a day."""
+    return block.segments[-1].seq
+
+
 def select_newest_pins(
     pins: Sequence[Block], *, room: int
 ) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:
     """Return the newest pins that fit `room`, ascending, and (seq, reason) of the others."""
-    ordered = sorted(pins, key=lambda block: block.segments[0].seq)
+    ordered = sorted(pins, key=get_pin_seq)
     used, first = sum_block_costs(ordered), 0
     while first < len(ordered) and used > room:
         used -= ordered[first].cost
         first += 1
-    dropped = [(block.segments[0].seq, "budget") for block in ordered[:first]]
+    dropped = [(get_pin_seq(block), "budget") for block in ordered[:first]]
     return tuple(ordered[first:]), dropped
 
 

@@ -105,10 +105,12 @@ class Maker:
         return self.weighed((Segment(origin, label, 0, wire.role, tokens, text_ref=ref),), (wire,))
 
     def pin(self, message: Message) -> Block:
-        """Make the block of a pinned message outside the window, as labelled data."""
+        """Make the block of a pinned message outside the window: labelled data with its day."""
         wire = build_pin_wire(message, values=self.values)
         tokens = count_wire_tokens(wire, self.counter)
-        return self.weighed((Segment("pin", message.id, message.seq, "user", tokens),), (wire,))
+        segment = Segment("pin", message.id, message.seq, "user", tokens)
+        made = self.weighed((segment,), (wire,))
+        return self.dated(made, message) if message.day else made
 
     def question(self, message: Message) -> Block:
         """Make the block of the uncut question, even if it is empty: it needs a reply."""

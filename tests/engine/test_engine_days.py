@@ -1,5 +1,7 @@
 """Date lines in prompts: their positions, their cost, and unchanged messages."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,3 +172,80 @@ def test_every_prompt_with_days_fits_and_adds_up(
 
 def test_a_day_line_names_the_weekday() -> None:
     assert format_day_line("2024-02-29") == "[Thu 2024-02-29]"
+
+
+def pinned(seq: int, text: str, *, day: str = "") -> Message:
+    """A pinned message of one text."""
+    return replace(said(seq, text, day=day), pinned=True)
+
+
+def compose_with_pins(*pins: Message, layout: str = "multi_turn") -> AssembledContext:
+    """Compose a prompt whose window leaves out everything but the pins and the last message."""
+    question = said(9, "When?", day="2023-05-25")
+    made = compose_context(
+        ComposeInput(
+            # A parameter is a plain string to the type checker.
+            values=PolicyValues(strategy="sliding_window", layout=layout),  # type: ignore[arg-type]
+            model_window=None,
+            counter=COUNTER,
+            system=(),
+            pins=pins,
+            window_to=8,
+            question=(question,),
+            last_seq=9,
+        )
+    )
+    assert isinstance(made, AssembledContext)
+    return made
+
+
+def test_each_pinned_message_has_its_day() -> None:
+    made = compose_with_pins(
+        pinned(2, "I move to Oslo tomorrow.", day="2023-05-08"),
+        pinned(3, "The flat has two rooms.", day="2023-05-08"),
+    )
+
+    first, second, asked = (wire.content for wire in made.messages)
+    assert first.startswith("[Mon 2023-05-08]\nPinned message #2 from earlier")
+    # Each has a line, so that no pin depends on another one.
+    assert second.startswith("[Mon 2023-05-08]\nPinned message #3 from earlier")
+    assert asked == "[Thu 2023-05-25]\nWhen?"
+    assert made.prompt_tokens == sum(count_wire_tokens(wire, COUNTER) for wire in made.messages)
+    assert [s.seq for s in made.segments] == [0, 2, 0, 3, 0, 9]
+    # The day counts towards the pinned message, not the history.
+    assert made.budget.pins == sum(s.tokens for s in made.segments[:4])
+    assert [(out.from_seq, out.to_seq) for out in made.left_out] == [(1, 1), (4, 8)]
+
+
+def test_a_pinned_message_without_a_day_has_no_line() -> None:
+    made = compose_with_pins(pinned(2, "I move to Oslo tomorrow."))
+    assert made.messages[0].content.startswith("Pinned message #2")
+
+
+def test_a_pinned_message_in_a_layout_of_text_has_no_day() -> None:
+    made = compose_with_pins(pinned(2, "I move to Oslo tomorrow.", day="2023-05-08"), layout="A")
+    assert "2023-05-08" not in made.messages[0].content
+    assert "I move to Oslo" in made.messages[0].content
+
+
+def test_a_pinned_message_that_does_not_fit_is_left_out_with_its_day() -> None:
+    values = PolicyValues(strategy="sliding_window", pins_tokens=60)
+    made = compose_context(
+        ComposeInput(
+            values=values,
+            model_window=None,
+            counter=COUNTER,
+            system=(),
+            pins=tuple(pinned(n, "A rather short text.", day="2023-05-08") for n in (1, 2)),
+            window_to=8,
+            question=(said(9, "When?", day="2023-05-25"),),
+            last_seq=9,
+        )
+    )
+    assert isinstance(made, AssembledContext)
+    assert [s.seq for s in made.segments if s.origin == "pin"] == [2]
+    assert (1, 1, "budget") in [(o.from_seq, o.to_seq, o.reason) for o in made.left_out]
+    assert [s.message_id for s in made.segments if s.origin == "day"] == [
+        "2023-05-08",
+        "2023-05-25",
+    ]

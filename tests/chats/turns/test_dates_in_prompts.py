@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from chats.actions import branching
+from chats.actions import branching, marks
 from chats.models import AccountSettings, Branch, Chat, Message, Receipt, Turn
 from chats.prompt.model_choice import choose_chat_model
 from chats.prompt.outlook import compose_next_prompt
@@ -103,6 +103,28 @@ def test_a_policy_without_dates_sends_none_and_freezes_nothing(
     live_in(alice, "Europe/Berlin")
     assert sent(say("Hello", at=LATE)) == ["Hello"]
     assert Branch.objects.get(chat=chat).time_zone == ""
+
+
+def test_a_pinned_message_outside_the_window_has_its_day(
+    govern: Callable[..., None], say: Say, alice: User, chat: Chat
+) -> None:
+    """The fixture `built_again` also rebuilds each of these prompts from its receipt."""
+    govern(strategy="simple", window_size=2)
+    live_in(alice, "Europe/Berlin")
+    say("I move to Oslo tomorrow.", at=LATE)
+    marks.pin_message(
+        message=Message.objects.get(branch__chat=chat, seq=1), actor="alice", now=LATE
+    )
+    say("Tell me about bread.", at=LATE + timedelta(days=2))
+
+    texts = sent(say("When do I move?", at=LATE + timedelta(days=3)))
+
+    assert texts[0].startswith("[Wed 2026-03-04]\nPinned message #1 from earlier in this chat")
+    segments = Receipt.objects.latest("created_at").segments
+    assert [part[:3] for part in segments if part[0] != "tools"][:2] == [
+        ["day", "2026-03-04", 0],
+        ["pin", str(Message.objects.get(branch__chat=chat, seq=1).pk), 1],
+    ]
 
 
 def test_the_receipt_names_each_day_and_the_outlook_has_it(
