@@ -1,7 +1,7 @@
 """Find one person's texts that answer a question: select candidates, read and rank them.
 
 The rarest words select candidates until there are enough. A frequent word adds weight, and selects
-only if no rarer word matches. The amount of reading is bounded.
+only if rarer words matched few texts. The amount of reading is bounded.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,8 +28,9 @@ from chats.models.search import SEQ_BITS
 # Maximum words that select, and texts they select.
 MOST_CHOOSING = 12
 MOST_CHOSEN = 2_000
-# Share of texts above which a word only adds weight.
+# Share of texts above which a word only adds weight, once there are enough candidates.
 COMMON = 0.2
+ENOUGH = 100
 # Maximum candidates that are read, and best ones whose neighbours are read too.
 MOST_COMPARED = 300
 MOST_WITH_NEIGHBOURS = 60
@@ -169,9 +170,12 @@ def choose_candidates(
     room = MOST_CHOSEN
     for word in rising[:MOST_CHOOSING]:
         share = counts.share(word)
-        if room <= 0 or (marks and share > COMMON):
+        is_filler = bool(marks) and share > COMMON
+        if room <= 0 or (is_filler and len(marks) >= ENOUGH):
             break
-        found = fulltext.find_texts_with_word(word, within=within, most=room, share=share)
+        # A common word only fills up the candidates of rarer ones.
+        limit = min(room, most) if is_filler else room
+        found = fulltext.find_texts_with_word(word, within=within, most=limit, share=share)
         room -= len(found)
         add_word_weight(marks, found, calculate_word_weight(present[word], total=counts.total))
     stems = {
