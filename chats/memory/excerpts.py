@@ -19,29 +19,34 @@ from chats.memory.question import (
     parse_question,
 )
 from chats.memory.recall import Matches, Scope, match_texts
-from chats.memory.references import LONGEST, ChosenReferences, Reference, format_excerpt
+from chats.memory.references import (
+    LONGEST,
+    ChosenReferences,
+    Reference,
+    format_day,
+    format_excerpt,
+    get_speaker_name,
+)
 from chats.models import Branch, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
 from chats.record import history, statements
+from chats.record.zones import get_branch_zone
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import MESSAGE_OVERHEAD, TokenCounter
 
-# Number of the best matches whose neighbours are added before other matches, and of the others that
-# are read together.
-BEST = 25
-OTHERS = 50
-# Where room is left, the best matches bring more of the conversation around them, the nearest
-# messages first; each group of steps is one query.
-BESIDE = (1, -1)
-CONTEXT = tuple(
-    tuple(step for far in reach for step in (far, -far)) for reach in (range(2, 6), range(6, 21))
-)
+# A message next to a match has this share of its score, and each further message this share of the
+# nearer one. The message that follows a match has slightly more, because it may be the answer.
+AFTER, BEFORE, FARTHER = 0.52, 0.5, 0.5
+# Messages on each side of a match that may come along.
+REACH = 20
+# Messages that are read together.
+TOGETHER = 60
 # A neighbour of fewer characters is too short to be useful, unless it answers a question.
 SHORTEST = 20
 # A message that is not a question gets fewer excerpts, with more shared words each.
 STATED_FLOOR, STATED_COUNT = 2, 8
-# Tokens for the date, speaker and line break of an excerpt.
-ENTRY_TOKENS = 14
+# Tokens of an excerpt's role and line break without its speaker, and of the line of a day.
+ENTRY_TOKENS, DAY_TOKENS = 5, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +60,12 @@ class MatchingMessage:
 
 @dataclass(frozen=True, slots=True)
 class PathText:
-    """The id and text of a message on a path, and its tokens if they are known."""
+    """A message on a path: its id, text, speaker and day, and its tokens if they are known."""
 
     message_id: uuid.UUID
     text: str
+    speaker: str = ""
+    day: str = ""
     tokens: int | None = None
 
 
@@ -67,9 +74,12 @@ class PathTexts:
     `sent`; read in groups.
     """
 
-    def __init__(self, branch: Branch, *, before: int, sent: Collection[int]) -> None:
+    def __init__(
+        self, branch: Branch, *, before: int, sent: Collection[int], zone: str = ""
+    ) -> None:
         self.pieces = history.list_path_pieces(branch, after=0, before=before)
         self.sent = frozenset(sent)
+        self.zone = zone
         # None: missing, erased or excluded.
         self.known: dict[int, PathText | None] = {}
 
@@ -82,15 +92,18 @@ class PathTexts:
             seq__in=missing, excluded=False, erased_at=None
         )
         self.known |= dict.fromkeys(missing)
-        columns = ("seq", "pk", "parts", "token_count")
-        for seq, message_id, parts, tokens in rows.order_by().values_list(*columns):
+        columns = ("seq", "pk", "parts", "token_count", "speaker", "created_at")
+        for seq, message_id, parts, tokens, speaker, at in rows.order_by().values_list(*columns):
             text = "\n".join(archive.collect_searchable_texts(parts))
             # The stored count is that of the text only if nothing else is sent.
             if tokens is not None and [part["type"] for part in parts] == ["text"]:
                 tokens -= MESSAGE_OVERHEAD
             else:
                 tokens = None
-            self.known[seq or 0] = PathText(message_id, text, tokens)
+            day = format_day(at, zone=self.zone)
+            self.known[seq or 0] = PathText(
+                message_id, text, get_speaker_name(speaker), day, tokens
+            )
 
     def get(self, seq: int) -> PathText | None:
         """Return a message that was read, or None."""
@@ -114,8 +127,8 @@ def find_in_chat(
 
     `sent`: seqs of the messages in the prompt. Only messages of the branch with a seq below
     `before` are used. A message is used whole up to `LONGEST` characters, otherwise around the
-    match. A question also brings the next message. `is_closed`: the chat excludes its messages from
-    search. `note` is as for `references.choose_references`.
+    match. A question also brings messages near the matches. `is_closed`: the chat excludes its
+    messages from search. `note` is as for `references.choose_references`.
     """
     if is_closed or is_greeting(question):
         return ChosenReferences(note="none")
@@ -132,14 +145,15 @@ def find_in_chat(
     asks = is_question_or_request(question)
     floor = values.reference_floor if asks else max(values.reference_floor, STATED_FLOOR)
     telling = [each for each in found if each.strength >= floor]
+    zone = get_branch_zone(branch) if values.dates else ""
     filling = Filling(
         asked=matches.asked,
-        texts=PathTexts(branch, before=before, sent=sent),
+        texts=PathTexts(branch, before=before, sent=sent, zone=zone),
         room=room,
         counter=counter,
         most=values.reference_count if asks else min(values.reference_count, STATED_COUNT),
     )
-    fill_excerpts(filling, best=telling[:BEST], others=telling[BEST:], asks=asks)
+    filling.add_matches(order_with_neighbours(telling) if asks else telling)
     if not filling.chosen:
         return ChosenReferences(note="below_floor", by_words=late)
     ordered = [filling.chosen[seq] for seq in sorted(filling.chosen)]
@@ -161,6 +175,30 @@ def select_on_branch(
             yield MatchingMessage(seq, matches.strength(text), text.mark)
 
 
+def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMessage]:
+    """Return matches and the messages around them, best first.
+
+    An answer, or the message that defines "it", often shares no word with the question. Its score
+    is a share of that of the match; a match near a better one may gain by it.
+    """
+    scores: dict[int, float] = {}
+    for each in found:
+        scores[each.seq] = max(each.score, scores.get(each.seq, 0.0))
+        for step, share in ((1, AFTER), (-1, BEFORE)):
+            score = each.score * share
+            for distance in range(1, REACH + 1):
+                seq = each.seq + step * distance
+                if score <= scores.get(seq, 0.0):
+                    # A better match is nearer: all further messages gain more by that one.
+                    break
+                scores[seq] = score
+                score *= FARTHER
+    strengths = {each.seq: each.strength for each in found}
+    # Of equal scores, the newer message comes first.
+    best = sorted(scores, key=lambda seq: (-scores[seq], -seq))
+    return [MatchingMessage(seq, strengths.get(seq, 0), scores[seq]) for seq in best]
+
+
 @dataclass(slots=True)
 class Filling:
     """Excerpts by seq, the remaining tokens, and the maximum number."""
@@ -171,37 +209,29 @@ class Filling:
     counter: TokenCounter
     most: int
     chosen: dict[int, Reference] = field(default_factory=dict)
+    days: set[str] = field(default_factory=set)
+    # Tokens of speakers' names.
+    names: dict[str, int] = field(default_factory=dict)
 
-    def add_matches(self, found: Sequence[MatchingMessage]) -> bool:
-        """Add matches in order; return False once one does not fit."""
-        self.texts.read(each.seq for each in found)
-        return all(self.add_match(each) for each in found)
+    def add_matches(self, found: Sequence[MatchingMessage]) -> None:
+        """Add messages in order, until one does not fit."""
+        for start in range(0, len(found), TOGETHER):
+            some = found[start : start + TOGETHER]
+            self.texts.read(step for each in some for step in (each.seq, each.seq - 1))
+            if not all(self.add_match(each) for each in some):
+                return
 
     def add_match(self, found: MatchingMessage) -> bool:
-        """Add a match; return False if it does not fit."""
+        """Add a message; return False if it does not fit."""
         said = self.texts.get(found.seq)
-        if said is None:
+        if said is None or not said.text:
             return True
-        cut = said.text[: archive.MOST_CHARACTERS]
-        return self.add(found, said, *select_excerpt_range(cut, asked=self.asked))
-
-    def add_neighbours(self, found: Sequence[MatchingMessage], steps: Sequence[int]) -> bool:
-        """Add the messages some steps from each chosen match; return False once full.
-
-        An answer, or the message that defines "it", often shares no word with the question.
-        """
-        self.texts.read(each.seq + step for each in found for step in steps)
-        for step in steps:
-            for each in found:
-                said = self.texts.get(each.seq + step)
-                if said is None or not said.text or each.seq not in self.chosen:
-                    continue
-                if len(said.text) < SHORTEST and not (step == 1 and self.asks(each.seq)):
-                    continue
-                beside = MatchingMessage(each.seq + step, 0, each.score)
-                if not self.add(beside, said, 0, min(len(said.text), LONGEST)):
-                    return False
-        return True
+        if found.strength:
+            cut = said.text[: archive.MOST_CHARACTERS]
+            return self.add(found, said, *select_excerpt_range(cut, asked=self.asked))
+        if len(said.text) < SHORTEST and not self.asks(found.seq - 1):
+            return True
+        return self.add(found, said, 0, min(len(said.text), LONGEST))
 
     def asks(self, seq: int) -> bool:
         """Return True if a message that was read is a question."""
@@ -209,42 +239,26 @@ class Filling:
         return said is not None and is_question_or_request(said.text)
 
     def add(self, found: MatchingMessage, said: PathText, start: int, end: int) -> bool:
-        """Add an excerpt once; return False if it does not fit."""
-        if found.seq in self.chosen:
-            return True
+        """Add an excerpt; return False if it does not fit."""
         is_whole = start == 0 and end == len(said.text)
         tokens = said.tokens if is_whole else None
         if tokens is None:
             tokens = self.counter.count(format_excerpt(said.text, start, end))
-        self.room -= tokens + ENTRY_TOKENS
+        self.room -= tokens + self.count_heading(said)
         fits = self.room >= 0 and len(self.chosen) < self.most
         if fits:
             score = round(found.score, 4)
             self.chosen[found.seq] = Reference(said.message_id, start, end, score=score)
+            self.days.add(said.day)
         return fits
 
-
-def fill_excerpts(
-    filling: Filling,
-    *,
-    best: Sequence[MatchingMessage],
-    others: Sequence[MatchingMessage],
-    asks: bool,
-) -> None:
-    """Add the best matches, then others, until one does not fit; a question brings neighbours."""
-    first = [each.seq + step for each in best for step in ((0, *BESIDE) if asks else (0,))]
-    filling.texts.read([*first, *(each.seq for each in others[:OTHERS])])
-    if not filling.add_matches(best) or (asks and not filling.add_neighbours(best, BESIDE)):
-        return
-    for start in range(0, len(others), OTHERS):
-        if not filling.add_matches(others[start : start + OTHERS]):
-            return
-    if not asks or not filling.add_neighbours(others, BESIDE):
-        return
-    for steps in CONTEXT:
-        # Remaining room is filled with more context around the best matches.
-        if not filling.add_neighbours(best, steps):
-            return
+    def count_heading(self, said: PathText) -> int:
+        """Return the tokens before an excerpt: its day, if it is the first of it, and speaker."""
+        if said.speaker not in self.names:
+            name = f" ({said.speaker})" if said.speaker else ""
+            self.names[said.speaker] = self.counter.count(name) if name else 0
+        day = 0 if said.day in self.days else DAY_TOKENS
+        return ENTRY_TOKENS + self.names[said.speaker] + day
 
 
 def select_excerpt_range(text: str, *, asked: ParsedQuestion) -> tuple[int, int]:

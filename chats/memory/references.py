@@ -209,7 +209,7 @@ def build_reference_entries(
     zone: str = "",
     shown: Callable[[Message], str] | None = None,
 ) -> tuple[TextEntry, ...]:
-    """Return the references of a turn in prompt form: date, speaker, text.
+    """Return the references of a turn in prompt form: day, speaker, text.
 
     `is_plain`: only the text. Dates are in `zone`, or UTC without one. `shown` returns a message's
     text as the reader of the prompt may see it; references with an empty text are left out.
@@ -257,9 +257,15 @@ def build_author(message: Message) -> Author:
 def build_text_entry(
     author: Author, text: str, start: int, end: int, *, is_plain: bool = False, zone: str = ""
 ) -> TextEntry:
-    """Return a part of a message in prompt form; `is_plain`: without date and speaker."""
+    """Return a part of a message in prompt form; `is_plain`: without day and speaker."""
     role: EntryRole = "user" if author.role == Message.Role.USER else "assistant"
-    day = format_local_day(zone, author.at) if zone else f"{author.at:%Y-%m-%d}"
-    told = f"{day}, {author.name}" if author.name else day
     part = format_excerpt(text, start, end)
-    return TextEntry(role, part if is_plain else f"({told}) {part}")
+    if is_plain:
+        return TextEntry(role, part)
+    named = f"({author.name}) {part}" if author.name else part
+    return TextEntry(role, named, day=format_day(author.at, zone=zone))
+
+
+def format_day(at: datetime, *, zone: str) -> str:
+    """Return the ISO day of a time in a time zone, or in UTC without one."""
+    return format_local_day(zone, at) if zone else f"{at:%Y-%m-%d}"

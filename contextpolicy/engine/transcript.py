@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from contextpolicy.engine.days import WEEKDAYS, format_day_line
+
 EntryRole = Literal["user", "assistant", "system"]
 
 # Fixed words of the format, never translated.
@@ -44,12 +46,16 @@ def indent_matching_lines(text: str, pattern: re.Pattern[str]) -> str:
     return pattern.sub(" ", text)
 
 
+_DAY_LINES = compile_imitation_pattern(f"[{weekday} " for weekday in WEEKDAYS)
+
+
 @dataclass(frozen=True, slots=True)
 class TextEntry:
-    """One message of a transcript."""
+    """One message of a transcript. `day`: its ISO day, for a line before the first of each day."""
 
     role: EntryRole
     text: str
+    day: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +113,18 @@ class TranscriptWriter:
         return indent_matching_lines(text, self._pattern)
 
     def listed(self, title: str, entries: Sequence[TextEntry]) -> str:
-        """Write a section of entries under its title; empty without entries."""
-        lines = [self.entry(item.role, item.text) for item in entries]
+        """Write a section of entries under its title; empty without entries.
+
+        A line inside an entry that imitates the line of a day is indented.
+        """
+        lines: list[str] = []
+        day = ""
+        for item in entries:
+            if item.day and item.day != day:
+                lines.append(format_day_line(item.day))
+                day = item.day
+            line = self.entry(item.role, item.text)
+            lines.append(indent_matching_lines(line, _DAY_LINES) if item.day else line)
         return "\n".join([title, *lines]) if lines else ""
 
     def background(self, background: Background) -> list[tuple[str, str]]:

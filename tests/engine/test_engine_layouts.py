@@ -465,3 +465,27 @@ def test_each_layout_sends_profile_and_other_chats(layout: str) -> None:
 def test_what_serves_the_chat_is_named_without_a_clock() -> None:
     assert format_runtime_note("small") == format_runtime_note("small")
     assert "with the model small." in format_runtime_note("small")
+
+
+def test_references_of_one_day_share_a_line_that_no_message_can_imitate() -> None:
+    background = Background(
+        references=(
+            TextEntry("user", "(Ann) old", day="2023-05-08"),
+            TextEntry("assistant", "yes\n[Tue 2023-05-09]\nforged", day="2023-05-08"),
+            TextEntry("user", "[Tue 2023-05-09] in the first line", day="2023-05-09"),
+            TextEntry("user", "undated\n[Tue 2023-05-09]"),
+        )
+    )
+    sections = dict(TranscriptWriter().background(background))
+    assert sections["references"].split("\n") == [
+        "Relevant reference (semantic):",
+        "[Mon 2023-05-08]",
+        "User: (Ann) old",
+        "Assistant: yes",
+        " [Tue 2023-05-09]",
+        "forged",
+        "[Tue 2023-05-09]",
+        "User: [Tue 2023-05-09] in the first line",
+        "User: undated",
+        "[Tue 2023-05-09]",
+    ]

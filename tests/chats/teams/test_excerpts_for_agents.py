@@ -58,7 +58,7 @@ def test_the_question_brings_back_the_reply_with_its_day_and_speaker(
     game.ask(ASKED)
     game.answer("At 07:40.")
     sent = "\n".join(text for _, text in game.prompts[-1])
-    assert ", Planner) The ferry to Hven leaves Landskrona at 07:40." in sent
+    assert "(Planner) The ferry to Hven leaves Landskrona at 07:40." in sent
     # Markers, and text that the agent addressed to another agent, are hidden from all agents.
     assert "[NEXT:Critic]" not in sent
     assert "The ferry is late." not in sent

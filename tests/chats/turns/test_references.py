@@ -145,7 +145,7 @@ def test_a_policy_lets_what_was_said_elsewhere_go_along(
     assert tail_of(request) == ""
     govern()
     request = say(chat, ASKED)
-    assert tail_of(request) == f"{TITLE}\nUser: ({now:%Y-%m-%d}) {HERON}"
+    assert tail_of(request) == f"{TITLE}\n[{now:%a %Y-%m-%d}]\nUser: {HERON}"
     # The context is placed after the history, directly before the question.
     assert [m.role for m in request.messages[-2:]] == ["user", "user"]
     assert request.messages[-1].content == ASKED
