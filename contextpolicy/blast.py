@@ -43,12 +43,12 @@ PUT_IN_FORCE = gettext_lazy(
     "with a reason, which the audit log records."
 )
 ASSIGN = gettext_lazy(
-    "Count its blast radius for exactly this target, on the policy's page or with POST "
-    "/api/v1/blast-radius, then assign it."
+    "Count the affected chats for exactly this target, on the page of the policy or with POST "
+    "/api/v1/blast-radius. Then assign it."
 )
 REMOVE = gettext_lazy(
-    "Count the chats as if this policy were removed, on its page or with POST "
-    "/api/v1/blast-radius, then remove it."
+    "Count the affected chats as if this policy were removed, on its page or with POST "
+    "/api/v1/blast-radius. Then remove it."
 )
 
 
@@ -63,8 +63,8 @@ class BlastRadiusNeeded(Exception):
     def __init__(self, row: BlastRadius | None, *, do: StrOrPromise) -> None:
         self.count, self.next_step = row, do
         rule = gettext(
-            "This instance requires a count before a policy applies to people: of every active "
-            "chat, if more than {limit} may change or any would be refused."
+            "This instance requires a count of affected chats if a policy change affects more "
+            "than {limit} active chats, or if any message would be refused."
         ).format(limit=f"{settings.BLAST_RADIUS_LIMIT or 0:.0%}")
         super().__init__(join_sentences(rule, describe_count_progress(row), do))
 

@@ -22,7 +22,7 @@ from contextpolicy.resolution import (
 
 # Why a value won. Pages translate these words.
 WON = {
-    "nearest": gettext_noop("the nearest policy that sets it"),
+    "nearest": gettext_noop("the most specific policy that sets it"),
     "strictest": gettext_noop("the strictest of all policies that set it"),
     "common": gettext_noop("the values that all policies allow"),
     "setting": gettext_noop("a server setting"),
@@ -30,9 +30,9 @@ WON = {
 }
 # Why a value lost.
 LOST = {
-    "locked_above": gettext_noop("a farther policy locks the field"),
-    "farther": gettext_noop("a nearer policy sets it"),
-    "group_rank": gettext_noop("another policy of the same level has precedence"),
+    "locked_above": gettext_noop("a less specific policy locks the field"),
+    "farther": gettext_noop("a more specific policy sets it"),
+    "group_rank": gettext_noop("another policy of the same level takes precedence"),
     "looser": gettext_noop("another policy is stricter"),
     "equal": gettext_noop("it has the same value"),
     "no_limit": gettext_noop("it sets no limit, but others do"),

@@ -39,7 +39,7 @@ class HoldIncomplete(Exception):
     def __init__(self) -> None:
         super().__init__(
             gettext(
-                "A hold needs a case, a reason, and a group, person or chat. Add the missing "
+                "A hold needs a case, a reason, and a group, person or chat. Fill in the missing "
                 "fields."
             )
         )
@@ -51,7 +51,7 @@ class HoldReleased(Exception):
     code = "hold_released"
 
     def __init__(self) -> None:
-        super().__init__(gettext("This hold was already released. Place another one to continue."))
+        super().__init__(gettext("This hold was already released. Place a new hold instead."))
 
 
 @dataclass(frozen=True, slots=True)

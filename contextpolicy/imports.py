@@ -42,7 +42,7 @@ OWN_KEYS: Mapping[str, type] = {
     "locks": list,
 }
 CANNOT_BE_STORED = gettext_lazy(
-    "The JSON has a value that cannot be stored. Use plain text and numbers."
+    "The JSON contains a value that cannot be stored. Use plain text and numbers."
 )
 # Paths of the REST API that would conflict with a policy's slug.
 RESERVED = frozenset(
@@ -159,7 +159,7 @@ def extract_history_values(form: object) -> dict[str, Any]:
     if twice := sorted(nested.keys() & found.keys()):
         raise MalformedImport(
             gettext(
-                "The form has context.history.{keys} twice, nested and dotted. Keep one of them."
+                "context.history.{keys} is set twice, nested and dotted. Keep one of them."
             ).format(keys=", ".join(twice)),
             reason="key_twice",
         )
@@ -284,7 +284,7 @@ def create_imported_policy(
     slug = slug or slugify(name)[:60]
     if not slug:
         raise MalformedImport(
-            gettext("The new policy needs a name: give one, or an id with letters in it."),
+            gettext("The new policy needs a name. Enter one, or an id that contains letters."),
             reason="no_name",
         )
     check_slug_free(slug)
@@ -349,7 +349,7 @@ def reject_import_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     twice = [repr(name) for name, count in counts.items() if count > 1]
     if twice:
         raise MalformedImport(
-            gettext("The JSON has {keys} twice in one object. Keep one of them.").format(
+            gettext("The JSON contains {keys} twice in one object. Keep one of them.").format(
                 keys=", ".join(twice)
             ),
             reason="key_twice",

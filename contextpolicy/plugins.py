@@ -106,7 +106,7 @@ def find_strategy_problems(name: str, config: Mapping[str, object]) -> list[Prob
         Problem(
             "config_invalid",
             ("strategy_config",),
-            gettext("The config of {name} does not fit: {fault}.").format(name=name, fault=fault),
+            gettext("The config of {name} is invalid: {fault}.").format(name=name, fault=fault),
         )
         for fault in find_schema_violations(get_config_schema(name), config)
     ]
@@ -123,13 +123,13 @@ def parse_imported_strategy(data: object) -> dict[str, object]:
     form = outer.get("contextStrategy", outer)
     if not isinstance(form, Mapping) or form.get("type") != "plugin":
         raise MalformedImport(
-            gettext('A strategy is imported as {"type": "plugin", "pluginId": …, "config": {…}}.'),
+            gettext('Write a strategy as {"type": "plugin", "pluginId": …, "config": {…}}.'),
             reason="wrong_form",
         )
     plugin_id, config = form.get("pluginId"), form.get("config", {})
     if not isinstance(plugin_id, str) or not isinstance(config, Mapping):
         raise MalformedImport(
-            gettext("pluginId must be a text and config an object."), reason="wrong_types"
+            gettext("pluginId must be a string and config an object."), reason="wrong_types"
         )
     name = FOREIGN_IDS.get(plugin_id, plugin_id)
     if find_strategy(name) is None:

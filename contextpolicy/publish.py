@@ -43,7 +43,7 @@ class PolicyChangedMeanwhile(Exception):
     def __init__(self, *, current: int) -> None:
         super().__init__(
             gettext(
-                "Someone saved version {number} while you were editing. Open the policy again and "
+                "Version {number} was saved while you were editing. Open the policy again and "
                 "repeat your changes."
             ).format(number=current)
         )
@@ -55,9 +55,7 @@ class PolicyInUse(Exception):
     code = "policy_in_use"
 
     def __init__(self) -> None:
-        super().__init__(
-            gettext("This policy still applies somewhere. Remove its assignments first.")
-        )
+        super().__init__(gettext("This policy still has assignments. Remove them first."))
 
 
 class PolicyNotInUse(Exception):
@@ -67,7 +65,7 @@ class PolicyNotInUse(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            gettext("This policy is retired or has no version yet. Choose another one.")
+            gettext("This policy is retired or has no active version. Choose another policy.")
         )
 
 

@@ -153,7 +153,8 @@ class LastOwner(Exception):
     def __init__(self) -> None:
         super().__init__(
             gettext(
-                "No Owner would be left to grant roles. Make another active person Owner first."
+                "This change would leave no active Owner, who can grant roles. Make another "
+                "active person Owner first."
             )
         )
 

@@ -105,8 +105,8 @@ def build_unassignment_refusal() -> SecondPersonNeeded:
     """Return the refusal for an author who unassigns their policy."""
     return SecondPersonNeeded(
         gettext(
-            "You wrote the active version of this policy, and other values apply without it. Ask "
-            "another policy administrator to remove it."
+            "You wrote the active version of this policy. Removing it changes the effective "
+            "values. Ask another policy administrator to remove it."
         ),
         reason="author_unassigns",
     )
@@ -116,7 +116,7 @@ def build_revival_refusal() -> SecondPersonNeeded:
     """Return the refusal for an author who reactivates their policy."""
     return SecondPersonNeeded(
         gettext(
-            "You wrote the active version of this policy, and chats or agents use it. Ask another "
+            "You wrote the active version of this policy, which chats or agents use. Ask another "
             "policy administrator to restore it."
         ),
         reason="author_revives",
@@ -127,8 +127,9 @@ def build_membership_refusal(group: str) -> SecondPersonNeeded:
     """Return the refusal for the author of a group's policy who moves people in or out."""
     return SecondPersonNeeded(
         gettext(
-            "You wrote the policy that applies to the group “{group}”, and the change would alter "
-            "locks or retention for this person. Ask another person to change the membership."
+            "You wrote the policy that applies to the group “{group}”. The change would alter "
+            "locks or the retention period for this person. Ask another person to change the "
+            "membership."
         ).format(group=group),
         reason="author_moves_people",
     )

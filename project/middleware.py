@@ -95,7 +95,7 @@ class Malformed(Refusal):
     code = "bad_request"
     status = 400
     sentence = gettext_noop(
-        "The request could not be read. Check its host, its encoding and its fields."
+        "The request could not be read. Check the host, the encoding and the fields."
     )
 
 
@@ -103,9 +103,8 @@ class UnknownHost(Malformed):
     """The request names a host that this server does not serve."""
 
     sentence = gettext_noop(
-        "This server does not serve the host name of this address. Open it by its own "
-        "address. An operator sets its host names with PALIMPSEST_PUBLIC_URL or "
-        "ALLOWED_HOSTS."
+        "This server does not serve the host name of this address. Open it at its public address. "
+        "An operator can add host names with PALIMPSEST_PUBLIC_URL or ALLOWED_HOSTS."
     )
 
 

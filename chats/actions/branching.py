@@ -49,7 +49,9 @@ class StillWaiting(Refusal):
 
     code = "still_waiting"
     status = 409
-    sentence = gettext_noop("This message is waiting for its reply to start. Try again after that.")
+    sentence = gettext_noop(
+        "This message is waiting for its reply to start. Try again once the reply has started."
+    )
 
 
 class NotAUserMessage(Refusal):

@@ -53,16 +53,16 @@ def list_certificate_faults(run: RetentionRun) -> list[str]:
     """
     event = find_certifying_event(run)
     if event is None:
-        return [gettext("The ledger has no entry that certifies this run.")]
+        return [gettext("The audit log has no entry that certifies this run.")]
     found = []
     if event.hash != compute_event_hash(event):
-        found.append(gettext("Ledger entry {number} was changed.").format(number=event.seq))
+        found.append(gettext("Audit log entry {number} was changed.").format(number=event.seq))
     entries = list(run.entries.order_by("number"))
     if (
         event.data != build_run_totals(run)
         or hash_entry_lines([serialize_retention_entry(e) for e in entries]) != run.digest
     ):
-        found.append(gettext("The entries differ from those that the ledger certifies."))
+        found.append(gettext("The entries differ from those that the audit log certifies."))
     found += [fault for entry in entries if (fault := describe_entry_fault(entry))]
     return found
 
@@ -81,7 +81,7 @@ def describe_entry_fault(entry: RetentionEntry) -> str:
     counted = sum(1 if event.type == "message.erased" else event.data["erased"] for event in erased)
     is_whole = bool(events) and events[-1].hash == entry.last_hash == compute_event_hash(events[-1])
     if not is_whole or counted != entry.messages:
-        return gettext("The ledger does not certify entry {number}, of chat {chat}.").format(
+        return gettext("The audit log does not certify entry {number} of chat {chat}.").format(
             number=entry.number, chat=entry.chat_id
         )
     return ""

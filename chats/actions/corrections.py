@@ -64,7 +64,7 @@ class NoSuchStateVersion(Refusal):
     code = "no_such_version"
     status = 404
     sentence = gettext_noop(
-        "The state has no version {version:,} here. Choose one from its history."
+        "The state has no version {version:,}. Choose a version from its history."
     )
     param = "to"
 

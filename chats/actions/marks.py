@@ -35,7 +35,8 @@ class NotTakenUp(Refusal):
     code = "not_taken_up"
     status = 409
     sentence = gettext_noop(
-        "This message is waiting for its reply to start. Pin or exclude it after that."
+        "This message is waiting for its reply to start. Pin or exclude it once the reply has "
+        "started."
     )
 
 
@@ -63,7 +64,7 @@ class NothingToKeep(Refusal):
 
     code = "nothing_to_keep"
     status = 409
-    sentence = gettext_noop("Only an incomplete reply can be kept; this message is complete.")
+    sentence = gettext_noop("This message is complete. You can keep only incomplete replies.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,8 @@ def build_token_chart(now: Sequence[Point], proposed: Sequence[Point]) -> Chart 
         last_turn=turns,
         rows=build_chart_rows(now, proposed),
         told=gettext(
-            "≈ tokens of the prompt over {turns:,} turns. Now the history is shortened "
-            "≈ {now:,} times, as proposed ≈ {proposed:,} times."
+            "Prompt size (≈ tokens) over {turns:,} turns. The history is shortened ≈ {now:,} "
+            "times under the active policy and ≈ {proposed:,} times under the draft."
         ).format(turns=turns, now=shortened[0], proposed=shortened[1]),
     )
 

@@ -208,7 +208,7 @@ class CompactionAdmin(SummaryReviewAdmin):
     @admin.display(description=gettext_lazy("Request"))
     def words(self, row: Compaction) -> SafeString:
         """Link to the summary request, which auditors can read after giving a reason."""
-        said = gettext("Read the request, with a reason (auditors)")
+        said = gettext("Read request (auditors, requires a reason)")
         address = reverse("admin:chats_receipt_words")
         return format_html('<a href="{}?compaction={}">{}</a>', address, row.pk, said)
 
@@ -217,18 +217,18 @@ class CompactionAdmin(SummaryReviewAdmin):
         """Return the chat's ID. Its title is content."""
         return str(compaction.branch.chat_id)
 
-    @admin.display(description=gettext_lazy("Branch is summarised up to message"))
+    @admin.display(description=gettext_lazy("Summarised up to message"))
     def summarised_to(self, compaction: Compaction) -> int:
         """Return the seq up to which summaries cover the branch; 0 without an active summary."""
         return get_summary_cursor(compaction.branch).position
 
-    @admin.display(description=gettext_lazy("Last summary took effect"))
+    @admin.display(description=gettext_lazy("Last summary published"))
     def last_summary(self, compaction: Compaction) -> str:
         """Return the time at which the branch's newest summary was published."""
         at = get_summary_cursor(compaction.branch).compacted_at
-        return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else gettext("none has")
+        return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else gettext("none")
 
-    @admin.display(description=gettext_lazy("Version of the branch's context"))
+    @admin.display(description=gettext_lazy("Context version of the branch"))
     def version(self, compaction: Compaction) -> int:
         """Return the context version, which grows with each change of the active summary."""
         return get_summary_cursor(compaction.branch).version
@@ -254,22 +254,27 @@ class CompactionAdmin(SummaryReviewAdmin):
     def balance(self, compaction: Compaction) -> SafeString:
         """Return a table of its cost, its savings and its cache losses."""
         return render_balance_table(
-            [(gettext("All prompts since"), balances.load_compaction_balance(compaction))]
+            [
+                (
+                    gettext("All prompts since publication"),
+                    balances.load_compaction_balance(compaction),
+                )
+            ]
         )
 
-    @admin.display(description=gettext_lazy("Facts of the originals"))
+    @admin.display(description=gettext_lazy("Facts in the original messages"))
     def facts(self, compaction: Compaction) -> SafeString:
         """Return a table of kept and lost facts by kind."""
         kept, lost = (count_facts_by_kind(compaction.retention, side) for side in ("kept", "lost"))
         rows = [[kind, kept[kind], lost[kind]] for kind in KINDS if kept[kind] + lost[kind]]
         return render_table([gettext("Kind"), gettext("Kept"), gettext("Lost")], rows)
 
-    @admin.display(description=gettext_lazy("Commitments to its calls"))
+    @admin.display(description=gettext_lazy("Commitments to the model calls"))
     def calls_made(self, compaction: Compaction) -> str:
         """Return one commitment per call, in order, as recorded in the ledger."""
         return ", ".join(compaction.calls) or gettext("none")
 
-    @admin.display(description=gettext_lazy("Sources of its lines"))
+    @admin.display(description=gettext_lazy("Sources of the lines"))
     def provenance(self, compaction: Compaction) -> str:
         """Count the summary lines, and those without a source message."""
         bullets = [bullet for part in compaction.sections for bullet in part["bullets"]]

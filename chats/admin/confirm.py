@@ -70,6 +70,6 @@ def apply_to_rows(
             page.message_user(request, said, INFO, request.POST["action"])
 
 
-def format_row_message(name: str, said: str) -> str:
+def format_row_message(name: str, message: str) -> str:
     """Return a message about one row."""
-    return gettext("{name}: {said}").format(name=name, said=said)
+    return gettext("{name}: {message}").format(name=name, message=message)

@@ -30,9 +30,9 @@ TURNS = "admin:chats_turn_changelist"
 COMPACTIONS = "admin:chats_compaction_changelist"
 # Compaction outcomes: label, filter of its rows (status or kind), and time column.
 OUTCOMES: Mapping[str, tuple[StrOrPromise, dict[str, str], str]] = {
-    "published": (gettext_lazy("Summary took effect"), {"kind__exact": "summary"}, "published_at"),
+    "published": (gettext_lazy("Summary published"), {"kind__exact": "summary"}, "published_at"),
     "window": (
-        gettext_lazy("Left out without a summary"),
+        gettext_lazy("Messages left out without a summary"),
         {"kind__exact": "window"},
         "published_at",
     ),
@@ -148,7 +148,7 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
         NumberInWords(
             gettext("Active summaries"),
             f"{took_effect:,}",
-            gettext("took effect"),
+            gettext("published"),
             summaries,
             key="active-summaries",
         ),
@@ -186,7 +186,7 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
 def format_late_searches(count: LateSearches, *, wanted: Range, rows: Rows) -> NumberInWords:
     """Return the number of late searches for retrieved context in the last hour."""
     note = ngettext(
-        "of {n:,} search in the last hour", "of {n:,} searches in the last hour", count.total
+        "{n:,} search in the last hour", "{n:,} searches in the last hour", count.total
     ).format(n=count.total)
     replies = rows.of_turns(wanted, status__exact="completed")
     label = gettext("Retrieved context missing")
@@ -356,9 +356,9 @@ def build_state_numbers(request: HttpRequest, *, now: datetime) -> list[NumberIn
     shipped = (
         [
             NumberInWords(
-                gettext("Ledger lines waiting"),
+                gettext("Audit log lines in the queue"),
                 f"{shipping.count_unshipped_events():,}",
-                gettext("for the standard output"),
+                gettext("waiting for the standard output"),
                 of_ledger("auditevent_changelist"),
                 key="ledger-lines",
             )
@@ -369,21 +369,21 @@ def build_state_numbers(request: HttpRequest, *, now: datetime) -> list[NumberIn
     return [
         *shipped,
         NumberInWords(
-            gettext("Waiting for a worker"),
+            gettext("Waiting for a free worker"),
             f"{found['queued']:,}",
             waits,
             f"{turns}?status__exact=queued" if turns else "",
             key="waiting-turns",
         ),
         NumberInWords(
-            gettext("Replies being written"),
+            gettext("Replies in progress"),
             f"{found['running']:,}",
             format_worker_count(found["workers"]),
             f"{turns}?status__exact=running" if turns else "",
             key="running-turns",
         ),
         NumberInWords(
-            gettext("Summaries being written"),
+            gettext("Summaries in progress"),
             f"{made['count']:,}",
             format_worker_count(made["workers"]),
             f"{reverse(COMPACTIONS)}?status__exact=preparing" if summaries else "",

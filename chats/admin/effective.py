@@ -49,7 +49,7 @@ class EffectivePolicyForm(forms.Form):
     person = forms.CharField(
         label=gettext_lazy("Person"),
         max_length=150,
-        help_text=gettext_lazy("A user name, or a part of a name to search for."),
+        help_text=gettext_lazy("User name, or a part of it."),
     )
     chat = forms.ChoiceField(
         label=gettext_lazy("Chat"),
@@ -83,9 +83,9 @@ class EffectivePolicyForm(forms.Form):
         self.roles = {key: role for key, _label, role in agents}
         self.offer("agent", list(self.agents.items()))
         if not chats:
-            self.fields["chat"].help_text = gettext("Chats are offered once a person is chosen.")
+            self.fields["chat"].help_text = gettext("Choose a person to list their chats.")
         if not chat or not chat.team_id:
-            said = gettext("Agents are offered once a team chat is chosen.")
+            said = gettext("Choose a team chat to list its agents.")
             self.fields["agent"].help_text = said
 
     def offer(self, name: str, choices: Sequence[tuple[str, str]]) -> None:
@@ -100,7 +100,7 @@ class EffectivePolicyForm(forms.Form):
             return self.chosen.get_username()
         if self.people:
             raise forms.ValidationError(
-                gettext("Several people match. Choose one below."), code="several_people"
+                gettext("Several people match. Choose one of them below."), code="several_people"
             )
         raise forms.ValidationError(
             gettext("No user has this name. Try a part of it."), code="unknown_person"

@@ -55,7 +55,7 @@ PLACES = [
     ("instance", gettext_lazy("everyone, instead of the current policy")),
     ("chat", gettext_lazy("this chat")),
     (ASSIGNED, gettext_lazy("current assignments only")),
-    (REMOVED, gettext_lazy("no one, as if it were removed")),
+    (REMOVED, gettext_lazy("no chats (as if the policy were removed)")),
 ]
 
 
@@ -72,7 +72,7 @@ class PreviewForm(forms.Form):
     prefix = "try"
     chat = forms.ChoiceField(label=gettext_lazy("Chat"), required=False)
     other = forms.UUIDField(
-        label=gettext_lazy("or its ID"),
+        label=gettext_lazy("Chat ID"),
         required=False,
         help_text=gettext_lazy("For another user’s chat, only numbers are shown."),
     )
@@ -86,7 +86,7 @@ class PreviewForm(forms.Form):
             groups = Group.objects.order_by("name")[:GROUPS_OFFERED]
             said = gettext("the members of {group}")
             members = [(f"{GROUP}:{each.pk}", said.format(group=each.name)) for each in groups]
-            said = gettext("no one in {group}, as if it were removed there")
+            said = gettext("no chats of {group} (as if the policy were removed there)")
             without = [(f"{REMOVED}:{each.pk}", said.format(group=each.name)) for each in groups]
             place.choices = [*PLACES, *members, *without]
         chats = [(str(chat.pk), chat.title or gettext("Untitled chat")) for chat in own]
@@ -96,8 +96,8 @@ class PreviewForm(forms.Form):
                 *chats,
                 (EMPTY, gettext("A chat without messages")),
                 (LONGEST, gettext("The {n} longest chats (numbers only)").format(n=CHATS_COMPARED)),
-                (SAMPLED, gettext("{n} random chats: how many would change").format(n=SAMPLE)),
-                (COUNTED, gettext("All chats in use: counted in the background")),
+                (SAMPLED, gettext("{n} random chats (number of changed prompts)").format(n=SAMPLE)),
+                (COUNTED, gettext("All chats in use (counted in the background)")),
             ]
 
 
@@ -230,7 +230,9 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
             REMOVED: "removed",
         }
         if proposal.level not in places:
-            sentence = gettext("A count covers many chats. Choose any place except “this chat”.")
+            sentence = gettext(
+                "A count covers many chats. Choose an option other than “this chat”."
+            )
             return {"preview_refused": PreviewRefusal("one_chat", sentence)}
         row = radius.start_radius_count(
             policy=policy,

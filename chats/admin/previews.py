@@ -86,12 +86,12 @@ def format_summary_length(likely: Estimate) -> str:
     """Return the estimated length of the next summary, and its basis."""
     if likely.summaries:
         form = ngettext(
-            "≈ {tokens:,} tokens, based on the last {n} of its writer",
-            "≈ {tokens:,} tokens, based on the last {n} of its writer",
+            "≈ {tokens:,} tokens, based on the last {n} summary by this model",
+            "≈ {tokens:,} tokens, based on the last {n} summaries by this model",
             likely.summaries,
         )
     else:
-        form = gettext("≈ {tokens:,} tokens, based on the limit alone")
+        form = gettext("≈ {tokens:,} tokens, based only on the limit")
     return form.format(tokens=likely.summary, n=likely.summaries)
 
 

@@ -95,7 +95,7 @@ class TurnAdmin(ReadOnlyAdmin):
         """Return the sentence of the failure."""
         return turn.localized_error
 
-    @admin.display(description=gettext_lazy("Compaction after this turn"))
+    @admin.display(description=gettext_lazy("Compaction due after this turn"))
     def after_it(self, turn: Turn) -> str:
         """Return the reason a summary did or did not follow the turn."""
         return explain_skipped_compaction(turn).sentence

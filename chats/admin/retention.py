@@ -21,7 +21,7 @@ from contextpolicy.admin.site import get_request_actor
 from contextpolicy.wording import join_sentences
 
 BEGIN = "chats.add_retentionrun"
-CERTIFIED = gettext_lazy("The ledger certifies every entry.")
+CERTIFIED = gettext_lazy("The audit log certifies every entry.")
 
 
 class RetentionRunAdmin(ReadOnlyAdmin):
@@ -97,7 +97,7 @@ class RetentionRunAdmin(ReadOnlyAdmin):
         """Return the state of the run."""
         return gettext("running") if run.is_open else gettext("finished")
 
-    @admin.display(description=gettext_lazy("Ledger check"))
+    @admin.display(description=gettext_lazy("Audit log check"))
     def ledger(self, run: RetentionRun) -> str:
         """Return the result of comparing the run's entries with the ledger."""
         if run.is_open:
@@ -108,6 +108,6 @@ class RetentionRunAdmin(ReadOnlyAdmin):
     def file(self, run: RetentionRun) -> str | SafeString:
         """Return a link to the certificate."""
         if run.is_open:
-            return gettext("not yet")
+            return gettext("not finished")
         address = reverse("admin:chats_retention_certificate", args=[run.pk])
         return format_html('<a href="{}">{}</a>', address, gettext("Download (JSON)"))

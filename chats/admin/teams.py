@@ -207,7 +207,7 @@ class TeamAdmin(ReadOnlyAdmin):
         """Return the creation time of the current version."""
         return f"{team.current.created_at:%Y-%m-%d %H:%M:%S} UTC" if team.current else ""
 
-    @admin.display(description=gettext_lazy("Page"))
+    @admin.display(description=gettext_lazy("Edit page"))
     def page(self, team: Team) -> str | SafeString:
         """Return a link to the page where a shared team is edited."""
         if team.owner_id is not None:
@@ -256,12 +256,12 @@ class TeamAdmin(ReadOnlyAdmin):
         heads = [
             gettext("Version"),
             gettext("Name"),
-            gettext("Who replies"),
+            gettext("Routing"),
             gettext("Replies"),
             gettext("Tokens"),
             gettext("Seconds"),
-            gettext("Cap"),
-            gettext("Bytes"),
+            gettext("Message limit"),
+            gettext("Byte limit"),
             gettext("Agents"),
             gettext("Created"),
         ]

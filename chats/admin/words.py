@@ -40,18 +40,18 @@ LEFT_OUT: Mapping[str, StrOrPromise] = {
 }
 # Effect of the next prompt, by action and reason.
 DUE: Mapping[tuple[str, str], StrOrPromise] = {
-    ("none", "strategy"): gettext_lazy("none: the strategy makes no summaries"),
-    ("none", "below_threshold"): gettext_lazy("none: there is enough room"),
-    ("prepare", "prepare_mark"): gettext_lazy("a summary is written in the background"),
-    ("swap", "compact_mark"): gettext_lazy("a summary replaces older messages: the prompt is full"),
-    ("swap", "turns"): gettext_lazy("a summary replaces older messages: turn limit reached"),
-    ("swap", "window"): gettext_lazy("a summary replaces messages outside the window"),
+    ("none", "strategy"): gettext_lazy("none: the strategy writes no summaries"),
+    ("none", "below_threshold"): gettext_lazy("none: the prompt has enough room"),
+    ("prepare", "prepare_mark"): gettext_lazy("writes a summary in the background"),
+    ("swap", "compact_mark"): gettext_lazy("publishes a summary: the prompt is full"),
+    ("swap", "turns"): gettext_lazy("publishes a summary: turn limit reached"),
+    ("swap", "window"): gettext_lazy("publishes a summary for messages outside the window"),
 }
 # Reasons a turn could not be evaluated. Each continues a sentence after a number.
 NOT_JUDGED: Mapping[str, StrOrPromise] = {
     "team": gettext_lazy("in chats with a team"),
     "program": gettext_lazy("of API clients, whose requests are not stored"),
-    "continued": gettext_lazy("that were continued by another turn"),
+    "continued": gettext_lazy("that another turn continued"),
     "no_receipt": gettext_lazy("without a receipt"),
     "erased": gettext_lazy("with an erased message or summary"),
     "references": gettext_lazy("with retrieved context, which is selected for each question"),
@@ -59,7 +59,7 @@ NOT_JUDGED: Mapping[str, StrOrPromise] = {
         "in chats where a message was marked or erased during the evaluation"
     ),
     "model_changed": gettext_lazy("in chats whose model changed during the evaluation"),
-    "state": gettext_lazy("with a chat state, which only the strategy extracts from messages"),
+    "state": gettext_lazy("with a chat state, which only the strategy can extract from messages"),
     "failed": gettext_lazy("that failed; see the log"),
 }
 # Reasons an evaluation ended.

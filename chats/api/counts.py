@@ -230,6 +230,6 @@ def parse_day_range(query: Mapping[str, Any], *, today: date) -> Range:
     until = query.get("until") or today
     since = query.get("since") or until - timedelta(days=USUAL_DAYS - 1)
     if not 0 <= (until - since).days < MOST_DAYS:
-        problem = gettext_lazy("It must not be after `until`, nor more than 365 days before it.")
+        problem = gettext_lazy("`since` must be at most 365 days before `until`, and not after it.")
         raise InvalidField(code="invalid_value", param="since", problem=problem)
     return Range(since, until, query["model"], query["policy"])

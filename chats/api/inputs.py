@@ -332,7 +332,7 @@ class TeamMessagesQuery(PageQuery):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Return the values. Raises ValidationError for a stream with a limit."""
         if attrs["stream"] and "limit" in self.initial_data:
-            text = gettext("A stream has no pages. Leave out `limit` or `stream`.")
+            text = gettext("`limit` cannot be combined with `stream`. Remove one of them.")
             raise serializers.ValidationError({"limit": [text]})
         return attrs
 

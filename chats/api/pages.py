@@ -18,9 +18,7 @@ class InvalidCursor(Refusal):
 
     code = "invalid_cursor"
     status = 400
-    sentence = gettext_noop(
-        "The cursor does not belong to this list. Start again without a cursor."
-    )
+    sentence = gettext_noop("This cursor belongs to another list. Start again without a cursor.")
     param = "cursor"
 
 

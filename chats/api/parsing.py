@@ -16,9 +16,9 @@ DEPTH = 32
 KEYS = 10_000
 # For the snapshot of a team chat; each message has seven keys.
 SNAPSHOT_KEYS = 300_000
-KEY_TWICE = gettext_lazy("an object has the same key twice")
+KEY_TWICE = gettext_lazy("an object contains the same key twice")
 NOT_AN_OBJECT = gettext_lazy("the body is not an object")
-TOO_DEEP = format_lazy(gettext_lazy("it has more than {limit} levels"), limit=DEPTH)
+TOO_DEEP = format_lazy(gettext_lazy("it is nested more than {limit} levels deep"), limit=DEPTH)
 
 
 class InvalidJSON(Refusal):
@@ -85,7 +85,7 @@ def parse_json_object(data: bytes, *, keys: int = KEYS, mends: bool = False) -> 
             raise InvalidJSON(problem=TOO_DEEP)
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
             if not mends:
-                raise InvalidJSON(problem=gettext_lazy("a string has half of a surrogate pair"))
+                raise InvalidJSON(problem=gettext_lazy("a string contains an unpaired surrogate"))
             has_halves = True
     return cast(dict[str, Any], replace_lone_surrogates(value)) if has_halves else value
 

@@ -36,9 +36,11 @@ def parse_assignment_target(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the target for the level. Raises `InvalidField` if it is missing or does not fit."""
     for name in TARGETS:
         if name == asked["level"] and not asked[name]:
-            raise build_field_error(name, gettext_lazy("This level requires it."))
+            raise build_field_error(name, gettext_lazy("This level requires this field."))
         if name != asked["level"] and asked[name]:
-            raise build_field_error(name, gettext_lazy("This level does not use it. Leave it out."))
+            raise build_field_error(
+                name, gettext_lazy("This level does not use this field. Leave it out.")
+            )
     group = Group.objects.filter(name=asked["group"]).first()
     user = User.objects.filter(username=asked["user"]).first()
     if asked["group"] and group is None:

@@ -211,7 +211,7 @@ def parse_radius_place(asked: dict[str, Any]) -> dict[str, Any]:
     if "place" in asked and place != BlastRadius.Place.REMOVED:
         raise build_field_error(
             "place",
-            gettext_lazy("With a group, the place can only be “removed”. Leave it out otherwise."),
+            gettext_lazy("With a group, set the place to “removed” or leave it out."),
         )
     group = Group.objects.filter(name=asked["group"]).first()
     if group is None:

@@ -34,8 +34,8 @@ class PreconditionFailed(Refusal):
     code = "changed_meanwhile"
     status = 412
     sentence = gettext_noop(
-        "This has changed since you read it, so nothing was saved. Read it again, and send the "
-        "new ETag in If-Match."
+        "The resource has changed since you read it, so nothing was saved. Read it again, and "
+        "send the new ETag in If-Match."
     )
 
 

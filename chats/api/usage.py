@@ -98,7 +98,7 @@ class UsageByGroup(Endpoint):
         until = query.get("until") or timezone.now()
         since = query.get("since") or until - USUAL
         if not timedelta() < until - since <= LONGEST:
-            problem = gettext_lazy("It must be before `until`, by 366 days at most.")
+            problem = gettext_lazy("`since` must be before `until`, by at most 366 days.")
             raise InvalidField(code="invalid_value", param="since", problem=problem)
         rows = sum_person_usage(
             owner=get_request_user(request), since=since, until=until, by=query["by"]

@@ -28,10 +28,10 @@ KEPT = gettext_noop("checkpoints match the checkpoint file")
 SIGNED = gettext_noop("checkpoints have valid signatures and match the chains")
 FILE_UNREADABLE = gettext_noop("the checkpoint file contains no readable checkpoint")
 ROW_DIFFERS = gettext_noop("the row differs from the signed checkpoint")
-OTHER_ROOT = gettext_noop("the entries before it do not give the signed root")
-SIGNER_UNKNOWN = gettext_noop("it is signed by an unknown key")
+OTHER_ROOT = gettext_noop("the entries before the checkpoint do not give the signed root")
+SIGNER_UNKNOWN = gettext_noop("an unknown key signed the checkpoint")
 FILE_KEY_UNKNOWN = gettext_noop("the checkpoint in the file is invalid: its key is unknown")
-OTHER_LEDGER = gettext_noop("the ledger does not match this checkpoint")
+OTHER_LEDGER = gettext_noop("the audit log does not match this checkpoint")
 
 
 def verify_checkpoints(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
@@ -114,7 +114,7 @@ def describe_checkpoint_fault(
         return OTHER_ROOT
     answers = [notes.is_signed(head.note, name=head.origin.name, public=key) for key in known]
     if False in answers:
-        return gettext_noop("its signature is invalid")
+        return gettext_noop("the signature of the checkpoint is invalid")
     return "" if True in answers else SIGNER_UNKNOWN
 
 
@@ -146,7 +146,9 @@ def compare_checkpoint(anchor: str) -> Iterator[Break]:
             reason = gettext_noop("the checkpoint in the file is invalid: its signature is invalid")
         yield Break(name, head.size, reason)
     if origin is None:
-        yield Break(name, head.size, gettext_noop("the ledger has no log of this origin"))
+        yield Break(
+            name, head.size, gettext_noop("the audit log has no checkpoint log for this origin")
+        )
         return
     frontier = Frontier()
     for entry in iter_log_entries(origin):

@@ -41,10 +41,10 @@ class LedgerIsOlder(Refusal):
     code = "ledger_older_than_checkpoint"
     status = 409
     sentence = gettext_noop(
-        "The database does not contain the last signed checkpoint ({size} entries of {origin}). "
-        "A backup was restored, or the ledger was changed. No checkpoint is signed over it. "
-        "If you restored a backup on purpose, start the next origin: "
-        "manage.py ledger_checkpoint --open-origin REASON."
+        "The database does not contain the last signed checkpoint ({size} entries of {origin}). A "
+        "backup was restored, or the audit log was changed. New checkpoints are not signed. If "
+        "you restored a backup on purpose, start the next origin: manage.py ledger_checkpoint "
+        "--open-origin REASON."
     )
 
 

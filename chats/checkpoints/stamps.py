@@ -18,7 +18,7 @@ from contextpolicy.models import LedgerTimestamp
 AGAIN = timedelta(minutes=10)
 LATE = timedelta(hours=6)
 MISSING = gettext_noop(
-    "For more than six hours the timestamp authority in LEDGER_TSA_URL has returned no timestamp "
+    "The timestamp authority in LEDGER_TSA_URL has returned no timestamp for more than six hours "
     "({problem}). Checkpoints are still signed."
 )
 

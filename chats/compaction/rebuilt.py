@@ -42,12 +42,12 @@ SUMMARY_FAULTS = {
     "none": gettext_noop("No model was called. This summary is extractive."),
     "erased": gettext_noop("A part of this request was erased, so it cannot be rebuilt."),
     "parts": gettext_noop(
-        "This summary took several calls at a time when intermediate texts were not stored. Its "
-        "requests cannot be rebuilt; their commitments in the ledger remain valid."
+        "This summary took several calls and was written before intermediate texts were stored. "
+        "Its requests cannot be rebuilt. Their commitments in the audit log remain valid."
     ),
     "differs": gettext_noop(
-        "The stored data gives a different request from the one that was sent, so data was changed"
-        " outside the product. Verify the ledger."
+        "The stored data gives a different request from the one that was sent, so data was "
+        "changed outside the product. Verify the audit log."
     ),
 }
 COUNTER = ApproximateCounter()
@@ -60,7 +60,9 @@ class NoSuchCall(Refusal):
 
     code = "no_such_call"
     status = 404
-    sentence = gettext_noop("This summary has no call with this number. Calls are counted from 1.")
+    sentence = gettext_noop(
+        "This summary has no call with this number. The first call has number 1."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ class ImportsUnderWay(Refusal):
     code = "imports_under_way"
     status = 409
     sentence = gettext_noop(
-        "You have {limit} running imports, which is the limit. Send the file when one of"
-        " them is done, or stop one."
+        "You have {limit} running imports, which is the limit. Wait for one to end, or stop one, "
+        "then upload the file."
     )
 
 

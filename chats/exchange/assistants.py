@@ -29,7 +29,9 @@ def parse_deepseek_chat(chat: Mapping[str, Any]) -> Found:
     """Read a conversation of DeepSeek: a tree of nodes whose messages consist of fragments."""
     mapping, title = chat["mapping"], chat.get("title")
     if not isinstance(mapping, Mapping):
-        return Unreadable(str(title or ""), gettext_noop("Its `mapping` is not an object."))
+        return Unreadable(
+            str(title or ""), gettext_noop("The `mapping` of the chat is not an object.")
+        )
     builder = Builder()
     for own, node in mapping.items():
         if not isinstance(node, Mapping):
@@ -97,7 +99,7 @@ def parse_grok_chat(chat: Mapping[str, Any]) -> Found:
     about = chat["conversation"]
     title = about.get("title") if isinstance(about, Mapping) else None
     if not isinstance(about, Mapping):
-        return Unreadable("", gettext_noop("Its `conversation` is not an object."))
+        return Unreadable("", gettext_noop("The `conversation` of the entry is not an object."))
     builder = Builder(is_chain=True)
     before: str | None = None
     for place, item in enumerate(get_list_items(chat.get("responses")), start=1):

@@ -205,13 +205,15 @@ def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise build_archive_error(gettext_lazy("It is damaged or not a ZIP archive.")) from error
+        raise build_archive_error(
+            gettext_lazy("The file is damaged or not a ZIP archive.")
+        ) from error
     entries = archive.infolist()
     names = [entry.filename for entry in entries]
     if len(entries) > settings.IMPORT_ENTRIES:
         raise build_archive_entries_error()
     if len(set(names)) < len(names):
-        raise build_archive_error(gettext_lazy("It has two entries with the same name."))
+        raise build_archive_error(gettext_lazy("The archive has two entries with the same name."))
     for entry in entries:
         check_entry(entry)
     if sum(entry.file_size for entry in entries) > settings.IMPORT_UNPACKED_BYTES:
@@ -262,7 +264,7 @@ def find_archive_directories(file: IO[bytes]) -> list[tuple[int, int]]:
     if at < 0 or not (tail.startswith(b"PK\x05\x06", at) and tail.endswith(b"\0\0")):
         at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < 22:
-        raise build_archive_error(gettext_lazy("It is damaged or not a ZIP archive."))
+        raise build_archive_error(gettext_lazy("The file is damaged or not a ZIP archive."))
     end = tail_at + at
     listed = int.from_bytes(tail[at + 12 : at + 16], "little")
     found = [(max(end - listed, 0), listed)]
@@ -286,7 +288,7 @@ def check_entry(entry: zipfile.ZipInfo) -> None:
     if is_outside or not names.is_allowed_name(name) or len(name) > 300:
         raise build_archive_error(gettext_lazy("The path of an entry leads outside the archive."))
     if entry.flag_bits & 1:
-        raise build_archive_error(gettext_lazy("It is encrypted."))
+        raise build_archive_error(gettext_lazy("The archive is encrypted."))
     if entry.file_size > max(entry.compress_size * RATIO, RATIO_FROM):
         raise build_archive_error(
             gettext_lazy("An entry expands to far more than the size of the archive.")

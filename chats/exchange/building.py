@@ -247,7 +247,9 @@ class Builder:
         """Return the chat, or `Unreadable` without any message."""
         name = title if isinstance(title, str) else ""
         if not any(entry.parts for entry in self.entries.values()):
-            return Unreadable(name, gettext_noop("It contains no messages of a person or a model."))
+            return Unreadable(
+                name, gettext_noop("The chat contains no messages from a user or a model.")
+            )
         parents = self.parents()
         order = self.in_order(parents)
         # The message for each entry: itself, or its nearest ancestor that is a message.

@@ -56,8 +56,8 @@ def read_chat_list(archive: zipfile.ZipFile) -> list[ListedChat]:
         raise ImportRefused(
             "import_unknown_form",
             gettext_lazy(
-                "The chats of this archive are there to be read. The one to import again is the"
-                " export of everything as JSONL."
+                "This archive contains documents for reading, which cannot be imported. Import an "
+                "export of all chats in the JSONL format instead."
             ),
         )
     return found
@@ -73,7 +73,9 @@ def parse_listed_chat(value: object, *, place: int) -> ListedChat:
     file = get_text_value(said, "file")
     if not chat_id or not file.startswith(CHATS):
         problem = Sentence(
-            gettext_noop("Chat {number} of {name} has no id, or names no file of the archive."),
+            gettext_noop(
+                "Chat {number} of {name} has no id, or does not name a file in the archive."
+            ),
             number=place,
             name=ACCOUNT,
         )
@@ -117,7 +119,7 @@ def read_archived_chat(
     try:
         entry = archive.getinfo(chat.file)
     except KeyError:
-        problem = gettext_lazy("Its file is missing from the archive.")
+        problem = gettext_lazy("The file of this chat is missing from the archive.")
         raise ImportRefused("import_bad_archive", problem) from None
     if entry.file_size > settings.IMPORT_CHAT_BYTES:
         raise bounds.build_chat_size_error()

@@ -36,7 +36,7 @@ LOOKED_AT = 20
 
 def build_unknown_format_error(what: Promise) -> ImportRefused:
     """Return the error for a file in an unknown format; `what` describes its content."""
-    problem = gettext_lazy("The form of the file is unknown: {what}. {known}")
+    problem = gettext_lazy("Unknown file format: {what}. {known}")
     return ImportRefused("import_unknown_form", Sentence(problem, what=what, known=KNOWN))
 
 
@@ -168,11 +168,9 @@ def build_format_mismatch(chat: object, *, place: int, form: str) -> Unreadable:
     """Return the error for a chat with another format than the first one of its file."""
     product = detect_product(chat)
     if product:
-        sentence = gettext_noop("It is of {product}, and the file was taken for one of {form}.")
+        sentence = gettext_noop("The file is an export of {product}, but was detected as {form}.")
         reason = Sentence(sentence, product=product, form=form)
     else:
-        sentence = gettext_noop(
-            "Its form is unknown ({names}), and the file was taken for one of {form}."
-        )
+        sentence = gettext_noop("Unknown file format ({names}). The file was detected as {form}.")
         reason = Sentence(sentence, names=describe_object_names(chat), form=form)
     return Unreadable(f"Chat {place}", reason)

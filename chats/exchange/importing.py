@@ -99,7 +99,9 @@ def is_archive(file: IO[bytes]) -> bool:
 
 def build_chat_limit_error() -> NotTaken:
     """Return the error for the chats of a file beyond the limit."""
-    problem = gettext_noop("The file has more than {limit:,} chats. The first of them are here.")
+    problem = gettext_noop(
+        "The file has more than {limit:,} chats. Only the first {limit:,} were imported."
+    )
     return NotTaken("", "import_too_many", Sentence(problem, limit=MOST_CHATS))
 
 
@@ -169,13 +171,14 @@ def read_product_archive(archive: zipfile.ZipFile, *, work: Work) -> Source:
             strange.append(NotTaken(name, refusal.code, refusal.full))
     if not parts and any(e.filename.endswith("MyActivity.html") for e in entries):
         problem = gettext_lazy(
-            "Google wrote the activities as HTML. Choose JSON for My Activity in Takeout."
+            "The activities are stored as HTML. In Takeout, choose JSON for My Activity, and "
+            "export them again."
         )
         raise ImportRefused("import_unknown_form", problem)
     if not parts:
         sentence = gettext_lazy(
-            "No file in the archive has a known form: it holds neither `history.jsonl` nor "
-            "`account.json` nor `conversations.json`. {known}"
+            "The archive has no file in a known format, such as `history.jsonl`, `account.json` "
+            "or `conversations.json`. {known}"
         )
         raise ImportRefused("import_unknown_form", Sentence(sentence, known=foreign.KNOWN))
     return join_archive_parts(parts, strange=strange)

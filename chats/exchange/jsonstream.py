@@ -97,7 +97,7 @@ class Reader:
         self.forget()
         first = self.peek()
         if not first:
-            raise self.error(gettext_lazy("it ends too early"))
+            raise self.error(gettext_lazy("the data ends too early"))
         self.forget()
         return self.scalar(most=most) if first not in b"[{" else self.container(most=most)
 
@@ -121,7 +121,7 @@ class Reader:
                 at = 0
             # A truncated text is read again together with the next piece.
             elif not self.fill(max(CHUNK, len(self.buffer) - at)):
-                raise self.error(gettext_lazy("it ends too early"))
+                raise self.error(gettext_lazy("the data ends too early"))
         if dropped + at > most:
             self.at = at
             return None
@@ -138,7 +138,7 @@ class Reader:
         if is_text:
             return self.skip_text()
         if not self.fill():
-            raise self.error(gettext_lazy("it ends too early"))
+            raise self.error(gettext_lazy("the data ends too early"))
         return 0
 
     def drop(self, size: int) -> None:
@@ -160,7 +160,7 @@ class Reader:
             self.drop(at)
             at = 0
             if not self.fill():
-                raise self.error(gettext_lazy("it ends too early"))
+                raise self.error(gettext_lazy("the data ends too early"))
 
     def scalar(self, *, most: int) -> bytearray:
         """Return the bytes of a text, number or literal. Raises `ImportRefused` beyond `most`."""
@@ -175,7 +175,7 @@ class Reader:
                 )
             if not self.fill(max(CHUNK, len(self.buffer))):
                 if found is None:
-                    raise self.error(gettext_lazy("it has an invalid value"))
+                    raise self.error(gettext_lazy("a value is invalid"))
                 break
         start, self.at = self.at, found.end()
         return self.buffer[start : self.at]
@@ -346,7 +346,7 @@ def _end_of(data: bytes | bytearray, start: int, place: str | Promise) -> int:
             raise bounds.build_json_depth_error(place)
         if not depth:
             return at
-    raise bounds.build_invalid_json_error(place, gettext_lazy("it ends too early"))
+    raise bounds.build_invalid_json_error(place, gettext_lazy("the data ends too early"))
 
 
 def is_json_list(value: object) -> bool:

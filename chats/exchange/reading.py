@@ -50,7 +50,7 @@ class LineReader:
             raise ImportRefused("import_malformed", problem) from error
         if len(message.id) > LONGEST_ID or not names.is_allowed_name(message.id):
             sentence = gettext_lazy(
-                "The id of the message in {place} is too long, or has control characters."
+                "The id of the message in {place} is too long or contains control characters."
             )
             raise ImportRefused("import_malformed", Sentence(sentence, place=place))
         self.losses += losses
@@ -64,7 +64,7 @@ class LineReader:
         message = self.read(value, place=place)
         if message.id in self.ids:
             problem = Sentence(
-                gettext_noop("The id {id} appears twice, again in {place}."),
+                gettext_noop("The id {id} appears twice. The second time is in {place}."),
                 id=repr(message.id),
                 place=place,
             )
@@ -127,7 +127,7 @@ def link_messages(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]
     A line without `parentId` follows the previous line. Raises `ImportRefused`.
     """
     if not messages:
-        raise ImportRefused("import_empty", gettext_lazy("The file contains no message."))
+        raise ImportRefused("import_empty", gettext_lazy("The file contains no messages."))
     nodes: list[Node] = []
     known: set[str] = set()
     before: str | None = None
@@ -136,7 +136,7 @@ def link_messages(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]
         parent = message.metadata.get("parentId", before)
         if parent is not None and not (isinstance(parent, str) and parent in known):
             problem = Sentence(
-                gettext_noop("Message {id} names a parent that does not stand before it."),
+                gettext_noop("Message {id} refers to a parent that does not precede it."),
                 id=repr(message.id),
             )
             raise ImportRefused("import_malformed", problem)
@@ -203,7 +203,7 @@ def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
         data = bounds.read_entry(archive, name, most=settings.IMPORT_CHAT_BYTES)
         listed = jsonstream.parse_lazy_json(data, place=name)
         if not jsonstream.is_json_list(listed):
-            missing = Sentence(gettext_noop("There is no list in {name}."), name=name)
+            missing = Sentence(gettext_noop("The file {name} contains no list."), name=name)
             raise ImportRefused("import_malformed", missing)
         for place, value in enumerate(listed, start=1):
             then_read.add(value, place=bounds.describe_message_position(place, name=name))
@@ -225,11 +225,11 @@ def read_bounded_lines(file: IO[bytes]) -> Iterable[tuple[int, Any]]:
 def read_bundle_metadata(archive: zipfile.ZipFile) -> dict[str, Any]:
     """Return the metadata of a bundle. Raises `ImportRefused`."""
     if "meta.json" not in archive.namelist():
-        raise bounds.build_archive_error(gettext_lazy("It contains no meta.json."))
+        raise bounds.build_archive_error(gettext_lazy("The bundle contains no meta.json."))
     data = bounds.read_entry(archive, "meta.json", most=META_BYTES)
     meta = bounds.parse_bounded_json(data, place="meta.json")
     if not isinstance(meta, dict) or meta.get("version") != 1:
-        problem = gettext_lazy("The meta.json is of another version than 1.")
+        problem = gettext_lazy("The version in meta.json is not 1.")
         raise ImportRefused("import_malformed", problem)
     return meta
 
@@ -244,7 +244,7 @@ def merge_bundle_messages(
     at = next((n for n, m in enumerate(now_read.messages) if m.kind == "summary"), None)
     if not then_read.messages or at is None:
         if then_read.messages:
-            problem = gettext_lazy("There is an archive, but no summary of it.")
+            problem = gettext_lazy("The bundle contains archived messages, but no summary of them.")
             raise ImportRefused("import_malformed", problem)
         nodes, active = link_messages(now_read.messages)
         return build_bundle_draft(

@@ -262,7 +262,7 @@ def parse_opencode_session(chat: Mapping[str, Any]) -> Found:
     """Read a session of opencode: messages in order, with parts."""
     about = chat["info"]
     if not isinstance(about, Mapping):
-        return Unreadable("", gettext_noop("Its `info` is not an object."))
+        return Unreadable("", gettext_noop("The `info` of the session is not an object."))
     builder = Builder(is_chain=True)
     before: str | None = None
     for place, item in enumerate(get_list_items(chat.get("messages")), start=1):

@@ -532,7 +532,8 @@ def check_storable(own_id: str, parts: object, kept: object) -> None:
             raise ImportRefused("import_too_large", problem)
         if UNSTORABLE.search(text) or "\\u0000" in text:
             problem = Sentence(
-                gettext_noop("Message {id} has a character that cannot be stored."), id=repr(own_id)
+                gettext_noop("Message {id} contains a character that cannot be stored."),
+                id=repr(own_id),
             )
             raise ImportRefused("import_malformed", problem)
 

@@ -49,12 +49,14 @@ IN_MEMORY = 4 * 1024 * 1024
 MANY_MESSAGES = 2_000
 # Longest time in seconds for which the lease of one chat is renewed while it is stored.
 LONGEST_STORING = 900.0
-FAULT = gettext_noop("A fault of this server kept it out; its log says more. Tell an operator.")
-INCOMPLETE = gettext_noop("The file did not arrive completely. Send it again.")
+FAULT = gettext_noop(
+    "A server error prevented the import of this chat. Ask an operator to check the server log."
+)
+INCOMPLETE = gettext_noop("The upload was incomplete. Upload the file again.")
 LOST = gettext_noop(
-    "The import stopped {times} times at the same chat because its worker ended, often for lack of "
-    "memory. The chats below were imported. Send the file again; if it fails again, tell your "
-    "administrator."
+    "The worker stopped {times} times while importing the same chat, often because of a lack of "
+    "memory. The chats below were imported. Upload the file again. If the import fails again, "
+    "tell your administrator."
 )
 
 

@@ -42,7 +42,9 @@ def parse_chatgpt_chat(chat: Mapping[str, Any]) -> Found:
     mapping = chat["mapping"]
     title = chat.get("title")
     if not isinstance(mapping, Mapping):
-        return Unreadable(str(title or ""), gettext_noop("Its `mapping` is not an object."))
+        return Unreadable(
+            str(title or ""), gettext_noop("The `mapping` of the chat is not an object.")
+        )
     builder = Builder()
     for own, node in mapping.items():
         if not isinstance(node, Mapping):
@@ -143,7 +145,9 @@ def parse_claude_chat(chat: Mapping[str, Any]) -> Found:
     """Read a conversation of Claude; newer ones name each message's parent."""
     title, listed = chat.get("name"), chat["chat_messages"]
     if not is_json_list(listed):
-        return Unreadable(str(title or ""), gettext_noop("Its `chat_messages` is not a list."))
+        return Unreadable(
+            str(title or ""), gettext_noop("The `chat_messages` of the chat is not a list.")
+        )
     builder = Builder(is_chain=True)
     before: str | None = None
     for place, item in enumerate(listed, start=1):
@@ -210,7 +214,7 @@ def parse_openwebui_chat(chat: Mapping[str, Any]) -> Found:
     history = inner.get("history")
     messages = history.get("messages") if isinstance(history, Mapping) else None
     if not isinstance(messages, Mapping):
-        return Unreadable(str(title or ""), gettext_noop("It has no `history.messages`."))
+        return Unreadable(str(title or ""), gettext_noop("The chat has no `history.messages`."))
     builder = Builder()
     for own, node in messages.items():
         if not isinstance(node, Mapping):

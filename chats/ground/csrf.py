@@ -23,9 +23,10 @@ def explain_csrf_failure(reason: str) -> str | Promise:
             own=settings.PUBLIC_URL or gettext_lazy("the address in the Host header"),
         )
     if "Referer" in reason:
-        return gettext_lazy("The browser sent no Referer header. Allow it for this site.")
+        return gettext_lazy("The browser sent no Referer header. Allow the header for this site.")
     if "cookie not set" in reason:
         return gettext_lazy(
-            "The browser sent no cookie for this site. Allow its cookies and open it over https."
+            "The browser sent no cookie for this site. Allow cookies for it, and open it over "
+            "https."
         )
     return ""

@@ -21,7 +21,7 @@ class Refusal(Exception):
 
     code = "refused"
     status = 400
-    sentence = gettext_noop("This cannot be done.")
+    sentence = gettext_noop("This is not possible.")
     param: str | None = None
     retry_after: int | None = None
     each: Sequence[Mapping[str, Any]] | None = None

@@ -75,7 +75,7 @@ def format_skip_warning(job: str, rows: Sequence[SkippedRow]) -> str:
     """Return the warning about the rows that a job skipped, in the active language."""
     named = ", ".join(f"{row.row} ({row.problem})" for row in rows[:NAMED])
     if len(rows) > NAMED:
-        form = gettext("The job “{job}” skipped in the last {days} days: {rows} and {more:,} more.")
+        form = gettext("In the last {days} days, the job “{job}” skipped {rows} and {more:,} more.")
     else:
-        form = gettext("The job “{job}” skipped in the last {days} days: {rows}.")
+        form = gettext("In the last {days} days, the job “{job}” skipped {rows}.")
     return form.format(job=job, days=SHOWN_FOR.days, rows=named, more=len(rows) - NAMED)

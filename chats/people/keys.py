@@ -122,7 +122,9 @@ class InsufficientScope(Refusal):
 
     code = "insufficient_scope"
     status = 403
-    sentence = gettext_noop("This API key lacks the scope {scope}. Create a key with it.")
+    sentence = gettext_noop(
+        "This API key does not have the scope {scope}. Create a key that has it."
+    )
 
 
 @transaction.atomic

@@ -25,20 +25,20 @@ FAULTS = {
     "erased": gettext_noop("A part of this prompt was erased, so it cannot be rebuilt."),
     "missing": gettext_noop("A part of this prompt is no longer stored, so it cannot be rebuilt."),
     "differs": gettext_noop(
-        "The stored data gives a different prompt from the one that was sent, so a message, a text"
-        " or the receipt was changed outside the product. Verify the ledger."
+        "The stored data gives a different prompt from the one that was sent, so a message, a "
+        "text or the receipt was changed outside the product. Verify the audit log."
     ),
 }
 BodyCheck = Literal["same", "options", "unknown"]
 BODIES: Mapping[BodyCheck, str] = {
     "same": gettext_noop("The request body is identical to the request as sent."),
     "options": gettext_noop(
-        "The request as sent had the same prompt, but different options from the current ones, "
-        "such as the reply limit or the options of a client."
+        "The request as sent had the same prompt but other options, such as the reply limit or "
+        "client options. The options have changed since."
     ),
     "unknown": gettext_noop(
-        "No hash of the request body is stored: the call was not answered, used no network, or is "
-        "older than this check."
+        "The hash of the request body is not stored: the call had no response, used no network, "
+        "or is older than this check."
     ),
 }
 HIDDEN = "[The policy hides this text.]"
@@ -51,8 +51,8 @@ class RequestNotWhole(Refusal):
     code = "request_not_whole"
     status = 409
     sentence = gettext_noop(
-        "This request is not available as a file: a part of it is hidden by the policy, was "
-        "erased, or has changed. Its page has the details."
+        "This request cannot be downloaded, because the policy hides a part of it, or a part was "
+        "erased or has changed. The page of the request has the details."
     )
 
 

@@ -121,7 +121,10 @@ def build_meter_parts(outlook: Outlook) -> tuple[MeterPart, ...]:
         "pins": (gettext("Pins"), describe_pins(outlook)),
         "history": (gettext("History"), describe_history(outlook)),
         "tail": describe_tail(outlook),
-        "question": (gettext("Your message"), gettext("Message overhead; your text is added")),
+        "question": (
+            gettext("Your message"),
+            gettext("Message overhead. Your text is added as you type."),
+        ),
     }
     if outlook.kept and not tokens.get("summary"):
         del why["summary"]
@@ -254,7 +257,9 @@ def describe_free_room(outlook: Outlook) -> str:
     if not measure_excerpt_room(outlook.given, outlook.sent):
         return words
     share = int(values.reference_share * limit)
-    added = gettext("{words}. A question uses up to {share:,} for excerpts of earlier messages")
+    added = gettext(
+        "{words}. A question adds up to {share:,} tokens of excerpts from earlier messages"
+    )
     return added.format(words=words, share=share)
 
 

@@ -212,7 +212,7 @@ def get_available_account(model: ModelSpec, *, to_embed: bool = False) -> Provid
     is_on = model.embeds if to_embed else model.enabled
     row = statements.ACCOUNT.first(slug=model.provider)
     if row is None or not row.enabled or not is_on:
-        raise ModelUnavailable(model=str(model), reason=gettext_lazy("it is switched off"))
+        raise ModelUnavailable(model=str(model), reason=gettext_lazy("it is disabled"))
     if cast(Any, row).is_paused:
         raise ModelUnavailable(model=str(model), reason=gettext_lazy(row.paused_reason))
     return row

@@ -117,7 +117,7 @@ class NameTooLong(Refusal):
 
     code = "too_long"
     status = 422
-    sentence = gettext_noop("The name has {length} characters; 200 are allowed.")
+    sentence = gettext_noop("The name has {length} characters. The limit is 200. Shorten it.")
     param = "name"
 
 

@@ -236,7 +236,9 @@ def _checked_ipv6(host: str) -> str:
         ) from None
     if address.scope_id or address.ipv4_mapped:
         raise AddressRefused(
-            gettext_noop("Write the address without a zone, and an IPv4 address as IPv4.")
+            gettext_noop(
+                "Write the IPv6 address without a zone. Write an IPv4 address in the IPv4 form."
+            )
         )
     return str(address)
 

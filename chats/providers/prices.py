@@ -41,7 +41,8 @@ class CurrencyNotRead(Refusal):
     code = "invalid_currency"
     status = 422
     sentence = gettext_noop(
-        "A currency has at most {limit} letters or signs, like USD or €, and no spaces. Shorten it."
+        "A currency has at most {limit} letters or signs, such as USD or €, and no spaces. "
+        "Shorten it."
     )
 
 

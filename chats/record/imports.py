@@ -23,7 +23,7 @@ DELETED_AT_ONCE = 20
 LONGEST_REASON = 1_000
 ERASED = gettext_noop(
     "Imported data was erased during the import, so the rest of the file was skipped. The chats "
-    "below were imported. Send the file again for the others."
+    "below were imported. Upload the file again to import the others."
 )
 
 

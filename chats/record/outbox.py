@@ -34,10 +34,10 @@ EVENTS: Mapping[str, str] = {
         "A reply in one of your chats ended: completed, stopped or failed"
     ),
     "compaction.published": gettext_noop("A summary took effect in one of your chats"),
-    "task.changed": gettext_noop("The task of a team in one of your chats changed"),
-    "policy.changed": gettext_noop("A policy changed, or where it applies"),
-    CHECKPOINT: gettext_noop("A checkpoint of the audit ledger was signed"),
-    AUDIT: gettext_noop("Every audit event of every person"),
+    "task.changed": gettext_noop("The task of a team chat changed"),
+    "policy.changed": gettext_noop("A policy or its assignments changed"),
+    CHECKPOINT: gettext_noop("A checkpoint of the audit log was signed"),
+    AUDIT: gettext_noop("Any audit event of any person"),
 }
 # Events about all people require a permission.
 NEEDED: Mapping[str, str] = {

@@ -41,7 +41,7 @@ class TrialUnderWay(Refusal):
 
     code = "trial_under_way"
     status = 429
-    sentence = gettext_noop("A test summary is already running for you. Wait until it ends.")
+    sentence = gettext_noop("You already have a running test summary. Wait until it ends.")
     retry_after = 5
 
 

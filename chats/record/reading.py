@@ -65,9 +65,9 @@ class ReadingNotOpen(Refusal):
     code = "reading_not_open"
     status = 403
     sentence = gettext_noop(
-        "You have not opened this chat for reading, or your 30 minutes have ended. Give a reason "
-        "first, with POST /api/v1/audit/readings or on the page of one of its calls. If a second "
-        "auditor is required, they have to approve it."
+        "You have not opened this chat for reading, or your access of 30 minutes has ended. Give "
+        "a reason first, with POST /api/v1/audit/readings or on the page of one of its calls. If "
+        "this instance requires a second auditor, that auditor must approve the request."
     )
 
 

@@ -49,7 +49,7 @@ class TooManyEvaluations(Refusal):
     code = "too_many_evaluations"
     status = 409
     sentence = gettext_noop(
-        "{most} evaluations are open, which is the limit. End one of them first."
+        "{most} evaluations are running, which is the limit. End one of them first."
     )
 
 

@@ -65,7 +65,7 @@ class NothingToSummarise(Refusal):
     code = "nothing_to_fold"
     status = 409
     sentence = gettext_noop(
-        "This policy would not summarise anything in this chat yet. Choose a longer chat."
+        "This chat has too few messages for a summary under this policy. Choose a longer chat."
     )
 
 
@@ -75,8 +75,8 @@ class TooLongForOneCall(Refusal):
     code = "too_long_for_one_call"
     status = 409
     sentence = gettext_noop(
-        "The smallest summary request has about {tokens:,} tokens. The model reads"
-        " {limit:,} in the one call of a trial. Choose a model with a larger context window."
+        "The smallest summary request has about {tokens:,} tokens, but the context window of the "
+        "model in a trial is {limit:,} tokens. Choose a model with a larger context window."
     )
 
 
@@ -85,7 +85,9 @@ class TrialFailed(Refusal):
 
     code = "trial_failed"
     status = 502
-    sentence = gettext_noop("The summariser failed: {reason} The audit log has its usage.")
+    sentence = gettext_noop(
+        "The summariser failed: {reason} The audit log has the usage of the call."
+    )
 
 
 @dataclass(frozen=True, slots=True)

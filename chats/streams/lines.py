@@ -26,7 +26,7 @@ class ListCut(Refusal):
 
     code = "list_cut"
     status = 409
-    sentence = gettext_noop("The list was cut off. Request the rest with this `cursor`.")
+    sentence = gettext_noop("The list was truncated. Request the rest with this `cursor`.")
 
 
 def build_list_response(

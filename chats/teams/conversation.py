@@ -95,7 +95,7 @@ class InvalidWindow(Refusal):
     code = "invalid_window"
     status = 422
     sentence = gettext_noop(
-        "The window is {size}. Enter 0 for no earlier messages, or a number up to {limit}."
+        "The window is {size}. Enter a number from 0 (no earlier messages) to {limit}."
     )
     param = "windowSizeOverride"
 
@@ -360,7 +360,7 @@ def cut_notice(task: str, *, kept: str) -> str:
     if left >= size:
         return ""
     return gettext(
-        "The task was longer than 5,120 bytes; its first {left:,} of {size:,} bytes are kept."
+        "The task was longer than 5,120 bytes. The first {left:,} of {size:,} bytes were saved."
     ).format(left=left, size=size)
 
 

@@ -85,7 +85,7 @@ class TeamBusy(Refusal):
     code = "team_busy"
     status = 409
     sentence = gettext_noop(
-        "A reply is being written in this chat. Choose its team when it is finished."
+        "A reply is being written in this chat. Choose the team when the reply is finished."
     )
 
 
@@ -373,7 +373,9 @@ def check_team_draft(
         check_agent(agent, param=f"agents.{place}")
         if agent.role_id and agent.role_id in roles:
             raise InvalidTeam(
-                gettext_noop("Two members have the role {role}. Leave it empty for the new one."),
+                gettext_noop(
+                    "Two members have the role {role}. Leave the role of the new member empty."
+                ),
                 param=f"agents.{place}.role_id",
                 role=agent.role_id[:LONGEST_ROLE_ID],
             )
@@ -382,8 +384,8 @@ def check_team_draft(
         if twin is not None:
             raise InvalidTeam(
                 gettext_noop(
-                    "{first} and {second} are the same name: case, spaces and hyphens do not"
-                    " count in a name."
+                    "{first} and {second} count as the same name, because case, spaces and "
+                    "hyphens are ignored. Rename one of them."
                 ),
                 param=f"agents.{place}.name",
                 first=twin,
@@ -400,7 +402,7 @@ def check_team_draft(
         warnings.append(
             gettext(
                 "The window of {names} is smaller than the {n} replies of a round. They see the "
-                "message that began it, but not every reply."
+                "message that started the round, but not every reply."
             ).format(names=", ".join(small), n=draft.hop_limit)
         )
     if notice := cut_notice(draft.task, kept=team.cut_team_task(draft.task)):
@@ -413,7 +415,7 @@ def check_team(draft: TeamDraft) -> None:
     if len(draft.name) > LONGEST_TEAM_NAME or not names.is_allowed_name(draft.name):
         raise InvalidTeam(
             gettext_noop(
-                "Enter a name of 1 to {limit} characters, without line breaks and invisible "
+                "Enter a name of 1 to {limit} characters, without line breaks or invisible "
                 "characters."
             ),
             param="name",
@@ -520,8 +522,8 @@ def check_agent(agent: AgentDraft, *, param: str) -> None:
         if len(text) > LONGEST_INSTRUCTION or UNSTORABLE.search(text):
             raise InvalidTeam(
                 gettext_noop(
-                    "The instruction of {name} can have up to {limit:,} characters, and none "
-                    "that cannot be stored."
+                    "Instructions of {name} can have up to {limit:,} characters. Remove "
+                    "characters that cannot be stored."
                 ),
                 param=f"{param}.{name}",
                 name=agent.name,

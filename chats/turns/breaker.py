@@ -18,7 +18,7 @@ from contextpolicy.models import ModelSpec
 # Failures that repeat on every call until an operator acts.
 REASONS = {
     "provider_auth": gettext_noop(
-        "its provider rejected the API key, which an operator has to check"
+        "its provider rejected the API key, so an operator must check the key"
     ),
 }
 

@@ -38,8 +38,8 @@ from contextpolicy import ledger, verification
 ERASED_AT_ONCE = 20
 LOST_CODE = "worker_lost"
 LOST_SENTENCE = gettext_noop(
-    "The reply was started {losses} times, and each time its worker stopped before the end, often "
-    "for lack of memory. Your message is saved. Try again. If it happens again, tell an operator."
+    "The reply was started {losses} times, and its worker stopped each time, often because of a "
+    "lack of memory. Your message is saved. Try again. If it happens again, tell an operator."
 )
 
 

@@ -57,7 +57,7 @@ CUT_SENTENCE = gettext_noop(
 INTERNAL_SENTENCE = gettext_noop(
     "Something went wrong on this server. Your message is saved. Try again."
 )
-ASKED_SENTENCE = gettext_noop("asked {calls} times")
+ASKED_SENTENCE = gettext_noop("called {calls} times")
 WAIT_SENTENCE = gettext_noop(
     "The model provider asks to wait {seconds:.0f} seconds. Your message is saved. Try again after "
     "that."
@@ -641,6 +641,6 @@ def format_provider_error(error: ProviderError, *, provider: str, calls: int) ->
     facts: list[str | Promise] = [provider] if provider else []
     if error.status is not None:
         facts.append(Sentence(gettext_noop("status {status}"), status=error.status))
-    asked = gettext_noop("asked once") if calls == 1 else ASKED_SENTENCE
+    asked = gettext_noop("called once") if calls == 1 else ASKED_SENTENCE
     facts.append(Sentence(asked, calls=calls))
     return Sentence(gettext_noop("{sentence} ({facts}.)"), sentence=error.full, facts=facts)

@@ -49,8 +49,8 @@ class ChatBusy(Refusal):
     code = "chat_busy"
     status = 409
     sentence = gettext_noop(
-        "{waiting} messages are already waiting for a reply in this chat. Send this one after the "
-        "next reply."
+        "{waiting} messages are already waiting for a reply in this chat. Send this message after "
+        "the next reply."
     )
     retry_after = 5
 

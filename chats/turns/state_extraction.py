@@ -113,7 +113,9 @@ def choose_extraction_model(choice: model_choice.ChosenModel) -> ModelSpec:
         return choice.model
     model = ModelSpec.objects.filter(slug=slug).first()
     if model is None:
-        raise model_choice.ModelUnavailable(model=slug, reason=gettext_lazy("it was disconnected"))
+        raise model_choice.ModelUnavailable(
+            model=slug, reason=gettext_lazy("the provider was disconnected")
+        )
     return model
 
 

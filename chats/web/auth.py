@@ -37,7 +37,7 @@ class SignedOut(Refusal):
     code = "signed_out"
     status = 401
     sentence = gettext_noop(
-        "You are signed out. Sign in in another tab, then try again. Your text stays here."
+        "You are signed out. Sign in in another tab, then try again. This page keeps your text."
     )
 
 

@@ -34,8 +34,8 @@ class AlreadySent(Refusal):
     code = "already_sent"
     status = 409
     sentence = gettext_noop(
-        "An earlier version of this message was already sent; reload to see it."
-        " Send again to add this text as a new message."
+        "An earlier version of this message was already sent. Reload the page to see it, or send "
+        "again to add this text as a new message."
     )
 
 

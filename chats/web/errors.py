@@ -44,8 +44,8 @@ class Unforeseen(Refusal):
     code = "internal_error"
     status = 500
     sentence = gettext_noop(
-        "Something went wrong on this server. Nothing you wrote is lost. Try again. If it happens"
-        " again, give an operator the request ID."
+        "Something went wrong on this server. Your text is not lost. Try again. If it happens "
+        "again, give an operator the request ID."
     )
 
 

@@ -36,17 +36,17 @@ SUGGESTIONS = (
     ),
     (
         gettext_lazy("Draft a reply"),
-        gettext_lazy("Paste what you received, say what you want"),
+        gettext_lazy("Paste the message that you received, and describe your reply"),
         gettext_lazy("Draft a short, friendly reply to this message:\n\n"),
     ),
     (
         gettext_lazy("Review some code"),
         gettext_lazy("Errors, unclear names, missing cases"),
-        gettext_lazy("Review this code. Name errors first, then what is unclear:\n\n"),
+        gettext_lazy("Review this code. List errors first, then unclear parts:\n\n"),
     ),
     (
         gettext_lazy("See the next prompt"),
-        gettext_lazy("Ask twice, then open “Prompt receipt”"),
+        gettext_lazy("Send two questions, then open “Prompt receipt”"),
         gettext_lazy("What do you know about our conversation so far?"),
     ),
 )
@@ -58,8 +58,8 @@ class AlreadyBegun(Refusal):
     code = "already_sent"
     status = 409
     sentence = gettext_noop(
-        "An earlier version of this message was already sent and started a chat; it is in your"
-        " chat list. Send again to start another chat with this text."
+        "An earlier version of this message was already sent and started a chat, which is in your "
+        "chat list. Send again to start another chat with this text."
     )
 
 

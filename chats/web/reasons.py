@@ -32,7 +32,7 @@ class FactWords(NamedTuple):
 # Label of the rail beside a message, by how the message is sent.
 SENT: Mapping[str, StrOrPromise] = {
     "full": gettext_lazy("sent in full"),
-    "pinned": gettext_lazy("always sent"),
+    "pinned": gettext_lazy("always sent in full"),
     "summary": gettext_lazy("sent as part of the summary"),
     "none": gettext_lazy("not sent"),
     "cut": gettext_lazy("sent"),
@@ -51,18 +51,16 @@ LEFT_OUT: Mapping[str, LeftOutWords] = {
         gettext_lazy("not sent: excluded"), gettext_lazy("Excluded by a user")
     ),
     "incomplete": LeftOutWords(
-        gettext_lazy("not sent: incomplete"), gettext_lazy("Incomplete reply that was not kept")
+        gettext_lazy("not sent: incomplete"), gettext_lazy("Incomplete reply that you did not keep")
     ),
-    "empty": LeftOutWords(
-        gettext_lazy("not sent: no content"), gettext_lazy("No content that could be sent")
-    ),
+    "empty": LeftOutWords(gettext_lazy("not sent: no content"), gettext_lazy("No content to send")),
     "turn_split": LeftOutWords(
         gettext_lazy("not sent: no room left in its turn"),
         gettext_lazy("No room left within this turn"),
     ),
     "tool_parts": LeftOutWords(
         gettext_lazy("not sent: only tool calls"),
-        gettext_lazy("Only tool calls and results, which this layout cannot show as text"),
+        gettext_lazy("Only tool calls and results, which this layout cannot show"),
     ),
     "state": LeftOutWords(
         gettext_lazy("not sent: replaced by the state"), gettext_lazy("Replaced by the chat state")
@@ -106,21 +104,23 @@ NOT_USED: Mapping[str, StrOrPromise] = {
     "no_content": gettext_lazy("the summary had headings without content"),
     "missing_sections": gettext_lazy("the summary lacked some of its sections"),
     "role_headers": gettext_lazy("the model continued the chat instead of summarising it"),
-    "not_smaller": gettext_lazy("the summary was not shorter than the messages that it covers"),
+    "not_smaller": gettext_lazy("the summary was not shorter than the messages that it replaces"),
     "too_long": gettext_lazy("the summary was longer than the policy allows"),
     "wrong_language": gettext_lazy("the summary was not in the language of the chat"),
-    "unknown_url": gettext_lazy("the summary contained an address that is in none of its messages"),
+    "unknown_url": gettext_lazy(
+        "the summary contained an address that does not occur in its messages"
+    ),
     "cancelled": gettext_lazy("a user cancelled it"),
     "rejected_by_person": gettext_lazy("a user rejected it"),
     "context_changed": gettext_lazy("the chat had changed before the summary was used"),
     "insufficient": gettext_lazy(
         "even with the summary, the prompt exceeds the policy’s target size"
     ),
-    "lost_facts": gettext_lazy("the summary lost facts that it must keep"),
+    "lost_facts": gettext_lazy("the summary lost required facts"),
     "undone": gettext_lazy("a user undid the previous summary"),
     "redone": gettext_lazy("a user restored another summary"),
     "revised": gettext_lazy("a user edited the previous summary"),
-    "asked_again": gettext_lazy("a user requested another summary"),
+    "asked_again": gettext_lazy("a user requested a new summary"),
     "message_excluded": gettext_lazy("one of its messages was excluded"),
     "message_erased": gettext_lazy("one of its messages was erased"),
     "worker_lost": gettext_lazy("the worker that wrote it stopped"),
@@ -156,13 +156,13 @@ STATE_KEPT: Mapping[str, StrOrPromise] = {
 }
 # Suggested next step when no summary was created, by code of `skip_reasons.SENTENCES`.
 NEXT_STEPS: Mapping[str, StrOrPromise] = {
-    "keep_last": gettext_lazy("Older messages can be summarised once there are newer ones."),
-    "nothing_to_fold": gettext_lazy("At least two turns must finish after the last summary."),
+    "keep_last": gettext_lazy("Wait for newer messages. Then the older ones can be summarised."),
+    "nothing_to_fold": gettext_lazy("Wait until two turns have finished since the last summary."),
     "no_gain": gettext_lazy("Try again when the chat is longer."),
-    "waits_for_approval": gettext_lazy("Approve or reject that draft first."),
-    "in_the_making": gettext_lazy("It replaces this request."),
+    "waits_for_approval": gettext_lazy("Approve or reject the draft first."),
+    "in_the_making": gettext_lazy("No second summary was started."),
     "strategy": gettext_lazy("An administrator can choose a strategy with summaries."),
-    "no_model": gettext_lazy("Ask an administrator to set one up."),
+    "no_model": gettext_lazy("Ask an administrator to configure one."),
     "model_not_allowed": gettext_lazy("Choose another model for this chat."),
     "policy_impossible": gettext_lazy("Ask your administrator."),
 }
@@ -207,7 +207,7 @@ ORIGINS: Mapping[str, StrOrPromise] = {
     "tail": gettext_lazy("Background"),
     "question": gettext_lazy("Your message"),
     "continue": gettext_lazy("Instruction to continue"),
-    "step": gettext_lazy("Step of this reply"),
+    "step": gettext_lazy("Step of the reply"),
 }
 # Parts of the system text and of the prompt's end, by segment label.
 PARTS: Mapping[str, StrOrPromise] = {
@@ -219,7 +219,7 @@ PARTS: Mapping[str, StrOrPromise] = {
     "task": gettext_lazy("The team's task"),
     "chat": gettext_lazy("Chat text"),
     "skills": gettext_lazy("Skills"),
-    "budget": gettext_lazy("The limits, as a sentence"),
+    "budget": gettext_lazy("Reply and tool limits"),
     "preferences": gettext_lazy("Preferences"),
     "recent": gettext_lazy("Your other chats"),
     "state": gettext_lazy("State"),
@@ -230,20 +230,22 @@ PARTS: Mapping[str, StrOrPromise] = {
 }
 LAYOUTS: Mapping[str, StrOrPromise] = {
     "A": gettext_lazy(
-        "Layout A: one user message contains the history as text and your message. The chat's "
-        "system text replaces the policy's."
+        "Layout A: one user message contains the history and your message as text. The system "
+        "text of the chat replaces the one of the policy."
     ),
     "B": gettext_lazy("Layout B: the history is sent as text in a user message before yours."),
     "C": gettext_lazy(
-        "Layout C: one user message contains the history as text and your message. The chat's "
-        "system text follows the policy's."
+        "Layout C: one user message contains the history and your message as text. The system "
+        "text of the chat follows the one of the policy."
     ),
 }
 # Repairs of a message in the request. The stored message does not change.
 REPAIRS: Mapping[str, StrOrPromise] = {
-    "no_result": gettext_lazy("a tool call had no result, so a placeholder result was added"),
+    "no_result": gettext_lazy(
+        "a tool call had no result, so a placeholder was added as its result"
+    ),
     "stray_result": gettext_lazy("a tool result without its call was removed"),
-    "call_id_renamed": gettext_lazy("two tool calls had the same id, so one was renamed"),
+    "call_id_renamed": gettext_lazy("two tool calls had the same id, so one got a new id"),
     "tool_part_in_user_message": gettext_lazy("tool parts in a user message were removed"),
     "results_left_out": gettext_lazy("tool results were left out by the policy’s rules for tools"),
     "tool_parts_left_out": gettext_lazy("its tool calls and results cannot be shown as text"),
@@ -251,36 +253,40 @@ REPAIRS: Mapping[str, StrOrPromise] = {
 # Changes of a whole prompt.
 CHANGES: Mapping[str, StrOrPromise] = {
     "history_provider:missing": gettext_lazy(
-        "The policy’s history provider is not installed; the built-in one was used."
+        "The history provider of the policy is not installed. The built-in one was used."
     ),
     "history_provider:failed": gettext_lazy(
-        "The policy’s history provider failed; the built-in one was used."
+        "The history provider of the policy failed. The built-in one was used."
     ),
     "prompt_form:claude-code": gettext_lazy("The agent’s prompt is one text in the Claude form."),
     "prompt_form:openai-codex": gettext_lazy("The agent’s prompt is one text in the Codex form."),
     "prompt_form:google-gemini": gettext_lazy("The agent’s prompt is one text in the Gemini form."),
     "prompt_form:plain": gettext_lazy("The agent’s prompt is one plain text."),
     "opening_added": gettext_lazy(
-        "The chat starts with a reply, so a user line that says so was added."
+        "The chat starts with a reply, so a user message that explains this was added."
     ),
     "messages_joined": gettext_lazy(
-        "Adjacent messages of one role were joined, as the provider requires."
+        "Adjacent messages of the same role were joined, because the provider requires it."
     ),
     "strategy": gettext_lazy(
-        "The strategy of the policy failed; the sliding window was used instead."
+        "The strategy of the policy failed. The sliding window was used instead."
     ),
     "memory_withheld": gettext_lazy(
-        "Your saved preferences were not sent: the policy does not allow it for this model’s "
-        "provider."
+        "Your saved preferences were not sent, because the policy does not allow it for the "
+        "provider of this model."
     ),
-    "references:none": gettext_lazy("No earlier message shares words with the question."),
+    "references:none": gettext_lazy(
+        "No retrieved context: no earlier message shares words with the question."
+    ),
     "references:below_floor": gettext_lazy(
-        "No earlier message matches enough keywords of the question."
+        "No retrieved context: no earlier message shares enough keywords with the question."
     ),
     "references:late": gettext_lazy(
-        "Not searched: the server was busy, so the reply has no retrieved context."
+        "No retrieved context: the search was skipped because the server was busy."
     ),
-    "references:breaker": gettext_lazy("Not searched: previous searches took too long."),
+    "references:breaker": gettext_lazy(
+        "No retrieved context: the search was skipped because previous searches took too long."
+    ),
     "references:temporary": gettext_lazy(
         "No retrieved context: temporary chats do not use other chats."
     ),
@@ -289,7 +295,7 @@ CHANGES: Mapping[str, StrOrPromise] = {
         "No retrieved context: memory is off in the chat’s folder."
     ),
     "references:provider": gettext_lazy(
-        "No retrieved context: the policy does not allow it for this model’s provider."
+        "No retrieved context: the policy does not allow it for the provider of this model."
     ),
     "vectors:late": gettext_lazy(
         "Retrieved context was found by keywords only: the embedding search took too long."
@@ -298,12 +304,12 @@ CHANGES: Mapping[str, StrOrPromise] = {
         "Retrieved context was found by keywords only: the embedding model could not be reached."
     ),
     "vectors:breaker": gettext_lazy(
-        "Retrieved context was found by keywords only: the embedding model timed "
-        "out several times and is retried in a minute."
+        "Retrieved context was found by keywords only: the embedding model timed out several "
+        "times. It is retried in a minute."
     ),
     "vectors:other_dimensions": gettext_lazy(
-        "Retrieved context was found by keywords only: the embedding model now gives different "
-        "vectors. An operator has to rebuild the embeddings."
+        "Retrieved context was found by keywords only: the embedding model now returns different "
+        "vectors. An operator must rebuild the embeddings."
     ),
     "vectors:not_installed": gettext_lazy(
         "Retrieved context was found by keywords only: semantic search is not installed."
@@ -316,15 +322,19 @@ CHANGES: Mapping[str, StrOrPromise] = {
         "The search for retrieved context failed; the reply continued without it."
     ),
     "round_opening": gettext_lazy(
-        "The message that started the round was sent, although it is outside the agent's window."
+        "The message that started the round was sent, although it is outside the window of the "
+        "agent."
     ),
 }
 # Reasons the fallback replaced a strategy.
 FALLBACKS: Mapping[str, StrOrPromise] = {
-    "missing": gettext_lazy("Its package is not installed."),
-    "failed": gettext_lazy("It failed with {detail}."),
-    "changed_tools": gettext_lazy("It changed the tools."),
-    "unsound": gettext_lazy("Its choice did not fit the prompt or did not list each message once."),
+    "missing": gettext_lazy("The package of the plugin is not installed."),
+    "failed": gettext_lazy("The plugin failed with {detail}."),
+    "changed_tools": gettext_lazy("The plugin changed the tools."),
+    "unsound": gettext_lazy(
+        "The messages chosen by the plugin did not fit the prompt, or did not list each message "
+        "once."
+    ),
 }
 
 # Origin of a version of the state.
@@ -335,8 +345,8 @@ STATE_VERSIONS: Mapping[str, StrOrPromise] = {
 }
 # Use of a chat's own system text. An ignored text is locked, with a sentence.
 SYSTEM_TEXT_RULES: Mapping[str, StrOrPromise] = {
-    "append": gettext_lazy("It follows the system text of the policy, if there is one."),
-    "replace": gettext_lazy("It replaces the system text of the policy."),
+    "append": gettext_lazy("This text follows the system text of the policy, if there is one."),
+    "replace": gettext_lazy("This text replaces the system text of the policy."),
 }
 # Counts in a chat's erasure certificate.
 ERASED: Mapping[str, StrOrPromise] = {

@@ -62,7 +62,11 @@ def chat_system_text(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse
         return render_system_text(request, chat, text=text, refusal=refusal)
     if not request.htmx:
         return redirect("chats:system-text", chat.pk)
-    saved = gettext("Saved. It applies from the next message on.") if text else gettext("Removed.")
+    saved = (
+        gettext("Saved. It applies from the next message on.")
+        if text
+        else gettext("System text removed.")
+    )
     return render_system_text(request, chat, text=text, saved=saved)
 
 

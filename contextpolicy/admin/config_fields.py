@@ -55,7 +55,7 @@ class ObjectField(JsonField):
         super().validate(value)
         if value is not None and not isinstance(value, dict):
             raise forms.ValidationError(
-                gettext('A config is a JSON object. Write it as {"name": value}.'),
+                gettext('A config is a JSON object, such as {"name": value}.'),
                 code="no_object",
             )
 
@@ -152,13 +152,13 @@ def _kind(
     if kind == "string":
         return (lambda: WordsField(**options)), _same, _same
     if kind == "array" and fact.get("items") == {"type": "string"}:
-        options["help_text"] = " ".join([told, gettext("One per line.")]).strip()
+        options["help_text"] = " ".join([told, gettext("One value per line.")]).strip()
         return (
             (lambda: WordsField(widget=build_textarea(3), **options)),
             (lambda said: [line for line in said.split("\n") if line.strip()]),
             "\n".join,
         )
-    options["help_text"] = " ".join([told, gettext("As JSON.")]).strip()
+    options["help_text"] = " ".join([told, gettext("In JSON.")]).strip()
     json_field = ObjectField if kind == "object" else JsonField
     return (lambda: json_field(required=False, widget=build_textarea(3), **options)), _same, _same
 

@@ -23,7 +23,7 @@ Choices = list[tuple[str, StrOrPromise]]
 # Help texts of limits: how several policies combine, and what 0 means.
 LOWEST = gettext_lazy("If several policies apply, the lowest value wins.")
 NO_LIMIT = gettext_lazy("0: this policy sets no limit.")
-NO_OTHERS = gettext_lazy("0: this policy adds none.")
+NO_OTHERS = gettext_lazy("0: this policy adds no text.")
 
 
 def build_lock_field() -> forms.BooleanField:

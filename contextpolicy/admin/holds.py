@@ -44,11 +44,12 @@ class HoldForm(TargetInputs, forms.ModelForm[LegalHold]):
         ),
     )
     review_on = forms.DateField(
-        label=gettext_lazy("Review on"),
+        label=gettext_lazy("Review date"),
         required=False,
         widget=forms.DateInput(attrs={"type": "date"}),
         help_text=gettext_lazy(
-            "Date for checking whether the hold is still needed. It does not end automatically."
+            "Date on which to check whether the hold is still needed. The hold does not end "
+            "automatically."
         ),
     )
 
@@ -66,7 +67,7 @@ class ReleaseForm(forms.ModelForm[LegalHold]):
         widget=TEXT,
         help_text=gettext_lazy(
             "Saving releases the hold. Nothing is erased for seven more days. After that, pending "
-            "erasures and expired messages are erased, unless another hold covers them."
+            "erasures run and expired messages are erased, unless another hold covers them."
         ),
     )
 
@@ -157,7 +158,7 @@ class LegalHoldAdmin(DomainAdmin):
     @admin.display(description=gettext_lazy("State"))
     def state(self, hold: LegalHold) -> SafeString:
         """Return the state of the hold in words, with its code."""
-        code, said = "in_force", gettext("in force")
+        code, said = "in_force", gettext("active")
         if hold.ends_at is not None and hold.ends_at > timezone.now():
             time = date_format(hold.ends_at.astimezone(UTC), gettext("d M Y H:i"))
             said = gettext("released, active until {time} UTC").format(time=time)

@@ -46,22 +46,23 @@ class ImportForm(forms.Form):
         required=False,
         empty_label=gettext_lazy("A new policy"),
         help_text=gettext_lazy(
-            "The strategy and its config become the next version of this policy and are active at "
-            "once wherever it applies. A new policy applies nowhere yet."
+            "The strategy and its config become the next version of this policy, which is active "
+            "immediately wherever the policy applies. A new policy is not assigned to anything "
+            "yet."
         ),
     )
     name = forms.CharField(
         label=gettext_lazy("Name"),
         required=False,
         max_length=200,
-        help_text=gettext_lazy("Name of a new policy. Empty: the id in the text."),
+        help_text=gettext_lazy("Name of a new policy. Empty: the id in the JSON."),
     )
     pasted = forms.CharField(
-        label=gettext_lazy("Text"),
+        label=gettext_lazy("JSON"),
         required=False,
         strip=False,
         widget=build_textarea(14),
-        help_text=gettext_lazy("JSON. If you also choose a file, the file is used."),
+        help_text=gettext_lazy("If you also choose a file, the file is used."),
     )
     file = forms.FileField(label=gettext_lazy("File"), required=False)
 

@@ -27,7 +27,7 @@ class AroundInputs(forms.Form):
 
     tool_output_limit = build_integer_field(
         gettext_lazy("Longest tool result"),
-        join_sentences_lazy(gettext_lazy("In characters of the prompt."), LOWEST),
+        join_sentences_lazy(gettext_lazy("In characters, as sent in prompts."), LOWEST),
         1,
     )
     lock_tool_output_limit = build_lock_field()
@@ -35,9 +35,9 @@ class AroundInputs(forms.Form):
         gettext_lazy("Rules for tools"),
         format_lazy(
             gettext_lazy(
-                "One per line: a tool's name (or * for all others), a colon, and its "
-                "rule, such as “{example}”. “limit” is in characters of a result in the"
-                " prompt; “keep newest” replaces older results by a line that says so. "
+                "One rule per line: the name of a tool (or * for all others), a colon and the "
+                "rule, such as “{example}”. “limit” is the maximum number of characters of a "
+                "result in the prompt. “keep newest” replaces older results with a short note. "
                 "“no rule” exempts a tool from *. “{none}”: no rules."
             ),
             example=RULE_EXAMPLE,
@@ -54,63 +54,63 @@ class AroundInputs(forms.Form):
     allowed_models = build_multiple_choice_field(
         gettext_lazy("Allowed models"),
         gettext_lazy(
-            "Empty: this policy allows all models. If several policies apply, all "
-            "of them must allow a model."
+            "Empty: this policy allows all models. If several policies apply, a model must be "
+            "allowed by all of them."
         ),
         list_model_choices,
     )
     lock_allowed_models = build_lock_field()
     references = build_yes_no_field(
-        gettext_lazy("References"),
+        gettext_lazy("Retrieved context"),
         gettext_lazy(
-            "Adds excerpts from earlier messages that match keywords of the "
-            "question, each with its day and speaker. Greetings add none."
+            "Adds excerpts from earlier messages that match keywords of the question, each with "
+            "its date and speaker. Greetings add no excerpts."
         ),
     )
     lock_references = build_lock_field()
     reference_count = build_integer_field(
         gettext_lazy("Maximum excerpts"),
-        join_sentences_lazy(gettext_lazy("At most two from any other chat."), LOWEST),
+        join_sentences_lazy(gettext_lazy("At most two from each other chat."), LOWEST),
         1,
     )
     lock_reference_count = build_lock_field()
     reference_tokens = build_integer_field(
-        gettext_lazy("Tokens of all excerpts"),
-        join_sentences_lazy(gettext_lazy("In each prompt."), LOWEST),
+        gettext_lazy("Tokens for excerpts"),
+        join_sentences_lazy(gettext_lazy("Maximum tokens of all excerpts in a prompt."), LOWEST),
         1,
     )
     lock_reference_tokens = build_lock_field()
     reference_floor = build_integer_field(
         gettext_lazy("Matching keywords"),
         gettext_lazy(
-            "Minimum number of keywords that an excerpt shares with the question. A"
-            " word that is rare in the person's chats counts as two. If several "
-            "policies apply, the highest value wins."
+            "Minimum number of keywords that an excerpt shares with the question. A word that is "
+            "rare in the chats of the person counts as two. If several policies apply, the "
+            "highest value wins."
         ),
         1,
     )
     lock_reference_floor = build_lock_field()
     reference_share = build_percent_field(
-        gettext_lazy("Share for excerpts of the chat"),
+        gettext_lazy("Prompt share for excerpts"),
         gettext_lazy(
-            "For each question, the best matches among the messages that the prompt"
-            " leaves out are added, up to this share of the prompt limit and only "
-            "into free room. 0: off; then the limits above apply."
+            "For each question, the best matches among the messages that the prompt leaves out "
+            "are added. They use at most this share of the prompt limit, and only free room. 0: "
+            "off; the limits above then apply."
         ),
         smallest="0",
     )
     lock_reference_share = build_lock_field()
     reference_scope = build_choice_field(
-        gettext_lazy("Sources"),
-        gettext_lazy("Temporary chats are never used. Chats of other people are never used."),
+        gettext_lazy("Sources of excerpts"),
+        gettext_lazy("Temporary chats and chats of other people are never used."),
         [UNSET, *REFERENCE_SCOPES.items()],
     )
     lock_reference_scope = build_lock_field()
     temporary_chats = build_yes_no_field(
         gettext_lazy("Temporary chats"),
         gettext_lazy(
-            "People can start chats that are erased when they sign out, or some "
-            "time after the last message. The audit log keeps their numbers."
+            "People can start chats that are erased when they sign out, or some time after the "
+            "last message. The audit log keeps only numbers about these chats."
         ),
     )
     lock_temporary_chats = build_lock_field()
@@ -129,20 +129,19 @@ class AroundInputs(forms.Form):
     )
     lock_retention_days = build_lock_field()
     warm_up = build_yes_no_field(
-        gettext_lazy("Warm-ups"),
+        gettext_lazy("Cache warm-ups"),
         gettext_lazy(
-            "Free model servers read a changed prompt in the background, so that "
-            "the next reply starts sooner. You can exclude a server in its "
-            "settings."
+            "After a prompt has changed, free model servers prefill it in the background, so that "
+            "the next reply starts sooner. You can exclude a server in its settings."
         ),
     )
     lock_warm_up = build_lock_field()
     unmanaged = build_choice_field(
         gettext_lazy("Pass-through"),
         gettext_lazy(
-            "Requests of API clients that go to the model without a chat, a summary"
-            " or the text of this policy. No text is stored; the audit log records "
-            "the key, the model, the tokens and the time."
+            "Decides which requests of API clients go to the model without a chat, a summary or "
+            "the text of this policy. No text is stored. The audit log records the key, the "
+            "model, the tokens and the time."
         ),
         [UNSET, *UNMANAGED.items()],
     )
@@ -150,32 +149,33 @@ class AroundInputs(forms.Form):
     cache_marks = build_yes_no_field(
         gettext_lazy("Cache breakpoints"),
         gettext_lazy(
-            "Sends cache breakpoints to servers with Anthropic’s API, so that the "
-            "next prompt reads unchanged parts from the cache. Writing to the cache"
-            " costs a quarter more than sending once, reading a tenth. Other "
-            "servers cache automatically."
+            "Sends cache breakpoints to servers with Anthropic’s API, so that the next prompt "
+            "reads unchanged parts from the cache. Writing to the cache costs a quarter more than "
+            "sending uncached tokens. Reading costs a tenth. Other servers cache automatically."
         ),
     )
     lock_cache_marks = build_lock_field()
     own_instructions = build_yes_no_field(
-        gettext_lazy("A person's own instructions"),
-        gettext_lazy("Sends the text that a person wrote for all of their chats, as data."),
+        gettext_lazy("Personal instructions"),
+        gettext_lazy(
+            "Sends the instructions that a person wrote for all of their chats, as labelled data."
+        ),
     )
     lock_own_instructions = build_lock_field()
     preferences = build_yes_no_field(
         gettext_lazy("Preferences"),
         gettext_lazy(
-            "Sends the saved preferences of a person, and saves new ones. Only for "
-            "people who agreed to it."
+            "Sends the saved preferences of a person, and saves new preferences. Requires the "
+            "person’s consent."
         ),
     )
     lock_preferences = build_lock_field()
     inferred_preferences = build_yes_no_field(
         gettext_lazy("Suggested preferences"),
         gettext_lazy(
-            "Lets the summarising model read messages of idle chats and suggest "
-            "preferences. Only for people who agreed to it, up to 20 calls a day "
-            "each. Without a summarising model there are no suggestions."
+            "The summarising model reads messages of idle chats and suggests preferences. "
+            "Requires the person’s consent. At most 20 calls per person and day. Without a "
+            "summarising model, no preferences are suggested."
         ),
     )
     lock_inferred_preferences = build_lock_field()
@@ -183,8 +183,8 @@ class AroundInputs(forms.Form):
         gettext_lazy("Newest messages of other chats"),
         join_sentences_lazy(
             gettext_lazy(
-                "Adds this many of the newest messages of the person's other chats "
-                "before the question, 50 at most."
+                "Number of newest messages from other chats of the person that are added before "
+                "the question. At most 50."
             ),
             LOWEST,
             NO_OTHERS,
@@ -194,9 +194,9 @@ class AroundInputs(forms.Form):
     memory_providers = build_multiple_choice_field(
         gettext_lazy("Providers for personal data"),
         gettext_lazy(
-            "Only these providers get instructions, preferences and messages of "
-            "other chats. Empty: this policy allows all providers. If several "
-            "policies apply, all of them must allow a provider."
+            "Only these providers receive instructions, preferences and messages of other chats. "
+            "Empty: this policy allows all providers. If several policies apply, a provider must "
+            "be allowed by all of them."
         ),
         list_provider_choices,
     )

@@ -25,10 +25,10 @@ class HistoryInputs(forms.Form):
         gettext_lazy("State values"),
         format_lazy(
             gettext_lazy(
-                "Values that are kept instead of the dialogue, one per line: a name, "
-                "its kind in brackets, a colon and its meaning, such as “{example}”. "
-                "Kinds: text, number, whole number, yes or no, date, list of texts, one"
-                " of a, b, c. You can also enter a JSON Schema. “{none}”: no values."
+                "Values that are sent instead of the dialogue, one per line: the name, the type "
+                "in brackets, a colon and a description, such as “{example}”. Types: text, "
+                "number, whole number, yes or no, date, list of texts, one of a, b, c. You can "
+                "also enter a JSON Schema. “{none}”: no values."
             ),
             example=STATE_EXAMPLE,
             none=NONE,
@@ -49,8 +49,8 @@ class HistoryInputs(forms.Form):
     reserve_tokens = build_integer_field(
         gettext_lazy("Reserved for the reply"),
         gettext_lazy(
-            "Tokens of the budget that are kept free for the reply. Longer replies "
-            "are cut off. If several policies apply, the highest value wins."
+            "Tokens of the budget that are reserved for the reply. Longer replies are cut off. If "
+            "several policies apply, the highest value wins."
         ),
         1,
     )
@@ -68,10 +68,11 @@ class HistoryInputs(forms.Form):
     )
     lock_max_bytes = build_lock_field()
     pins_tokens = build_integer_field(
-        gettext_lazy("Room for pins"),
+        gettext_lazy("Limit for pins"),
         join_sentences_lazy(
             gettext_lazy(
-                "Maximum tokens of pinned messages in the prompt. The newest pins are kept."
+                "Maximum tokens of pinned messages in the prompt. If the limit is exceeded, the "
+                "oldest pins are left out."
             ),
             LOWEST,
             NO_LIMIT,
@@ -87,7 +88,7 @@ class HistoryInputs(forms.Form):
         gettext_lazy("Window in turns"),
         join_sentences_lazy(
             gettext_lazy(
-                "Maximum turns of the history. A turn is a question and everything it caused."
+                "Maximum turns of the history. A turn is a question with its reply and tool calls."
             ),
             LOWEST,
             NO_LIMIT,
@@ -103,8 +104,8 @@ class HistoryInputs(forms.Form):
         gettext_lazy("Cut messages at"),
         join_sentences_lazy(
             gettext_lazy(
-                "Maximum characters of each history message in the prompt. The stored "
-                "message is not changed."
+                "Maximum characters of each history message in the prompt. The stored messages do "
+                "not change."
             ),
             LOWEST,
             NO_LIMIT,
@@ -113,7 +114,7 @@ class HistoryInputs(forms.Form):
     lock_max_chars_per_message = build_lock_field()
     cut_style = build_choice_field(
         gettext_lazy("Cut style"),
-        gettext_lazy("Which part of a long message is kept."),
+        gettext_lazy("The part of a long message that is sent."),
         [
             UNSET,
             ("head", gettext_lazy("The beginning")),
@@ -124,40 +125,40 @@ class HistoryInputs(forms.Form):
     keep_last_messages = build_integer_field(
         gettext_lazy("Newest messages kept"),
         gettext_lazy(
-            "Newest messages that are not summarised when the prompt is full, if "
-            "they fit. With a state: messages that are sent in addition to it."
+            "Number of newest messages that are not summarised, if they fit into the prompt. With "
+            "a state: number of messages that are sent in addition to it."
         ),
     )
     lock_keep_last_messages = build_lock_field()
     compact_at = build_percent_field(
         # xgettext:no-python-format, a percent sign
-        gettext_lazy("Shorten the history at, % full"),
+        gettext_lazy("Shorten the history at (% full)"),
         gettext_lazy(
             "The oldest messages leave the prompt, in one batch, at this share of its limit."
         ),
     )
     lock_compact_at = build_lock_field()
     compact_at_tokens = build_integer_field(
-        gettext_lazy("or at, tokens"),
-        gettext_lazy("Whichever comes first. 0: only the share applies."),
+        gettext_lazy("or at (tokens)"),
+        gettext_lazy("The lower of the two applies. 0: only the share applies."),
     )
     lock_compact_at_tokens = build_lock_field()
     compact_to = build_percent_field(
         # xgettext:no-python-format, a percent sign
-        gettext_lazy("Shorten it to, % full"),
+        gettext_lazy("Shorten it to (% full)"),
         gettext_lazy("Share of the prompt limit that remains in use afterwards."),
     )
     lock_compact_to = build_lock_field()
     compact_to_tokens = build_integer_field(
-        gettext_lazy("or to, tokens"),
-        gettext_lazy("Whichever is lower. 0: only the share applies."),
+        gettext_lazy("or to (tokens)"),
+        gettext_lazy("The lower of the two applies. 0: only the share applies."),
     )
     lock_compact_to_tokens = build_lock_field()
     compact_every_turns = build_integer_field(
-        gettext_lazy("Shorten it every, turns"),
+        gettext_lazy("Shorten it every (turns)"),
         gettext_lazy(
-            "Replaces “Shorten it to”: leaves room for about this many turns of "
-            "average size. 0: not set."
+            "Replaces “Shorten it to”. Each time, the history is shortened enough for about this "
+            "many turns of average size. 0: not set."
         ),
     )
     lock_compact_every_turns = build_lock_field()

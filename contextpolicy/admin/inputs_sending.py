@@ -29,8 +29,8 @@ class SendingInputs(forms.Form):
     strategy = build_choice_field(
         gettext_lazy("Strategy"),
         gettext_lazy(
-            "Decides which messages are sent with each question. If several "
-            "policies apply, the nearest one wins."
+            "Decides which messages are sent with each question. If several policies apply, the "
+            "most specific one wins."
         ),
         list_strategy_choices,
     )
@@ -46,9 +46,9 @@ class SendingInputs(forms.Form):
     layout = build_choice_field(
         gettext_lazy("Layout"),
         gettext_lazy(
-            "How the chosen parts become messages of the request. Text layouts (A, "
-            "B, C) are for models that work better with them. They reduce prompt "
-            "caching and show no tool calls."
+            "How the parts of the prompt are divided into messages. The text layouts (A, B, C) "
+            "are for models that work better with them. They reduce prompt caching and do not "
+            "show tool calls."
         ),
         [UNSET, *LAYOUTS.items()],
     )
@@ -58,39 +58,39 @@ class SendingInputs(forms.Form):
         max_length=200,
         help_text=format_lazy(
             gettext_lazy(
-                "In layouts A and C, this text is placed between the history and the "
-                "question. Spaces count. {no_text}: no text."
+                "In layouts A and C, this text is inserted between the history and the question. "
+                "Spaces count. {no_text}: no text."
             ),
             no_text=NO_TEXT,
         ),
     )
     lock_question_prefix = build_lock_field()
     chat_system = build_choice_field(
-        gettext_lazy("A chat's own system text"),
-        gettext_lazy("How the system text of a chat combines with the one of this policy."),
+        gettext_lazy("System text of a chat"),
+        gettext_lazy(
+            "How the system text of a chat is combined with the system text of this policy."
+        ),
         [UNSET, *CHAT_SYSTEMS.items()],
     )
     lock_chat_system = build_lock_field()
     show_date = build_yes_no_field(
         gettext_lazy("Date of the question"),
-        gettext_lazy("Adds the date of the question before it (year-month-day)."),
+        gettext_lazy("Adds a line with the date (year-month-day) before the question."),
     )
     lock_show_date = build_lock_field()
     plain_sections = build_yes_no_field(
         gettext_lazy("Plain sections"),
         gettext_lazy(
-            "Sends preferences and retrieved context as plain text, without the "
-            "introduction, the dates and the names of speakers. The introduction "
-            "says that preferences are not instructions."
+            "Sends preferences and retrieved context as plain text, without their introduction, "
+            "dates and speaker names. The introduction says that preferences are not instructions."
         ),
     )
     lock_plain_sections = build_lock_field()
     dates = build_yes_no_field(
         gettext_lazy("Dates"),
         gettext_lazy(
-            "Adds a line with the day before the first message of each day, and "
-            "days to summaries, so that the model can resolve “yesterday”. Only in "
-            "the layout of separate messages."
+            "Adds the date before the first message of each day and to summaries, so that the "
+            "model can resolve “yesterday”. Only in the layout of separate messages."
         ),
     )
     lock_dates = build_lock_field()
@@ -100,36 +100,36 @@ class SendingInputs(forms.Form):
         widget=build_textarea(8),
         help_text=format_lazy(
             gettext_lazy(
-                "Precedes everything else. Do not write secrets here: models can repeat"
-                " them. {no_text}: no text, even if a farther policy sets one."
+                "Sent first in every prompt. Do not include secrets, because models can repeat "
+                "them. {no_text}: no text, even if a less specific policy sets one."
             ),
             no_text=NO_TEXT,
         ),
     )
     lock_system_text = build_lock_field()
     hide_system_text = build_yes_no_field(
-        gettext_lazy("Hide the system text"), gettext_lazy("People see only its length and hash.")
+        gettext_lazy("Hide the system text"),
+        gettext_lazy("People see only the length and hash of the text."),
     )
     lock_hide_system_text = build_lock_field()
     runtime_note = build_yes_no_field(
-        gettext_lazy("Name the model"),
+        gettext_lazy("Model name in the prompt"),
         gettext_lazy(
-            "Adds a sentence before the system text with this server and the "
-            "model's name, but no time."
+            "Adds a sentence with the name of this server and of the model before the system text."
         ),
     )
     lock_runtime_note = build_lock_field()
     skills = build_multiple_choice_field(
         gettext_lazy("Skills"),
-        gettext_lazy("Skills whose texts follow the system text."),
+        gettext_lazy("Skills whose texts are sent after the system text."),
         list_skill_choices,
     )
     lock_skills = build_lock_field()
     budget_note = build_yes_no_field(
-        gettext_lazy("State the limits"),
+        gettext_lazy("Limits in the prompt"),
         gettext_lazy(
-            "Adds a sentence after the system text with the longest reply and the "
-            "longest tool result."
+            "Adds a sentence with the maximum length of replies and tool results after the system "
+            "text."
         ),
     )
     lock_budget_note = build_lock_field()

@@ -30,52 +30,57 @@ class SummaryInputs(forms.Form):
 
     prepare_at = build_percent_field(
         # xgettext:no-python-format, a percent sign
-        gettext_lazy("Write a summary at, % full"),
+        gettext_lazy("Write a summary at (% full)"),
         gettext_lazy("A summary is prepared in the background at this share of the prompt limit."),
     )
     lock_prepare_at = build_lock_field()
     prepare_at_tokens = build_integer_field(
-        gettext_lazy("or at, tokens"),
-        gettext_lazy("Whichever comes first. 0: only the share applies."),
+        gettext_lazy("or at (tokens)"),
+        gettext_lazy("The lower of the two applies. 0: only the share applies."),
     )
     lock_prepare_at_tokens = build_lock_field()
     turn_threshold = build_integer_field(
         gettext_lazy("Summarise after, turns"),
         gettext_lazy(
-            "A turn is a question and its reply. If the prompt has more turns than "
-            "this, the oldest are summarised. 0: never."
+            "If the prompt has more turns than this, the oldest turns are summarised. A turn is a "
+            "question with its reply. 0: never."
         ),
     )
     lock_turn_threshold = build_lock_field()
     fold_turns = build_integer_field(
-        gettext_lazy("Turns summarised at once"), gettext_lazy("Counted from the oldest."), 1
+        gettext_lazy("Turns summarised at once"),
+        gettext_lazy("The oldest turns are summarised first."),
+        1,
     )
     lock_fold_turns = build_lock_field()
     summarization_model = build_choice_field(
         gettext_lazy("Summary written by"),
-        gettext_lazy("A light model is sufficient. It also writes the titles of new chats."),
+        gettext_lazy("A small model is sufficient. It also writes the titles of new chats."),
         list_summariser_choices,
     )
     lock_summarization_model = build_lock_field()
     summary_max_tokens = build_integer_field(
-        gettext_lazy("Longest summary"), join_sentences_lazy(gettext_lazy("In tokens."), LOWEST), 1
+        gettext_lazy("Maximum summary length"),
+        join_sentences_lazy(gettext_lazy("In tokens."), LOWEST),
+        1,
     )
     lock_summary_max_tokens = build_lock_field()
     pinned_kinds = build_multiple_choice_field(
         gettext_lazy("Required facts"),
         gettext_lazy(
-            "A summary that loses any of these is rejected, and the originals stay in the prompt."
+            "A summary that loses any of these facts is rejected. The original messages then stay "
+            "in the prompt."
         ),
-        [*KIND_NAMES.items(), (NONE, gettext_lazy("None of them"))],
+        [*KIND_NAMES.items(), (NONE, gettext_lazy("None of these"))],
     )
     lock_pinned_kinds = build_lock_field()
     summary_instruction = WordsField(
         label=gettext_lazy("Summary instruction"),
         help_text=format_lazy(
             gettext_lazy(
-                "Additional instructions for the model that writes summaries, such as "
-                "“Keep every order number with its state.” They follow the built-in "
-                "rules. {no_text}: none, even if a farther policy sets some."
+                "Additional instructions for the model that writes summaries, such as “Keep every "
+                "order number with its state.” They follow the built-in rules. {no_text}: none, "
+                "even if a less specific policy sets some."
             ),
             no_text=NO_TEXT,
         ),
@@ -86,9 +91,8 @@ class SummaryInputs(forms.Form):
         gettext_lazy("Summary headings"),
         format_lazy(
             gettext_lazy(
-                "One per line, in order. {built_in}: {headings}. A summary without one "
-                "of them is rejected. Text that belongs under none goes under the "
-                "first."
+                "One heading per line, in order. {built_in}: {headings}. A summary without one of "
+                "them is rejected. Text that fits no heading is placed under the first."
             ),
             built_in=BUILT_IN,
             headings=", ".join(SECTIONS),
@@ -96,14 +100,17 @@ class SummaryInputs(forms.Form):
     )
     lock_summary_sections = build_lock_field()
     archive = build_yes_no_field(
-        gettext_lazy("Archive"),
-        gettext_lazy("Covered messages stay searchable and are shown under their summary."),
+        gettext_lazy("Searchable originals"),
+        gettext_lazy(
+            "Messages covered by a summary can be searched, and are shown under the summary."
+        ),
     )
     lock_archive = build_lock_field()
     approval = build_choice_field(
         gettext_lazy("Approved by"),
         gettext_lazy(
-            "Who approves a summary before it is used. Until then, the newest messages are sent."
+            "The person who approves a summary before it is used. Until then, only the newest "
+            "messages are sent."
         ),
         [UNSET, *APPROVALS.items()],
     )
@@ -115,9 +122,9 @@ class SummaryInputs(forms.Form):
     )
     lock_undo_right = build_lock_field()
     undo_pause_hours = build_integer_field(
-        gettext_lazy("Pause after an undo, hours"),
+        gettext_lazy("Pause after an undo (hours)"),
         gettext_lazy(
-            "Time without new summaries after an undo. 0: until they are resumed manually."
+            "No summaries are written for this time after an undo. 0: until a user resumes them."
         ),
     )
     lock_undo_pause_hours = build_lock_field()

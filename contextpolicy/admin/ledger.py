@@ -74,7 +74,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
         )
         context = {
             **self.admin_site.each_context(request),
-            "title": gettext("Verify the ledger"),
+            "title": gettext("Verify the audit log"),
             "opts": self.opts,
             "scope": scope or "",
             "breaks": breaks,

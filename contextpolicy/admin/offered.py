@@ -11,7 +11,7 @@ from contextpolicy.history_providers import load_history_providers as providers_
 from contextpolicy.linter.errors import list_offered_strategies
 from contextpolicy.models import ModelSpec, Skill
 
-NONE_OF_THEM = (NONE, gettext_lazy("None of them"))
+NONE_OF_THEM = (NONE, gettext_lazy("None of these"))
 
 
 def list_strategy_choices() -> Choices:

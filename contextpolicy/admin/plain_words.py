@@ -122,7 +122,7 @@ def _mark(values: PolicyValues, name: str, tokens: int) -> Pieces:
 
 BUILT_IN_WRITER = gettext_lazy("the built-in extractor")
 NEWEST_THAT_FIT = gettext_lazy("Sends as many of the newest messages as fit.")
-OLDEST_DROPPED = gettext_lazy("At {high} the oldest history is dropped, down to {low}.")
+OLDEST_DROPPED = gettext_lazy("At {high}, the oldest history is dropped, down to {low}.")
 
 
 def _simple(values: PolicyValues, _limit: int) -> list[Pieces]:
@@ -139,7 +139,7 @@ def _sliding(values: PolicyValues, limit: int) -> list[Pieces]:
     high = _mark(values, "compact_at", compute_compact_mark(values, prompt_limit=limit))
     if values.compact_every_turns is not None:
         words = gettext(
-            "At {high} the oldest history is dropped, so that the next time comes in about {turns}."
+            "At {high}, the oldest history is dropped, which makes room for about {turns}."
         )
         every = _turns("compact_every_turns", values.compact_every_turns)
         return [_said(words, high=high, turns=every)]
@@ -175,7 +175,7 @@ def _prepared(values: PolicyValues, limit: int, writer: Figure) -> Pieces:
     if values.turn_threshold is None:
         return _said(
             gettext(
-                "From {start} on {model} prepares a summary of at most {longest} for older "
+                "From {start} on, {model} prepares a summary of at most {longest} for older "
                 "messages."
             ),
             start=prepare,
@@ -200,9 +200,9 @@ def _replaced(values: PolicyValues, limit: int) -> Pieces:
     if values.compact_every_turns is not None:
         return _said(
             ngettext(
-                "At {high} it replaces them, so that the next time comes in about {turns}; the "
+                "At {high}, the summary replaces them, which makes room for about {turns}. The "
                 "newest {n} message stays in full if it fits.",
-                "At {high} it replaces them, so that the next time comes in about {turns}; the "
+                "At {high}, the summary replaces them, which makes room for about {turns}. The "
                 "newest {n} messages stay in full if they fit.",
                 values.keep_last_messages,
             ),
@@ -212,10 +212,10 @@ def _replaced(values: PolicyValues, limit: int) -> Pieces:
         )
     return _said(
         ngettext(
-            "At {high} it replaces them, down to {low}; the newest {n} message stays in full if "
-            "it fits.",
-            "At {high} it replaces them, down to {low}; the newest {n} messages stay in full if "
-            "they fit.",
+            "At {high}, the summary replaces them, down to {low}. The newest {n} message stays in "
+            "full if it fits.",
+            "At {high}, the summary replaces them, down to {low}. The newest {n} messages stay in "
+            "full if they fit.",
             values.keep_last_messages,
         ),
         high=high,
@@ -230,20 +230,20 @@ def _state(values: PolicyValues, _limit: int) -> list[Pieces]:
     newest = values.keep_last_messages
     if newest and names:
         words = ngettext(
-            "The newest {n} message is sent; a state ({names}) replaces the others.",
-            "The newest {n} messages are sent; a state ({names}) replaces the others.",
+            "Sends the newest {n} message, and a state ({names}) instead of the others.",
+            "Sends the newest {n} messages, and a state ({names}) instead of the others.",
             newest,
         )
     elif newest:
         words = ngettext(
-            "The newest {n} message is sent; a state replaces the others.",
-            "The newest {n} messages are sent; a state replaces the others.",
+            "Sends the newest {n} message, and a state instead of the others.",
+            "Sends the newest {n} messages, and a state instead of the others.",
             newest,
         )
     elif names:
-        words = gettext("No earlier messages are sent; a state ({names}) replaces the others.")
+        words = gettext("Sends a state ({names}) instead of earlier messages.")
     else:
-        words = gettext("No earlier messages are sent; a state replaces the others.")
+        words = gettext("Sends a state instead of earlier messages.")
     count = _number("keep_last_messages", newest)
     return [_said(words, n=count, names=_words("state_schema", names))]
 
@@ -329,17 +329,17 @@ def _layout(values: PolicyValues) -> list[Pieces]:
             _said(gettext("Sends the history as text (layout {layout})."), layout=layout)
         )
     if values.show_date:
-        words = gettext("[The day] is sent before the question.")
+        words = gettext("Sends [the date] before the question.")
         sentences.append(_said(words, about="show_date"))
     if values.history_provider:
         provider = _words("history_provider", values.history_provider)
         words = gettext("The history provider {provider} chooses the earlier messages.")
         sentences.append(_said(words, provider=provider))
     if values.plain_sections:
-        words = gettext("Preferences and retrieved context are sent as [plain text].")
+        words = gettext("Sends preferences and retrieved context as [plain text].")
         sentences.append(_said(words, about="plain_sections"))
     if values.dates and values.layout == "multi_turn":
-        words = gettext("[A date] precedes the messages of each day.")
+        words = gettext("Sends [the date] before the messages of each day.")
         sentences.append(_said(words, about="dates"))
     if values.references:
         sentences.append(_references(values))
@@ -395,7 +395,12 @@ def _rights(values: PolicyValues) -> list[Pieces]:
         words = gettext("Messages are erased after {days}, unless a legal hold covers them.")
         sentences.append(_said(words, days=_words("retention_days", days)))
     if values.chat_system == "ignore":
-        sentences.append(_said(gettext("A chat has [no own system text]."), about="chat_system"))
+        sentences.append(
+            _said(
+                gettext("Chats have [no system text] in addition to the one of the policy."),
+                about="chat_system",
+            )
+        )
     if values.system_text and values.hide_system_text:
         words = gettext("The system text is [hidden] from the people who chat.")
         sentences.append(_said(words, about="hide_system_text"))
@@ -405,7 +410,7 @@ def _rights(values: PolicyValues) -> list[Pieces]:
 def _servers(values: PolicyValues) -> list[Pieces]:
     sentences: list[Pieces] = []
     if not values.warm_up:
-        words = gettext("[No prompt] is prefilled in the background.")
+        words = gettext("Cache warm-ups are [off].")
         sentences.append(_said(words, about="warm_up"))
     if values.unmanaged != "keys":
         which = _words("unmanaged", UNMANAGED[values.unmanaged].lower())
@@ -420,13 +425,13 @@ def _servers(values: PolicyValues) -> list[Pieces]:
 def _memory(values: PolicyValues) -> list[Pieces]:
     sentences: list[Pieces] = []
     if not values.own_instructions:
-        words = gettext("The text that a person wrote for all of their chats [is not sent].")
+        words = gettext("Personal instructions are [not sent].")
         sentences.append(_said(words, about="own_instructions"))
     if not values.preferences:
-        words = gettext("[No preferences] are saved or sent.")
+        words = gettext("Preferences are [not saved or sent].")
         sentences.append(_said(words, about="preferences"))
     elif not values.inferred_preferences:
-        words = gettext("[No model] suggests preferences.")
+        words = gettext("Preferences are [not suggested] by a model.")
         sentences.append(_said(words, about="inferred_preferences"))
     if values.recent_by_user is not None:
         words = ngettext(
@@ -437,7 +442,7 @@ def _memory(values: PolicyValues) -> list[Pieces]:
         sentences.append(_said(words, n=_number("recent_by_user", values.recent_by_user)))
     if values.memory_providers is not None:
         names = ", ".join(values.memory_providers) or gettext("no provider")
-        words = gettext("Data about a person is sent only to {providers}.")
+        words = gettext("Sends personal data only to {providers}.")
         sentences.append(_said(words, providers=_words("memory_providers", names)))
     if values.skills:
         skills = _words("skills", ", ".join(values.skills))

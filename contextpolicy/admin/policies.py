@@ -97,8 +97,10 @@ class ContextPolicyAdmin(DomainAdmin):
         made = recommended.create_drafts(actor=get_request_actor(request), now=timezone.now())
         count = len(made.drafts)
         sentence = ngettext(
-            "{n} draft was created. Nothing changes until you publish them: open each policy.",
-            "{n} drafts were created. Nothing changes until you publish them: open each policy.",
+            "Created {n} draft. Open each policy to review and publish it. Until then, nothing "
+            "changes.",
+            "Created {n} drafts. Open each policy to review and publish them. Until then, nothing "
+            "changes.",
             count,
         ).format(n=count)
         self.message_user(request, sentence, messages.SUCCESS if count else messages.WARNING)
@@ -147,8 +149,8 @@ class ContextPolicyAdmin(DomainAdmin):
             policy=policy, number=number, actor=get_request_actor(request), now=timezone.now()
         )
         sentence = gettext(
-            "Version {number} has the values and locks of version {restored}. The policy’s name, "
-            "retirement and assignments are unchanged."
+            "Version {number} has the values and locks of version {restored}. The name, the "
+            "retirement and the assignments of the policy are unchanged."
         ).format(number=version.number, restored=number)
         self.message_user(request, sentence, messages.SUCCESS, extra_tags="version_restored")
         self.tell_of_waiting(request, version, is_draft=False)
@@ -310,8 +312,8 @@ class ContextPolicyAdmin(DomainAdmin):
             code = "waits_for_count"
             sentence = gettext(
                 "Version {number} is saved as a draft. This instance requires a count of the "
-                "chats that would change. Start it under “Preview”, and publish the draft when "
-                "the count allows it."
+                "chats that would change. Start the count under “Preview”. When it allows the "
+                "change, publish the draft."
             )
         self.message_user(
             request, sentence.format(number=version.number), messages.WARNING, extra_tags=code
@@ -391,13 +393,13 @@ class ContextPolicyAdmin(DomainAdmin):
         said = policy.current.values if policy.current else {}
         return str(said.get("strategy", gettext("not set")))
 
-    @admin.display(description=gettext_lazy("Applies in"), ordering="places")
+    @admin.display(description=gettext_lazy("Assignments"), ordering="places")
     def applies(self, policy: ContextPolicy) -> str:
         """Return the number of assignments."""
         places = getattr(policy, "places", 0)
         return ngettext("{n} place", "{n} places", places).format(n=places)
 
-    @admin.display(description=gettext_lazy("In plain words"))
+    @admin.display(description=gettext_lazy("Description"))
     def in_plain_words(self, policy: ContextPolicy) -> str:
         """Describe the policy in words, as if no other policy applied."""
         values = read_whole(policy.current.values if policy.current else {})
@@ -416,7 +418,7 @@ class ContextPolicyAdmin(DomainAdmin):
         context = {"policy": policy, "assignments": rows}
         return render_to_string(f"{TEMPLATES}/_assignments.html", context)
 
-    @admin.display(description=gettext_lazy("Says"))
+    @admin.display(description=gettext_lazy("Values"))
     def says(self, policy: ContextPolicy) -> SafeString:
         """List the fields that are set, for users who cannot edit."""
         version = policy.current
@@ -439,9 +441,7 @@ class ContextPolicyAdmin(DomainAdmin):
                 "row": row,
                 "state": row.state,
                 "state_name": STATES[row.state],
-                "by": people.get(row.created_by_id)
-                if row.created_by_id
-                else gettext("the product"),
+                "by": people.get(row.created_by_id) if row.created_by_id else gettext("Palimpsest"),
                 "changes": list_version_changes(older, row),
             }
             for row, older in zip(rows, [*rows[1:], None], strict=True)

@@ -57,7 +57,7 @@ class PolicyForm(
     """
 
     note = forms.CharField(
-        label=gettext_lazy("Why"),
+        label=gettext_lazy("Reason for the change"),
         required=False,
         max_length=500,
         help_text=gettext_lazy("Shown in the version history."),
@@ -231,7 +231,11 @@ class PolicyForm(
         """Create the slug from the name if it is empty; raises ValidationError."""
         slug: str = self.cleaned_data["slug"] or slugify(self.cleaned_data.get("name", ""))[:60]
         if not slug and self.cleaned_data.get("name"):
-            raise forms.ValidationError(gettext("Enter a slug: the name has no letters for one."))
+            raise forms.ValidationError(
+                gettext(
+                    "Enter a slug. It cannot be created from this name, which contains no letters."
+                )
+            )
         try:
             check_slug_free(slug)
         except (ReservedName, PolicyExists) as error:
@@ -319,8 +323,8 @@ class PolicyForm(
         self.add_error(
             None,
             gettext(
-                "Version {number} was saved while you were editing. Your changes are not lost: "
-                "compare both below, choose, and save again."
+                "Version {number} was saved while you were editing. Your changes are not lost. "
+                "Compare both versions below, choose the values to keep, and save again."
             ).format(number=newest.number),
         )
         untouched = {n for n in self.fields if n not in touched and n not in ("note", *OWN)}

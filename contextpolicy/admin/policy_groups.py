@@ -122,7 +122,7 @@ TOLD: Mapping[str, StrOrPromise] = {
         "Sends a fixed number of the newest messages, each cut to a maximum length."
     ),
     "sliding_window": gettext_lazy(
-        "Sends everything until the prompt is nearly full, then drops the oldest."
+        "Sends all messages until the prompt is nearly full, then drops the oldest."
     ),
     "dynamic_summary": gettext_lazy(
         "Sends the newest messages in full, and a summary of the earlier ones."
@@ -130,7 +130,9 @@ TOLD: Mapping[str, StrOrPromise] = {
     "entity_state": gettext_lazy(
         "Keeps named values up to date, and sends them instead of the dialogue."
     ),
-    "": gettext_lazy("This policy sets no strategy: a farther policy or the default applies."),
+    "": gettext_lazy(
+        "This policy sets no strategy. A less specific policy or the default applies."
+    ),
 }
 
 
@@ -161,12 +163,12 @@ def build_policy_fieldsets() -> list[tuple[str, dict[str, Any]]]:
         _group(gettext("Prompt contents"), WHAT_IS_SENT),
         *_configs(),
         _group(gettext("State"), STATE, only_for=["entity_state"]),
-        _group(gettext("Room"), ROOM),
+        _group(gettext("Size limits"), ROOM),
         _group(gettext("History"), HISTORY),
         _group(gettext("Compaction"), MARKS, only_for=with_marks),
         _group(gettext("Summary"), SUMMARY, only_for=["dynamic_summary"]),
         _group(gettext("Summary permissions"), PEOPLE, only_for=["dynamic_summary"]),
-        _group(gettext("References"), REFERENCES),
+        _group(gettext("Retrieved context"), REFERENCES),
         _group(gettext("Tools"), TOOLS),
         _group(gettext("Limits"), LIMITS),
         _group(gettext("Memory"), MEMORY),
@@ -213,8 +215,8 @@ def _configs() -> list[tuple[str, dict[str, Any]]]:
                     "fields": [f.name for f in list_config_fields() if f.strategy == strategy],
                     "classes": ["by-strategy", f"for-{strategy}"],
                     "description": gettext(
-                        "{title}, of the package {package}. Applies only with this strategy, "
-                        "and is locked with it."
+                        "{title}, of the package {package}. These settings apply only with this "
+                        "strategy, and are locked with it."
                     ).format(title=title, package=plugin.package),
                 },
             )

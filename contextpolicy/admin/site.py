@@ -22,11 +22,11 @@ from contextpolicy.ledger import record_event
 
 # The titles of the groups, by a name that is the same in all languages.
 TITLES = {
-    "govern": gettext_lazy("Govern"),
-    "check": gettext_lazy("Check"),
-    "run": gettext_lazy("Run"),
+    "govern": gettext_lazy("Governance"),
+    "check": gettext_lazy("Audit and usage"),
+    "run": gettext_lazy("Model servers"),
     "people": gettext_lazy("People"),
-    "more": gettext_lazy("More"),
+    "more": gettext_lazy("Other"),
 }
 # The menu: model class names of each group, in the order shown.
 MENU: Mapping[str, Mapping[str, StrOrPromise]] = {

@@ -24,7 +24,7 @@ from contextpolicy.resolution import (
 )
 
 LEVELS = {
-    "instance": gettext_lazy("everybody"),
+    "instance": gettext_lazy("everyone"),
     "group": gettext_lazy("group"),
     "user": gettext_lazy("person"),
     "agent": gettext_lazy("agent"),
@@ -81,12 +81,12 @@ class ViewpointForm(forms.Form):
         label=gettext_lazy("Person"),
         max_length=150,
         required=False,
-        help_text=gettext_lazy("The user name for sign-in."),
+        help_text=gettext_lazy("User name of the person."),
     )
     chat = forms.UUIDField(
         label=gettext_lazy("Chat"),
         required=False,
-        help_text=gettext_lazy("The id of one of this person's chats."),
+        help_text=gettext_lazy("Id of one of this person’s chats."),
     )
     model = forms.ModelChoiceField(
         ModelSpec.objects.all(),

@@ -66,16 +66,16 @@ def parse_tool_rules(text: str) -> dict[str, dict[str, int]]:
         if not colon or not tool:
             raise LinesRefused(
                 gettext(
-                    "Line {number} is not a rule. Write a tool's name (or * for all others), a "
-                    "colon and its rule, such as “{example}”."
+                    "Line {number} is not a rule. Write the name of a tool (or * for all others), "
+                    "a colon and the rule, such as “{example}”."
                 ).format(number=number, example=RULE_EXAMPLE),
                 reason="no_rule",
             )
         if tool in found:
             raise LinesRefused(
-                gettext("Lines {first} and {second} are both about {tool}. Combine them.").format(
-                    first=lines[tool], second=number, tool=tool
-                ),
+                gettext(
+                    "Lines {first} and {second} both set a rule for {tool}. Combine them."
+                ).format(first=lines[tool], second=number, tool=tool),
                 reason="same_tool",
             )
         found[tool], lines[tool] = _rule(said, number), number
@@ -150,7 +150,7 @@ def _rule(said: str, number: int) -> dict[str, int]:
             )
         name = names[match[1].lower()]
         if name in rule:
-            sentence = gettext("Line {number} has “{word}” twice. Remove one.")
+            sentence = gettext("Line {number} contains “{word}” twice. Remove one.")
             raise LinesRefused(sentence.format(number=number, word=match[1]), reason="word_twice")
         rule[name] = int(match[2])
     return rule
@@ -198,8 +198,8 @@ def _fact(kind: str | None, number: int) -> dict[str, Any]:
         return dict(KINDS[wanted.lower()])
     raise LinesRefused(
         gettext(
-            "Line {number}: “{kind}” is not a kind of value. Use {kinds}, or “{one_of}” with "
-            "choices separated by commas."
+            "Line {number}: “{kind}” is not a type. Use {kinds}, or “{one_of}” with choices "
+            "separated by commas."
         ).format(number=number, kind=wanted, kinds=", ".join(KINDS), one_of=ONE_OF),
         reason="unknown_kind",
     )
@@ -220,7 +220,7 @@ def _json_object(text: str) -> dict[str, Any]:
         ) from error
     except (ValueError, RecursionError) as error:
         raise LinesRefused(
-            gettext("The JSON has a value that cannot be stored. Use plain text and numbers."),
+            gettext("The JSON contains a value that cannot be stored. Use plain text and numbers."),
             reason="not_storable",
         ) from error
     if _NUL.search(json.dumps(found)):

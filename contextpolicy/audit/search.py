@@ -34,8 +34,8 @@ ON_SCHEDULE = ("chat.erased", "message.erased", "receipt.erased")
 # An id or a short name by which an event's data refers to an object.
 OBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}")
 HELP = gettext_lazy(
-    "Keys: event:, actor:, person:, object:, chat:, turn:, policy:, field:, at:. actor: "
-    "finds the actions of a person, person: the actions of others on that person. A comma "
+    "Keys: event:, actor:, person:, object:, chat:, turn:, policy:, field:, at:. “actor:” finds "
+    "actions by a person, and “person:” finds actions by others that affect a person. A comma "
     "means OR, a space AND, a leading minus NOT. Examples: event:policy.* actor:ines · "
     "person:ines · field:window_size at:2026-11-01..2026-11-20 · -actor:worker"
 )
@@ -107,9 +107,9 @@ def parse_search_line(text: str, *, names: bool = True) -> LedgerSearch:
     words = text.split()
     if len(text) > LONGEST or len(words) > MOST_TERMS:
         raise SearchNotUnderstood(
-            gettext(
-                "A search has at most {n} characters and {parts} parts. Leave some out."
-            ).format(n=LONGEST, parts=MOST_TERMS),
+            gettext("A search has at most {n} characters and {parts} parts. Shorten it.").format(
+                n=LONGEST, parts=MOST_TERMS
+            ),
             reason="too_long",
         )
     terms, condition = [], Q()
@@ -164,8 +164,8 @@ def infer_search_key(word: str) -> tuple[str, str]:
         return "id", word
     raise SearchNotUnderstood(
         gettext(
-            "“{word}” has no key, and the audit log contains no free text. Add a key, as in "
-            "actor:{word} or policy:{word}."
+            "“{word}” has no key. The audit log contains no free text, so each word needs a key, "
+            "such as actor:{word} or policy:{word}."
         ).format(word=word),
         reason="no_key",
     )
@@ -184,7 +184,7 @@ def filter_by_event(value: str) -> tuple[Q, str]:
     if not kinds:
         families = {kind.partition(".")[0] for kind in EVENT_TYPES}
         near = get_close_matches(value, [*EVENT_TYPES, *families], n=3)
-        sentence = gettext("“{value}” is not an event. An example is event:policy.*")
+        sentence = gettext("“{value}” is not an event. Write an event such as event:policy.*")
         if near:
             sentence = gettext("“{value}” is not an event. Did you mean {near}?")
         raise SearchNotUnderstood(
@@ -229,13 +229,13 @@ def find_actor_id(name: str, *, is_actor: bool = False) -> str:
     found = people.filter(username=name).first() or people.first()
     if found is None:
         sentence = gettext(
-            "No person is named “{name}” here. Use a name for signing in, or user:<id> for a "
-            "person who was removed."
+            "No person is named “{name}” here. Enter a user name, or user:<id> for a person who "
+            "was removed."
         )
         if is_actor:
             sentence = gettext(
-                "No person is named “{name}” here. Use a name for signing in, or user:<id> for a "
-                "person who was removed, people, worker or system."
+                "No person is named “{name}” here. Enter a user name, user:<id> for a person who "
+                "was removed, people, worker or system."
             )
         raise SearchNotUnderstood(sentence.format(name=name), reason="unknown_person")
     return f"user:{found.pk}"
@@ -297,7 +297,9 @@ def filter_by_field(value: str) -> tuple[Q, str]:
     names = [*PolicyValues.__dataclass_fields__, "name", "description", "retired"]
     if value not in names:
         near = get_close_matches(value, names, n=3, cutoff=0.5)
-        sentence = gettext("A policy has no field “{value}”. An example is field:window_size.")
+        sentence = gettext(
+            "A policy has no field “{value}”. Write a field such as field:window_size."
+        )
         if near:
             sentence = gettext("A policy has no field “{value}”. Did you mean {near}?")
         raise SearchNotUnderstood(
@@ -317,7 +319,7 @@ def filter_by_time(value: str) -> tuple[Q, str]:
         condition &= Q(at__lt=parse_search_time(last or first)[1])
     if not first and not last:
         raise SearchNotUnderstood(
-            gettext("“at:” needs a day or a range, as in at:2026-11-01..2026-11-20."),
+            gettext("“at:” needs a date or a range, such as at:2026-11-01..2026-11-20."),
             reason="no_day",
         )
     return condition, value
@@ -333,7 +335,7 @@ def parse_search_time(text: str) -> tuple[datetime, datetime]:
             continue
     raise SearchNotUnderstood(
         gettext(
-            "“{text}” is not a day. Write 2026-11-20, or 2026-11-20T14:05 for a minute, in UTC."
+            "“{text}” is not a date. Write 2026-11-20, or 2026-11-20T14:05 for a minute, in UTC."
         ).format(text=text),
         reason="not_a_day",
     )
@@ -345,8 +347,8 @@ def parse_search_id(key: str, value: str) -> UUID:
     if found is None:
         raise SearchNotUnderstood(
             gettext(
-                "“{value}” is not an id. “{key}:” needs a complete one: 32 digits and letters "
-                "with dashes."
+                "“{value}” is not an id. “{key}:” needs a complete id: 32 digits and letters with "
+                "dashes."
             ).format(value=value, key=key),
             reason="not_an_id",
         )

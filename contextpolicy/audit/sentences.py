@@ -117,8 +117,7 @@ def describe_policy_event(kind: str, data: dict[str, Any], *, names: Names) -> s
         reason = data.pop("emergency", "")
         if reason:
             words = gettext(
-                "Policy {policy} v{number} published by its author alone, as an emergency "
-                "(“{reason}”)"
+                "Policy {policy} v{number} published by its author in an emergency (“{reason}”)"
             )
         return words.format(
             policy=name, number=data.pop("version", 0), reason=format_short_value(reason)
@@ -140,10 +139,10 @@ def describe_version_event(name: str, data: dict[str, Any]) -> str:
     number = data.pop("version", 0)
     if data.pop("waits", False):
         data.pop("draft")
-        words = gettext("Policy {policy} v{number} waits for a second person")
+        words = gettext("Policy {policy} v{number} requires approval by a second person")
     elif data.pop("uncounted", False):
         data.pop("draft")
-        words = gettext("Policy {policy} v{number} waits for a count of the chats it would change")
+        words = gettext("Policy {policy} v{number} requires a count of affected chats")
     elif data.pop("draft", False):
         words = gettext("Draft v{number} of policy {policy}")
     elif isinstance(number, int) and number > 1:
@@ -161,8 +160,8 @@ def describe_assignment_event(*, is_assigned: bool, replaces: bool) -> str:
     if is_assigned:
         return gettext("Policy {policy} assigned to {target}")
     if replaces:
-        return gettext("Policy {policy} no longer assigned to {target}, instead of {previous}")
-    return gettext("Policy {policy} no longer assigned to {target}")
+        return gettext("Assignment of policy {policy} to {target} removed, replaced by {previous}")
+    return gettext("Assignment of policy {policy} to {target} removed")
 
 
 def describe_evaluation_event(

@@ -138,7 +138,7 @@ def _checked(name: str, value: object) -> object:
     if not fits(value):
         raise MalformedPolicy(
             Phrase(
-                gettext_noop("The policy field {name} cannot be {value!r}. Give {wanted}."),
+                gettext_noop("The policy field {name} cannot be {value!r}. Enter {wanted}."),
                 name=name,
                 value=value,
                 wanted=wanted,

@@ -40,7 +40,7 @@ def find_number_clashes(values: PolicyFields) -> list[Clash]:
         if not smallest <= number <= LARGEST_NUMBER:
             sentence = Phrase(
                 gettext_noop(
-                    "{name} is {number:,}. Give a whole number from {smallest} to {largest:,}."
+                    "{name} is {number:,}. Enter a whole number from {smallest} to {largest:,}."
                 ),
                 name=name,
                 number=number,
@@ -56,8 +56,8 @@ def find_reserve_clashes(values: PolicyFields, *, model_window: int | None) -> l
     if values.reserve_tokens >= values.token_budget:
         sentence = Phrase(
             gettext_noop(
-                "reserve_tokens ({reserve_tokens:,}) takes the whole token_budget "
-                "({token_budget:,}). Keep the reserve below the budget."
+                "reserve_tokens ({reserve_tokens:,}) uses the whole token_budget "
+                "({token_budget:,}). Lower reserve_tokens below token_budget."
             ),
             reserve_tokens=values.reserve_tokens,
             token_budget=values.token_budget,
@@ -67,9 +67,8 @@ def find_reserve_clashes(values: PolicyFields, *, model_window: int | None) -> l
         return []
     sentence = Phrase(
         gettext_noop(
-            "reserve_tokens ({reserve_tokens:,}) takes the whole context window of the "
-            "model ({model_window:,}). Keep it below {model_window:,} or choose a larger "
-            "model."
+            "reserve_tokens ({reserve_tokens:,}) uses the whole context window of the model "
+            "({model_window:,}). Lower it below {model_window:,}, or choose a larger model."
         ),
         reserve_tokens=values.reserve_tokens,
         model_window=model_window,
@@ -114,7 +113,7 @@ def _references(values: PolicyFields, limit: int) -> list[Clash]:
     found: list[Clash] = []
     if not 0 <= values.reference_share <= LARGEST_SHARE:
         sentence = Phrase(
-            gettext_noop("reference_share is a share between 0 and {largest}."),
+            gettext_noop("reference_share must be a number between 0 and {largest}."),
             largest=LARGEST_SHARE,
         )
         found.append(("reference_share_out_of_range", ("reference_share",), sentence))
@@ -147,8 +146,8 @@ def _small_rooms(values: PolicyFields, limit: int) -> list[Clash]:
     if values.max_bytes is not None and values.max_bytes - system < SMALLEST_BYTES:
         sentence = Phrase(
             gettext_noop(
-                "max_bytes is {max_bytes:,} and system_text takes {system:,} of them. Set it "
-                "to {at_least:,} or more."
+                "system_text uses {system:,} of the {max_bytes:,} bytes in max_bytes. Set "
+                "max_bytes to {at_least:,} or more."
             ),
             max_bytes=values.max_bytes,
             system=system,
@@ -158,8 +157,8 @@ def _small_rooms(values: PolicyFields, limit: int) -> list[Clash]:
     if values.window_tokens is not None and values.window_tokens < SMALLEST_ROOM:
         sentence = Phrase(
             gettext_noop(
-                "window_tokens ({window_tokens:,}) leaves history too little. Set it to "
-                "{smallest:,} or more."
+                "window_tokens ({window_tokens:,}) leaves too little room for the history. Set it "
+                "to {smallest:,} or more."
             ),
             window_tokens=values.window_tokens,
             smallest=SMALLEST_ROOM,
@@ -198,9 +197,9 @@ def _state_clashes(values: PolicyFields) -> list[Clash]:
     if not values.state_schema:
         sentence = Phrase(
             gettext_noop(
-                "The strategy entity_state keeps a state and has no schema for it. Give "
-                'state_schema as a JSON Schema of an object, such as {{"type": "object", '
-                '"properties": {{"date": {{"type": "string"}}}}}}.'
+                "The strategy entity_state needs a schema. Set state_schema to a JSON Schema of "
+                'an object, such as {{"type": "object", "properties": {{"date": '
+                '{{"type": "string"}}}}}}.'
             )
         )
         return [("state_schema_missing", ("state_schema",), sentence)]
@@ -246,18 +245,20 @@ def _heading_clashes(values: PolicyFields) -> list[Clash]:
     sentence = ""
     if len(names) > MOST_SECTIONS:
         sentence = Phrase(
-            gettext_noop("summary_sections has {count:,} headings. Name at most {most}."),
+            gettext_noop("summary_sections has {count:,} headings. Use at most {most}."),
             count=len(names),
             most=MOST_SECTIONS,
         )
     elif len({name.casefold() for name in names}) < len(names):
-        sentence = Phrase(gettext_noop("summary_sections names a heading twice. Name each once."))
+        sentence = Phrase(
+            gettext_noop("summary_sections contains a heading twice. Remove one of them.")
+        )
     for name in names:
         if not name or name != " ".join(name.split()) or name[0] == "#" or name[-1] in "#:":
             sentence = Phrase(
                 gettext_noop(
-                    "The heading “{name}” in summary_sections is not a plain line. Use words on "
-                    "one line, without number signs or a colon around them."
+                    "The heading “{name}” in summary_sections is not valid. Write words on one "
+                    "line, without number signs or a colon around them."
                 ),
                 name=name,
             )
@@ -339,8 +340,8 @@ def _summary_clashes(values: PolicyFields, limit: int, system_tokens: int) -> li
         sentence = Phrase(
             gettext_noop(
                 "The headings in summary_sections take about {headings:,} of "
-                "{summary_max_tokens:,} tokens, more than half of a summary. Name fewer or "
-                "shorter ones, or raise summary_max_tokens to {at_least:,}."
+                "{summary_max_tokens:,} tokens, more than half of a summary. Use fewer or shorter "
+                "headings, or raise summary_max_tokens to {at_least:,}."
             ),
             headings=headings,
             summary_max_tokens=values.summary_max_tokens,
@@ -352,10 +353,9 @@ def _summary_clashes(values: PolicyFields, limit: int, system_tokens: int) -> li
         return []
     sentence = Phrase(
         gettext_noop(
-            "system_text (about {system_tokens:,} tokens) and a summary of "
-            "{summary_max_tokens:,} reach compact_to ({low:,} tokens): each turn would "
-            "compact again. Lower summary_max_tokens below {at_most:,}, or raise "
-            "compact_to or token_budget."
+            "system_text (about {system_tokens:,} tokens) and a summary of {summary_max_tokens:,} "
+            "tokens reach compact_to ({low:,} tokens), so each turn would start a compaction. "
+            "Lower summary_max_tokens below {at_most:,}, or raise compact_to or token_budget."
         ),
         system_tokens=system_tokens,
         summary_max_tokens=values.summary_max_tokens,
@@ -372,8 +372,8 @@ def _folding_clashes(values: PolicyFields, limit: int) -> list[Clash]:
     if keep >= most_kept:
         sentence = Phrase(
             gettext_noop(
-                "keep_last_messages ({keep:,}) leaves nothing to summarise: even the shortest "
-                "messages reach prepare_at first. Keep fewer than {most_kept:,}."
+                "keep_last_messages ({keep:,}) leaves no messages to summarise, because even the "
+                "shortest messages reach prepare_at first. Set it below {most_kept:,}."
             ),
             keep=keep,
             most_kept=most_kept,
@@ -382,8 +382,8 @@ def _folding_clashes(values: PolicyFields, limit: int) -> list[Clash]:
     if size is not None and size < keep:
         sentence = Phrase(
             gettext_noop(
-                "keep_last_messages ({keep:,}) is more than window_size ({size:,}) allows. "
-                "Keep at most {size:,} or widen the window."
+                "keep_last_messages ({keep:,}) exceeds window_size ({size:,}). Lower it to "
+                "{size:,}, or raise window_size."
             ),
             keep=keep,
             size=size,
@@ -392,8 +392,8 @@ def _folding_clashes(values: PolicyFields, limit: int) -> list[Clash]:
     if threshold is not None and values.fold_turns > threshold:
         sentence = Phrase(
             gettext_noop(
-                "fold_turns ({fold_turns:,}) is more than turn_threshold ({threshold:,}): too "
-                "few turns would stay. Summarise at most {threshold:,}."
+                "fold_turns ({fold_turns:,}) exceeds turn_threshold ({threshold:,}). Lower it to "
+                "{threshold:,} or less."
             ),
             fold_turns=values.fold_turns,
             threshold=threshold,
@@ -402,8 +402,8 @@ def _folding_clashes(values: PolicyFields, limit: int) -> list[Clash]:
     if threshold is not None and size is not None and size < 2 * (threshold + 1):
         sentence = Phrase(
             gettext_noop(
-                "window_size ({size:,}) is reached before turn_threshold ({threshold:,} turns, "
-                "two messages each): nothing would be summarised. Set window_size to "
+                "window_size ({size:,}) is reached before turn_threshold ({threshold:,} turns of "
+                "two messages), so no messages would be summarised. Set window_size to "
                 "{at_least:,} or more, or lower turn_threshold."
             ),
             size=size,
@@ -423,8 +423,8 @@ def _turn_clashes(values: PolicyFields) -> list[Clash]:
     if keep > 2 * turns:
         sentence = Phrase(
             gettext_noop(
-                "keep_last_messages ({keep:,}) is more than window_turns ({turns:,} turns, two "
-                "messages each) allows. Keep at most {at_most:,} or widen the window."
+                "keep_last_messages ({keep:,}) exceeds window_turns ({turns:,} turns of two "
+                "messages). Lower it to {at_most:,}, or raise window_turns."
             ),
             keep=keep,
             turns=turns,
@@ -434,9 +434,9 @@ def _turn_clashes(values: PolicyFields) -> list[Clash]:
     if threshold is not None and turns <= threshold:
         sentence = Phrase(
             gettext_noop(
-                "window_turns ({turns:,}) is reached before turn_threshold ({threshold:,}): "
-                "nothing would be summarised. Set window_turns to {at_least:,} or more, or "
-                "lower turn_threshold."
+                "window_turns ({turns:,}) is reached before turn_threshold ({threshold:,}), so no "
+                "messages would be summarised. Set window_turns to {at_least:,} or more, or lower "
+                "turn_threshold."
             ),
             turns=turns,
             threshold=threshold,

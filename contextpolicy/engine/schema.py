@@ -64,9 +64,7 @@ def check_schema(schema: Mapping[str, object]) -> None:
         raise SchemaRefused(
             "schema_not_an_object",
             Phrase(
-                gettext_noop(
-                    'The schema has to describe an object. Begin it with "type": "object".'
-                )
+                gettext_noop('The schema must describe an object. Start it with "type": "object".')
             ),
         )
     if len(json.dumps(schema)) > LARGEST:
@@ -93,7 +91,10 @@ def _check(schema: object, place: str, depth: int) -> None:
         return
     if not isinstance(schema, Mapping):
         raise _malformed(
-            Phrase(gettext_noop("{place} is not an object. Correct it."), place=_begin(place))
+            Phrase(
+                gettext_noop("{place} is not an object. Replace it with an object."),
+                place=_begin(place),
+            )
         )
     if depth == 0:
         raise SchemaRefused(
@@ -117,7 +118,7 @@ def _check(schema: object, place: str, depth: int) -> None:
         if keyword in _CHECKS and not _CHECKS[keyword](demand):
             raise _malformed(
                 Phrase(
-                    gettext_noop("{place} has an invalid {keyword!r}. Correct it."),
+                    gettext_noop("{place} has an invalid {keyword!r}. Correct its value."),
                     place=_begin(place),
                     keyword=keyword,
                 )

@@ -40,7 +40,9 @@ NAME_PROBLEMS: Mapping[NameFault, str] = {
     "invisible": gettext_noop(
         "The name {name!r} begins or ends with a space, or has an invisible character."
     ),
-    "routing": gettext_noop("The name {name} contains {found}, which routing uses."),
+    "routing": gettext_noop(
+        "The name {name} contains {found}, which is reserved for addressing agents."
+    ),
     "reserved": gettext_noop("The name {name} is reserved in a team. Reserved names: {reserved}."),
 }
 # The line of the instructions about speakers, for a prompt that is one text.

@@ -63,12 +63,13 @@ def _lock_problems(values: Mapping[str, Any], locks: Collection[str]) -> list[Pr
     for name in sorted(locks):
         if name == "strategy_config":
             sentence = gettext(
-                "The config of a strategy is locked with the strategy. Lock strategy."
+                "The config of a strategy is locked together with the strategy. Lock the field "
+                "strategy instead."
             )
             found.append(Problem("lock_without_value", ("strategy",), sentence))
         elif name not in values:
             sentence = gettext(
-                "{field} is locked but has no value. Give it one or unlock it."
+                "{field} is locked but has no value. Enter a value, or unlock the field."
             ).format(field=name)
             found.append(Problem("lock_without_value", (name,), sentence))
     return found
@@ -78,7 +79,7 @@ def _strategy_problems(values: Mapping[str, Any]) -> list[Problem]:
     if "strategy" not in values:
         if "strategy_config" not in values:
             return []
-        sentence = gettext("A config belongs to its strategy. Choose the strategy too.")
+        sentence = gettext("A config belongs to its strategy. Also choose the strategy.")
         return [Problem("config_without_strategy", ("strategy", "strategy_config"), sentence)]
     name = str(values["strategy"])
     return plugins.find_strategy_problems(name, values.get("strategy_config") or {})
@@ -100,9 +101,9 @@ def _text_problems(values: PolicyValues) -> list[Problem]:
     for name in (*LONGEST, "question_prefix"):
         text = getattr(values, name)
         if "\0" in text:
-            sentence = gettext("{field} contains a NUL at position {position}. Remove it.").format(
-                field=name, position=text.index("\0") + 1
-            )
+            sentence = gettext(
+                "{field} contains a NUL character at position {position}. Remove it."
+            ).format(field=name, position=text.index("\0") + 1)
             return [Problem("invalid_character", (name,), sentence)]
     return []
 

@@ -86,11 +86,11 @@ def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     texts = {
         "system_text": gettext(
             "The system text seems to contain a key or password. Models can be tricked into "
-            "repeating it: treat the text as readable by everyone who chats."
+            "repeating it. Remove it: everyone who chats can read it."
         ),
         "summary_instruction": gettext(
             "The instruction seems to contain a key or password. Models can be tricked into "
-            "repeating it: treat the text as readable by everyone who chats."
+            "repeating it. Remove it: everyone who chats can read it."
         ),
     }
     for name, sentence in texts.items():
@@ -101,8 +101,8 @@ def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "instruction_unread",
             "summary_instruction",
             gettext(
-                "No model writes the summaries, and the built-in extractor ignores instructions: "
-                "it selects sentences that people wrote."
+                "No model writes the summaries, and the built-in extractor ignores instructions. "
+                "It selects sentences from the messages of people."
             ),
             mend={"summary_instruction": UNSET},
         )
@@ -120,13 +120,13 @@ def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
 def _programs(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     if values.unmanaged in ("asked", "all"):
         sentence = gettext(
-            "Requests of a client that asks for it are sent unchanged, without this policy's text "
-            "and limits, and their text is not stored. Only the allowed models still apply."
+            "Clients can request that their requests are sent unchanged, without the text and "
+            "limits of this policy. Their text is not stored. Only the allowed models still apply."
         )
         if values.unmanaged == "all":
             sentence = gettext(
-                "Requests of any client are sent unchanged, without this policy's text and "
-                "limits, and their text is not stored. Only the allowed models still apply."
+                "All requests of clients are sent unchanged, without the text and limits of this "
+                "policy. Their text is not stored. Only the allowed models still apply."
             )
         yield Finding(
             "programs_unrecorded",
@@ -143,8 +143,8 @@ def _marks(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "marks_close_together",
             "compact_to",
             gettext(
-                "The prompt falls by only {share} at each compaction, so the next one follows "
-                "soon and providers' prompt caches help less. Lower compact_to."
+                "Each compaction shortens the prompt by only {share}. The next one follows soon, "
+                "so prompt caches are used less. Lower compact_to."
             ).format(share=f"{gap:.0%}"),
             "risk",
             {"compact_to": PolicyValues().compact_to, "compact_to_tokens": UNSET},
@@ -182,8 +182,8 @@ def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         "layout_flattens_roles",
         "layout",
         gettext(
-            "Layout {layout} sends the history as text in a user message: the model does not see "
-            "the roles of the speakers, and tool calls and results of earlier turns are omitted."
+            "Layout {layout} sends the history as text in a user message. The model does not see "
+            "the roles of the speakers. Tool calls and results of earlier turns are omitted."
         ).format(layout=layout),
         mend=usual,
     )
@@ -191,8 +191,8 @@ def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         "layout_costs_cache",
         "layout",
         gettext(
-            "In layout {layout} the message with the history changes at each turn. Providers "
-            "that cache whole messages reuse only the system text; others reuse only the text "
+            "In layout {layout}, the message with the history changes at each turn. Providers "
+            "that cache whole messages reuse only the system text. Others reuse only the text "
             "before the last entry. The default layout keeps the whole history cached."
         ).format(layout=layout),
         mend=usual,
@@ -202,8 +202,8 @@ def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "tool_rules_without_effect",
             "tool_output_rules",
             gettext(
-                "“keep newest” has no effect in layout {layout}: results of earlier turns are not "
-                "sent at all."
+                "“keep newest” has no effect in layout {layout}, because results of earlier turns "
+                "are not sent."
             ).format(layout=layout),
             mend=_rules(
                 {
@@ -223,26 +223,26 @@ def _windows(values: PolicyValues, limit: int) -> Iterator[Finding]:
             values.window_size,
             USUAL_TURN // 2,
             gettext(
-                "{field} allows {n:,} messages, which usually take about {tokens:,} tokens, but a "
-                "prompt may have {limit:,}: the token limit is reached first. Lower it or raise "
-                "token_budget."
+                "{field} allows {n:,} messages, which usually take about {tokens:,} tokens. A "
+                "prompt can have only {limit:,}, so the token limit is reached first. Lower "
+                "{field} or raise token_budget."
             ),
         ),
         "window_turns": (
             values.window_turns,
             USUAL_TURN,
             gettext(
-                "{field} allows {n:,} turns, which usually take about {tokens:,} tokens, but a "
-                "prompt may have {limit:,}: the token limit is reached first. Lower it or raise "
-                "token_budget."
+                "{field} allows {n:,} turns, which usually take about {tokens:,} tokens. A prompt "
+                "can have only {limit:,}, so the token limit is reached first. Lower {field} or "
+                "raise token_budget."
             ),
         ),
         "window_tokens": (
             values.window_tokens,
             1,
             gettext(
-                "{field} allows {n:,} tokens, but a prompt may have {limit:,}: the token limit is "
-                "reached first. Lower it or raise token_budget."
+                "{field} allows {n:,} tokens. A prompt can have only {limit:,}, so the token "
+                "limit is reached first. Lower {field} or raise token_budget."
             ),
         ),
     }
@@ -265,8 +265,8 @@ def _bytes(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "bytes_bind_first",
             "max_bytes",
             gettext(
-                "max_bytes ({n:,}) has room for about {held:,} of {limit:,} tokens: the rest of "
-                "the token budget is never used. Percentages refer to the token limit."
+                "max_bytes ({n:,}) has room for about {held:,} of {limit:,} tokens, so the rest "
+                "of the token budget is not used. Percentages refer to the token limit."
             ).format(n=values.max_bytes, held=held, limit=limit),
             mend={"max_bytes": 2 * FEWEST_BYTES * limit},
         )
@@ -275,7 +275,7 @@ def _bytes(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "bytes_never_bind",
             "max_bytes",
             gettext(
-                "max_bytes ({n:,}) is more than {limit:,} tokens can use. It has no effect."
+                "max_bytes ({n:,}) exceeds the size of {limit:,} tokens. It has no effect."
             ).format(n=values.max_bytes, limit=limit),
             mend={"max_bytes": UNSET},
         )
@@ -292,8 +292,8 @@ def _pins(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "pins_reach_low_mark",
             "pins_tokens",
             gettext(
-                "With all its pins, a prompt has {n:,} tokens before any history and compacts "
-                "down to {low:,}: it would compact at each turn. Lower pins_tokens or raise "
+                "With all pins, a prompt has {n:,} tokens before any history and compacts down to "
+                "{low:,}, so each turn would start a compaction. Lower pins_tokens or raise "
                 "compact_to."
             ).format(n=fixed, low=low),
             "risk",
@@ -322,8 +322,8 @@ def _tools(values: PolicyValues, _limit: int) -> Iterator[Finding]:
                 "tool_limit_above_general",
                 "tool_output_rules",
                 gettext(
-                    "Results of {tool} are cut to {n:,} characters by tool_output_limit; the "
-                    "rule's {limit:,} are never reached."
+                    "tool_output_limit cuts results of {tool} to {n:,} characters, so the limit "
+                    "of the rule ({limit:,}) has no effect."
                 ).format(tool=tool, n=most, limit=rule["limit"]),
                 mend=_rules(capped),
             )
@@ -335,10 +335,10 @@ def _state(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "state_beside_dialogue",
             "keep_last_messages",
             ngettext(
-                "The newest {n:,} message is sent in addition to the state. With 0, only the "
-                "state is sent.",
-                "The newest {n:,} messages are sent in addition to the state. With 0, only the "
-                "state is sent.",
+                "Sends the newest {n:,} message in addition to the state. With 0, only the state "
+                "is sent.",
+                "Sends the newest {n:,} messages in addition to the state. With 0, only the state "
+                "is sent.",
                 values.keep_last_messages,
             ).format(n=values.keep_last_messages),
             mend={"keep_last_messages": 0},
@@ -354,10 +354,10 @@ def _retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "retention_short",
             "retention_days",
             ngettext(
-                "Messages are erased after {n:,} day. People who are away for a week lose the "
-                "earlier messages.",
-                "Messages are erased after {n:,} days. People who are away for a week lose the "
-                "earlier messages.",
+                "Messages are erased after {n:,} day. People who do not sign in for a week lose "
+                "the earlier messages.",
+                "Messages are erased after {n:,} days. People who do not sign in for a week lose "
+                "the earlier messages.",
                 days,
             ).format(n=days),
             "risk",

@@ -69,7 +69,7 @@ def _window(
         yield Finding(
             "model_too_small",
             "allowed_models",
-            gettext("With {model} ({n:,} tokens) this policy cannot work: {reason}").format(
+            gettext("This policy does not work with {model} ({n:,} tokens): {reason}").format(
                 model=model, n=window, reason=found
             ),
             "risk",
@@ -78,12 +78,13 @@ def _window(
         return
     told = ", ".join(f"{name} {wanted} → {used}" for name, wanted, used in found)
     sentence = gettext(
-        "{model} reads {n:,} tokens, less than token_budget ({budget:,}): its window applies."
+        "The context window of {model} ({n:,} tokens) is smaller than token_budget ({budget:,}), "
+        "so the window applies."
     )
     if told:
         sentence = gettext(
-            "{model} reads {n:,} tokens, less than token_budget ({budget:,}): its window applies; "
-            "lowered there: {values}."
+            "The context window of {model} ({n:,} tokens) is smaller than token_budget "
+            "({budget:,}), so the window applies. It lowers these values: {values}."
         )
     yield Finding(
         "model_window_below_budget",
@@ -102,8 +103,8 @@ def _longest_reply(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
         "reserve_below_output",
         "reserve_tokens",
         gettext(
-            "{model} can write {n:,} tokens; under reserve_tokens ({reserve:,}) its replies end "
-            "at {reserve:,}."
+            "{model} can write {n:,} tokens, but reserve_tokens ({reserve:,}) cuts its replies at "
+            "{reserve:,}."
         ).format(model=model, n=longest, reserve=reserve),
         mend={"reserve_tokens": longest} if can_have else {},
     )
@@ -119,14 +120,14 @@ def _slides(values: PolicyValues, models: Sequence[ModelSpec]) -> Finding:
         model = max(prices, key=lambda priced: priced.input_price or 0)
         spent = (model.input_price or Decimal(0)) * tokens * TURNS / 1_000_000
         sentence = gettext(
-            "With {n:,} messages, the window moves at each turn: no provider can reuse the cached "
-            "history, ≈ {tokens:,} tokens a turn. That is ≈ {cost:.2f} for {turns} turns with "
-            "{model}, at its price for input."
+            "With {n:,} messages, the window moves at each turn, so no provider can reuse the "
+            "cached history (≈ {tokens:,} tokens per turn). This costs ≈ {cost:.2f} for {turns} "
+            "turns with {model}, at its input price."
         ).format(n=size, tokens=tokens, cost=spent, turns=TURNS, model=model)
     else:
         sentence = gettext(
-            "With {n:,} messages, the window moves at each turn: no provider can reuse the cached "
-            "history, ≈ {tokens:,} tokens a turn."
+            "With {n:,} messages, the window moves at each turn, so no provider can reuse the "
+            "cached history (≈ {tokens:,} tokens per turn)."
         ).format(n=size, tokens=tokens)
     mend = {"strategy": "sliding_window"}
     return Finding("window_slides_each_turn", "window_size", sentence, mend=mend)
@@ -156,8 +157,9 @@ def _summariser(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
         "summariser_below_chunk",
         "summarization_model",
         gettext(
-            "{model} reads {n:,} tokens, and a compaction covers up to {chunk:,}: with the summary "
-            "and its instruction {needed:,}. It would take several summaries."
+            "The context window of {model} is {n:,} tokens. A compaction of up to {chunk:,} "
+            "tokens needs {needed:,} with the summary and its instruction, so it takes several "
+            "calls."
         ).format(model=model, n=window, chunk=chunk, needed=needed),
         "risk",
         {"compact_to": share} if can_raise else {"summarization_model": ""},

@@ -44,8 +44,8 @@ def _marks_that_never_count(values: PolicyValues, limit: int) -> Iterator[Findin
                 "mark_never_counts",
                 f"{name}_tokens",
                 gettext(
-                    "{field}_tokens ({n:,}) never applies: {field} is {share} of {limit:,} prompt "
-                    "tokens, {by_share:,}, which is lower."
+                    "{field}_tokens ({n:,}) has no effect, because {field} ({share} of {limit:,} "
+                    "prompt tokens = {by_share:,}) is lower."
                 ).format(
                     field=name, n=absolute, share=f"{share:.0%}", limit=limit, by_share=by_share
                 ),
@@ -63,7 +63,7 @@ def _every_turns(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "compact_every_turns",
             gettext(
                 "compact_every_turns is {n:,}, but only about {fitting:,} average turns fit "
-                "before compact_at ({high:,} tokens): the interval is never that long."
+                "before compact_at ({high:,} tokens). Compactions are more frequent than that."
             ).format(n=every, fitting=high // USUAL_TURN, high=high),
             mend={"compact_every_turns": fitting},
         )
@@ -79,8 +79,8 @@ def _turns(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "turns_never_fire",
             "turn_threshold",
             gettext(
-                "turn_threshold is {n:,} turns, which usually take about {tokens:,} tokens, but "
-                "prepare_at is reached at {first:,}: the turn threshold is never reached."
+                "turn_threshold is {n:,} turns, which usually take about {tokens:,} tokens. "
+                "prepare_at ({first:,} tokens) is reached first, so the threshold has no effect."
             ).format(n=threshold, tokens=threshold * USUAL_TURN, first=first),
             mend={"turn_threshold": max(1, first // USUAL_TURN - 1)},
         )
@@ -89,8 +89,8 @@ def _turns(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "turns_always_fire",
             "fold_turns",
             gettext(
-                "With fold_turns 1 each turn after the first {n:,} is followed by a summary, "
-                "which invalidates the provider's cache each time."
+                "With fold_turns 1, each turn after the first {n:,} starts a summary, which "
+                "invalidates the provider’s cache each time."
             ).format(n=threshold),
             "risk",
             {"fold_turns": max(2, threshold // 2)},
@@ -116,8 +116,8 @@ def _kept_above_mark(values: PolicyValues, limit: int) -> Iterator[Finding]:
         next(iter(mend)),
         gettext(
             "keep_last_messages ({n:,}, usually about {kept:,} tokens) and a summary of "
-            "{summary:,} are {tokens:,} tokens, but compact_at is {high:,}: each turn would "
-            "compact again."
+            "{summary:,} tokens have {tokens:,} tokens together. This exceeds compact_at "
+            "({high:,}), so each turn would start a compaction."
         ).format(n=keep, kept=kept, summary=summary, tokens=kept + summary + system, high=high),
         "risk",
         mend,

@@ -67,7 +67,7 @@ def read_what_lies_under_the_marker(person: Person) -> None:
     """Summary, facts, and the original messages; a line links to its source."""
     page = person.page
     page.locator("details.marker > summary").click()
-    expect(page.locator(".marker__title")).to_contain_text("Summary sent in place of messages 1 to")
+    expect(page.locator(".marker__title")).to_contain_text("Summary sent instead of messages 1 to")
     expect(page.locator(".marker")).to_contain_text(re.compile(r"\d+ of \d+ checked facts kept"))
     page.locator("[data-original]").first.click()
     expect(page.locator(".under__msg.is-shown")).to_be_visible()

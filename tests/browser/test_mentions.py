@@ -200,7 +200,7 @@ def test_a_new_chat_offers_the_names_of_the_chosen_team(chat: Person) -> None:
         ("Team: Two", ["Pro", "Contra", "all"]),
         (f"Team: {NAME}", ["Planner", "Billing Agent", "Critic", "all"]),
     ):
-        chat.page.get_by_label("Who replies").select_option(label=team)
+        chat.page.locator("#team").select_option(label=team)
         write(chat, "@")
         expect(names(chat)).to_be_visible()
         assert offered(chat) == expected

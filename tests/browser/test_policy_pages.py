@@ -71,7 +71,7 @@ def test_a_policy_is_made_with_eight_touches_mended_previewed_and_saved(
     # The description and the warnings follow the input.
     expect(page.locator("#policy-told")).to_contain_text("demo prepares a summary")
     expect(page.locator("#policy-told")).to_contain_text("kept_above_mark")
-    touch(page.get_by_role("button", name="Set “Longest summary” to 600").click)
+    touch(page.get_by_role("button", name="Set “Maximum summary length” to 600").click)
     expect(page.locator("#id_summary_max_tokens")).to_have_value("600")
     expect(page.locator("#policy-told")).not_to_contain_text("kept_above_mark")
 
@@ -115,7 +115,7 @@ def test_a_search_finds_a_setting_while_it_is_typed(
     person.open(ADD)
     page.locator("#policy-find").fill("hide system")
     expect(page.locator("#id_hide_system_text")).to_be_visible()
-    expect(page.get_by_text("1 setting with")).to_be_visible()
+    expect(page.get_by_text("1 setting matches")).to_be_visible()
 
 
 def test_a_strategy_of_a_package_brings_its_own_inputs(
@@ -238,13 +238,13 @@ def test_a_strategy_of_another_system_is_imported(
     page = person.page
     person.open(LIST)
     page.locator(".object-tools a[href$='/import/']").click()
-    page.get_by_label("Text").fill(STRATEGY.replace("count", "colour"))
+    page.get_by_label("JSON", exact=True).fill(STRATEGY.replace("count", "colour"))
     page.get_by_role("button", name="Import").click()
     expect(page.locator(".errornote")).to_be_visible()
     expect(page.locator(".messagelist")).to_have_count(0)
-    expect(page.locator(".errorlist")).to_contain_text("The config of questions_only does not fit")
+    expect(page.locator(".errorlist")).to_contain_text("The config of questions_only is invalid")
 
-    page.get_by_label("Text").fill(STRATEGY)
+    page.get_by_label("JSON", exact=True).fill(STRATEGY)
     page.get_by_role("button", name="Import").click()
     expect(page.locator(".messagelist")).to_contain_text("Imported as version 1 of asker.")
     expect(card(page, "questions_only").locator("input")).to_be_checked()
@@ -304,7 +304,7 @@ def test_a_suggestion_clicked_while_the_form_reloads_is_applied(
     expect(page.locator("#id_keep_last_messages")).to_be_visible()
     page.locator("#id_token_budget").fill("8000")
     page.locator("#id_keep_last_messages").fill("20")
-    suggestion = page.get_by_role("button", name="Set “Longest summary” to")
+    suggestion = page.get_by_role("button", name="Set “Maximum summary length” to")
     expect(suggestion).to_be_visible()
     wanted = suggestion.inner_text().rpartition(" ")[2]
     held: list[Route] = []

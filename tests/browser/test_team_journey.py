@@ -33,7 +33,7 @@ def settled(person: Person, replies: int) -> None:
 def begun(person: Person, text: str) -> str:
     """Start a chat with the team; return its id."""
     person.open("/chats/new")
-    person.page.get_by_label("Who replies").select_option(label="Team: Trip planners")
+    person.page.locator("#team").select_option(label="Team: Trip planners")
     person.type(text)
     expect(person.page.locator("#context-meter")).to_be_visible()
     return person.page.url.rstrip("/").rpartition("/")[2]

@@ -38,7 +38,7 @@ def begin(person: Person, team: str, text: str) -> None:
     person.page.locator("#model-picker > summary").click()
     person.page.locator("#model-picker label", has_text="fake-chat").click()
     person.page.keyboard.press("Escape")
-    person.page.get_by_label("Who replies").select_option(label=f"Team: {team}")
+    person.page.locator("#team").select_option(label=f"Team: {team}")
     person.type(text)
     expect(person.page.locator("#context-meter")).to_be_visible()
 

@@ -95,7 +95,7 @@ def meets_a_finding_and_mends_it(page: Page) -> None:
     page.locator("#id_token_budget").fill("8000")
     page.locator("#id_keep_last_messages").fill("20")
     expect(page.locator("#policy-told")).to_contain_text("kept_above_mark")
-    page.get_by_role("button", name="Set “Longest summary” to").click()
+    page.get_by_role("button", name="Set “Maximum summary length” to").click()
     expect(page.locator("#policy-told")).not_to_contain_text("kept_above_mark")
 
 

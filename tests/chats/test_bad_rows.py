@@ -89,7 +89,7 @@ def test_event_that_cannot_be_counted_is_skipped_and_shown(
     assert (row.replies, row.input) == (1, 6)
     skipped = SkippedRow.objects.get()
     assert (skipped.job, skipped.row, skipped.times) == ("counts", f"ledger event {bad.pk}", 1)
-    warning = f"The job “counts” skipped in the last 7 days: ledger event {bad.pk} (OverflowError)."
+    warning = f"In the last 7 days, the job “counts” skipped ledger event {bad.pk} (OverflowError)."
     assert warning in client.get("/readyz").json()["warnings"]
     operator = signed_in(person("olga", OPERATOR))
     assert warning in operator.get("/admin/chats/dailycount/").content.decode()

@@ -293,7 +293,7 @@ def test_settings_of_a_kept_history_that_nothing_stands_for_are_refused(
                 "context": {"history": {"keepLastMessages": 5}},
                 "context.history.keepLastMessages": 9,
             },
-            ["context.history.keepLastMessages twice"],
+            ["context.history.keepLastMessages is set twice"],
         ),
     ],
     ids=["two names", "unknown keys", "history", "two spellings"],

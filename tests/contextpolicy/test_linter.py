@@ -178,7 +178,7 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
     ),
     ({"layout": "B"}, "layout_flattens_roles", {"layout": "multi_turn"}, "Layout B"),
     ({"layout": "B"}, "layout_costs_cache", {"layout": "multi_turn"}, "layout B"),
-    ({"unmanaged": "all"}, "programs_unrecorded", {"unmanaged": "keys"}, "any client"),
+    ({"unmanaged": "all"}, "programs_unrecorded", {"unmanaged": "keys"}, "All requests"),
     ({"chat_system": "ignore"}, "chat_text_ignored", {"chat_system": UNSET}, "not sent"),
     (
         {**SUMMARY, "summary_instruction": "Be brief."},
@@ -331,7 +331,7 @@ def test_no_finding_is_without_a_mend_unless_only_a_person_can_say() -> None:
 def test_a_model_that_is_too_small_for_the_policy_is_named(models: None) -> None:
     values = {"system_text": "x" * 4_000, "allowed_models": ["tiny"]}
     found = {each.code: each for each in lint_policy(values)}
-    assert "With tiny (2,048 tokens) this policy cannot work" in found["model_too_small"].sentence
+    assert "This policy does not work with tiny (2,048 tokens)" in found["model_too_small"].sentence
     assert found["model_too_small"].level == "risk"
     assert found["model_too_small"].mend == {}
     # A model that is not allowed, or disabled, is ignored.

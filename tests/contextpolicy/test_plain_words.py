@@ -18,9 +18,9 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
     ("values", "words"),
     [
         (PolicyValues(), "Sends at most 12,000 tokens and keeps 4,000 free for the reply."),
-        (PolicyValues(), "From 8,400 tokens on the built-in extractor prepares a summary"),
+        (PolicyValues(), "From 8,400 tokens on, the built-in extractor prepares a summary"),
         (PolicyValues(turn_threshold=10), "or after more than 10 turns, the built-in extractor"),
-        (PolicyValues(), "At 10,800 tokens it replaces them, down to 5,400 tokens;"),
+        (PolicyValues(), "At 10,800 tokens, the summary replaces them, down to 5,400 tokens."),
         (PolicyValues(summarization_model="light"), "light prepares a summary"),
         (PolicyValues(strategy="simple", window_size=12), "Sends the last 12 messages."),
         (PolicyValues(strategy="simple"), str(NEWEST_THAT_FIT)),
@@ -35,13 +35,13 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
         (PolicyValues(allowed_models=("a", "b")), "Allowed models: a, b."),
         (
             PolicyValues(strategy="entity_state", keep_last_messages=0, state_schema=STATE),
-            "No earlier messages are sent; a state (destination, date) replaces the others.",
+            "Sends a state (destination, date) instead of earlier messages.",
         ),
         (
             PolicyValues(strategy="entity_state", keep_last_messages=4),
-            "The newest 4 messages are sent; a state replaces the others.",
+            "Sends the newest 4 messages, and a state instead of the others.",
         ),
-        (PolicyValues(compact_every_turns=30), "the next time comes in about 30 turns;"),
+        (PolicyValues(compact_every_turns=30), "makes room for about 30 turns."),
         (
             PolicyValues(window_size=9, window_turns=8, window_tokens=7_000),
             "Sends at most 9 messages or 8 turns or 7,000 tokens of the history.",
@@ -51,7 +51,7 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
             "Sends at most 1 turn or 1 token of the history.",
         ),
         (PolicyValues(turn_threshold=1), "or after more than 1 turn, the built-in"),
-        (PolicyValues(keep_last_messages=1), "the newest 1 message stays in full"),
+        (PolicyValues(keep_last_messages=1), "The newest 1 message stays in full"),
         (PolicyValues(strategy="simple", window_size=1), "Sends the last 1 message."),
         (PolicyValues(max_bytes=60_000), "A prompt has at most 60,000 bytes."),
         (PolicyValues(pins_tokens=900), "Pins may take 900 tokens."),
@@ -67,12 +67,12 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
         ),
         (PolicyValues(tool_output_rules={"*": {"limit": 9}}), "Results of other tools are cut"),
         (PolicyValues(layout="A"), "Sends the history as text (layout A)."),
-        (PolicyValues(show_date=True), "The day is sent before the question."),
+        (PolicyValues(show_date=True), "Sends the date before the question."),
         (
             PolicyValues(references=True, reference_count=4, reference_tokens=900),
             "Adds up to 4 excerpts of earlier messages (900 tokens) that match",
         ),
-        (PolicyValues(chat_system="ignore"), "A chat has no own system text."),
+        (PolicyValues(chat_system="ignore"), "Chats have no system text in addition to"),
         (PolicyValues(system_text="x", hide_system_text=True), "The system text is hidden"),
     ],
 )

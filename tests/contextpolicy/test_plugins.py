@@ -89,7 +89,7 @@ def test_a_config_is_checked_by_the_strategys_own_schema() -> None:
     found = plugins.find_strategy_problems("questions_only", {"count": 0, "colour": "red"})
     assert [problem.code for problem in found] == ["config_invalid", "config_invalid"]
     assert found[0].sentence == (
-        "The config of questions_only does not fit: 'count' of the value must be at least 1."
+        "The config of questions_only is invalid: 'count' of the value must be at least 1."
     )
     assert [problem.fields for problem in found] == [("strategy_config",)] * 2
 

@@ -19,7 +19,7 @@ CASES: list[tuple[Mapping[str, Any], str]] = [
     ({"token_budget": 500, "reserve_tokens": 100}, "必须至少为 1,000"),
     ({"token_budget": "many"}, "策略字段 token_budget 不能是 'many'。请填写整数。"),
     ({"tool_output_rules": 1}, "以工具名称为键的对象"),
-    ({"strategy": "entity_state"}, "没有状态的架构"),
+    ({"strategy": "entity_state"}, "entity_state 需要架构"),
     ({"state_schema": {"type": "array"}}, "架构必须描述一个对象"),
     ({"state_schema": {"type": "object", "pattern": "a"}}, "不支持 the schema 中的 'pattern'"),
     ({"summary_sections": ["One", "one"]}, "重复的标题"),
@@ -51,7 +51,7 @@ def test_the_engine_answers_in_english() -> None:
     with translation.override("zh-hans"):
         problems = find_value_problems(PolicyValues(token_budget=0), model_window=None)
     assert [problem.sentence for problem in problems] == [
-        "token_budget is 0. Give a whole number from 1 to 100,000,000."
+        "token_budget is 0. Enter a whole number from 1 to 100,000,000."
     ]
 
 

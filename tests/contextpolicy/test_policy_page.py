@@ -96,7 +96,7 @@ def test_a_field_that_is_set_locked_or_found_is_never_folded_away(
     assert [told.finding.code for told in editor.also[0].told] == ["turns_never_fire"]
     people = next(group for group in editor.more if group.title == "Summary permissions")
     assert (people.total, people.set_above) == (4, 1)
-    assert "4 settings, 1 set above" in opened(browser, page_of(policy)).words
+    assert "4 settings (1 set above)" in opened(browser, page_of(policy)).words
 
     editor = looked_at(browser, page_of(policy), lock_warm_up="on", max_bytes="-4")
     assert {"max_bytes", "warm_up"} <= {row.name for row in editor.also}
@@ -127,12 +127,12 @@ def test_an_empty_field_says_what_holds_and_where_it_comes_from(
         return {row.name: row.hint for row in editor.rows}
 
     alone = hints()
-    assert alone["token_budget"] == "16,000 · default of “Newest messages, counted”"
+    assert alone["token_budget"] == "16,000 · default of “Newest messages (fixed number)”"
     assert alone["window_size"] == "12 · server setting"
     assert alone["keep_last_messages"] == ""
     assert alone["allowed_models"].startswith("any · ")
     group = hints(**{"seen-group": str(support.pk)})
-    assert group["token_budget"] == "6,000 · everybody · Strict v1, locked"
+    assert group["token_budget"] == "6,000 · everyone · Strict v1, locked"
     assert group["reserve_tokens"] == "1,500 · a quarter of the token budget"
     alice.groups.add(support)
     assert hints(**{"seen-person": "alice"})["token_budget"] == group["token_budget"]
@@ -146,7 +146,7 @@ def test_an_empty_field_says_what_holds_and_where_it_comes_from(
         browser, page_of(policy), token_budget="20000", **{"seen-group": str(support.pk)}
     )
     row = next(row for row in editor.rows if row.name == "token_budget")
-    assert row.hint == "Not in effect here: 6,000 · everybody · Strict v1, locked"
+    assert row.hint == "Not in effect here: 6,000 · everyone · Strict v1, locked"
 
 
 def test_what_is_typed_is_judged_and_not_saved(browser: Client, now: datetime) -> None:
@@ -227,7 +227,7 @@ def test_what_differs_from_the_saved_version_is_marked(browser: Client, now: dat
     submitted(browser, page_of(policy), system_text="One.\nTwo.")
     editor = looked_at(browser, page_of(policy), system_text="Three.", strategy="simple")
     assert {row.name: row.was for row in editor.rows if row.was} == {"system_text": "changed"}
-    assert editor.strategy_was == "was newest messages and a summary of the rest"
+    assert editor.strategy_was == "was newest messages and a summary of the others"
 
 
 def test_a_new_policy_and_a_copy_have_nothing_to_differ_from(
@@ -260,13 +260,13 @@ def test_a_button_writes_the_mended_values_into_the_form(browser: Client, now: d
     found = browser.get(page_of(policy)).context["editor"].told
     kept = next(told for told in found if told.finding.code == "kept_above_mark")
     assert "6,800 tokens" in kept.sentence
-    assert kept.mend == "Set “Longest summary” to 600"
+    assert kept.mend == "Set “Maximum summary length” to 600"
 
     answer = submitted(browser, page_of(policy), _mend=kept.key)
 
     page = Page(answer.content.decode())
     assert page.fields["summary_max_tokens"] == ["600"]
-    assert "Changed here, and not saved yet: Longest summary." in page.words
+    assert "Unsaved changes: Maximum summary length." in page.words
     assert "kept_above_mark" not in page.words
     assert current(policy).values == SUMMARY
     browser.post(page_of(policy), page.fields)
@@ -317,15 +317,13 @@ def test_every_clash_is_said_at_once_at_its_field_by_its_label(browser: Client) 
     assert 'data-note="nothing-saved"' in answer.content.decode()
     assert '<a href="#id_fold_turns">Turns summarised at once</a>' in answer.content.decode()
     assert answer.content.decode().count(" autofocus") == 1
-    assert (
-        "“Turns summarised at once” (30) is more than “Summarise after, turns” (20)" in page.words
-    )
+    assert "“Turns summarised at once” (30) exceeds “Summarise after, turns” (20)" in page.words
     impossible = looked_at(browser, ADD, token_budget="900", reserve_tokens="1000")
     assert impossible.sentence == str(NO_ROOM)
     assert not ContextPolicy.objects.exists()
     told = looked_at(browser, ADD, strategy="dynamic_summary", compact_to="80").told
-    assert '<a href="#id_compact_to">“Shorten it to, % full”</a>' in told[0].sentence
-    assert (told[0].finding.level, told[0].mend) == ("error", "Empty “Shorten it to, % full”")
+    assert '<a href="#id_compact_to">“Shorten it to (% full)”</a>' in told[0].sentence
+    assert (told[0].finding.level, told[0].mend) == ("error", "Empty “Shorten it to (% full)”")
 
 
 def test_a_copy_is_a_start_and_leaves_the_original(browser: Client, now: datetime) -> None:
@@ -400,7 +398,7 @@ class TestDrafts:
         assert activate_version(number=2, **common).number == 2
         assert activate_version(number=2, **common).number == 2
         create_policy_version(values=SUMMARY, locks=[], note="", is_draft=True, **common)
-        with pytest.raises(Exception, match="Someone saved version 3"):
+        with pytest.raises(Exception, match="Version 3 was saved"):
             activate_version(number=2, **common)
         assert restore_policy_version(number=1, **common).number == 4
 
@@ -486,7 +484,7 @@ class TestFiles:
             assert said in words, said
         twice = json.dumps(form)[:-1] + ', "name": "Worse"}'
         answer = browser.post(IMPORT, {"pasted": twice})
-        assert "has &#x27;name&#x27; twice" in answer.content.decode()
+        assert "contains &#x27;name&#x27; twice" in answer.content.decode()
         large = SimpleUploadedFile("p.json", b" " * 10_000_000)
         answer = browser.post(IMPORT, {"file": large})
         assert answer.status_code in {200, 413}

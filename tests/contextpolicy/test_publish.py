@@ -119,7 +119,7 @@ class TestNewVersion:
     ) -> None:
         create_policy_version(policy=policy, values={}, locks=[], note="", actor="user:8", now=now)
 
-        with pytest.raises(PolicyChangedMeanwhile, match="version 2"):
+        with pytest.raises(PolicyChangedMeanwhile, match="Version 2"):
             create_policy_version(
                 policy=policy, values={}, locks=[], note="", actor="user:9", now=now, based_on=1
             )
@@ -172,7 +172,7 @@ class TestNewVersion:
         ({"colour": "red"}, [], "malformed_policy", "colour", "no field"),
         ({"strategy": "magic"}, [], "unknown_strategy", "strategy", "sliding_window"),
         ({"strategy": ["simple"]}, [], "malformed_policy", "strategy", "a text"),
-        ({"strategy_config": {"a": 1}}, [], "config_without_strategy", "strategy", "too"),
+        ({"strategy_config": {"a": 1}}, [], "config_without_strategy", "strategy", "Also choose"),
         ({}, ["archive"], "lock_without_value", "archive", "no value"),
         ({"strategy": "simple"}, ["strategy_config"], "lock_without_value", "strategy", "Lock"),
         ({"summarization_model": "ghost"}, [], "unknown_model", "summarization_model", "ghost"),

@@ -83,7 +83,7 @@ def test_the_button_creates_drafts_and_publishes_nothing(make: Make, now: dateti
     response = client.post(f"{LIST}recommended/", follow=True)
 
     words = " ".join(response.content.decode().split())
-    assert "2 drafts were created" in words
+    assert "Created 2 drafts" in words
     assert 'data-note="values-recommended"' not in words
     assert "First version 2" in words
     draft = PolicyVersion.objects.get(policy=first, number=2)

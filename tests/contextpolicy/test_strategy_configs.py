@@ -77,7 +77,7 @@ class TestAnInstalledPackage:
         assert answer.status_code == 200
         (error,) = answer.context["adminform"].form.errors[COUNT]
         assert error == (
-            "The config of questions_only does not fit: 'count' of the value must be at least 1."
+            "The config of questions_only is invalid: 'count' of the value must be at least 1."
         )
 
     def test_the_config_of_another_strategy_does_not_count(self, browser: Client) -> None:

@@ -101,7 +101,7 @@ def test_what_governs_everybody_waits_for_somebody_else(
     told = [
         describe_event(e, names=load_event_names([e])) for e in AuditEvent.objects.order_by("id")
     ]
-    assert any("Policy “House” v2 waits for a second person" in each for each in told)
+    assert any("Policy “House” v2 requires approval by a second person" in each for each in told)
     assert any("Policy “House” v2 published" in each for each in told)
 
 
@@ -125,7 +125,7 @@ def test_an_emergency_needs_a_reason_that_stays(
     activate_version(policy=policy, number=2, actor=by(ines), now=now, emergency="Keys leaked")
     event = AuditEvent.objects.get(type="policy.version_activated")
     assert event.data["emergency"] == "Keys leaked"
-    assert "as an emergency (“Keys leaked”)" in describe_event(
+    assert "in an emergency (“Keys leaked”)" in describe_event(
         event, names=load_event_names([event])
     )
 

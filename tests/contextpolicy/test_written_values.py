@@ -94,7 +94,7 @@ def test_what_lines_cannot_say_is_shown_as_json() -> None:
         ("a: limit", "unknown_rule", "Line 1: “limit” "),
         ("a: limit -5", "unknown_rule", "Line 1: “limit -5” "),
         ("a: limit 5\na: keep newest 1", "same_tool", "Lines 1 and 2 "),
-        ("a: limit 5, LIMIT 6", "word_twice", "Line 1 has “LIMIT” "),
+        ("a: limit 5, LIMIT 6", "word_twice", "Line 1 contains “LIMIT” "),
         ("a:", "unknown_rule", "Line 1: “” "),
     ],
 )

@@ -22,7 +22,7 @@ class NotWaiting(Refusal):
 
     code = "not_waiting"
     status = 409
-    sentence = gettext_noop("This summary no longer waits for approval. Look at the chat again.")
+    sentence = gettext_noop("This summary is no longer pending approval. Reload the chat.")
 
 
 class ReasonTooLong(Refusal):
@@ -30,7 +30,7 @@ class ReasonTooLong(Refusal):
 
     code = "reason_too_long"
     status = 422
-    sentence = gettext_noop("The reason has {length} characters. The limit is {limit}.")
+    sentence = gettext_noop("The reason has {length} characters. The limit is {limit}. Shorten it.")
     param = "reason"
 
 

@@ -45,7 +45,8 @@ class NothingToRedo(Refusal):
     code = "nothing_to_redo"
     status = 409
     sentence = gettext_noop(
-        "This summary no longer fits the active compaction. Compact again instead."
+        "This summary does not match the active compaction any more. Compact the chat again "
+        "instead."
     )
 
 

@@ -18,44 +18,42 @@ from contextpolicy.engine.ladder import Breaker
 SENTENCES = {
     "strategy": gettext_noop("The policy writes no summaries."),
     "below_threshold": gettext_noop(
-        "The prompt was below the size from which a summary is prepared."
+        "The prompt was smaller than the size at which a summary is prepared."
     ),
-    "prepare_mark": gettext_noop("The prompt passed the size from which a summary is prepared."),
-    "compact_mark": gettext_noop("The prompt passed the size from which a summary takes effect."),
-    "turns": gettext_noop("The chat had more turns than its policy leaves unsummarised."),
-    "window": gettext_noop("A window left messages out, so a summary was due."),
+    "prepare_mark": gettext_noop("The prompt reached the size at which a summary is prepared."),
+    "compact_mark": gettext_noop("The prompt reached the size at which a summary is published."),
+    "turns": gettext_noop("The chat had more unsummarised turns than its policy allows."),
+    "window": gettext_noop("The window left messages out, so a summary was due."),
     "started": gettext_noop("A summary was started."),
     "in_the_making": gettext_noop("A summary was already running or ready."),
-    "put_off": gettext_noop(
-        "Other summaries of this person were being written. This one is queued."
-    ),
+    "put_off": gettext_noop("Other summaries for this user were running. This one is queued."),
     "waits_for_approval": gettext_noop("A summary was waiting for approval."),
     "breaker_open": gettext_noop(
-        "Several attempts failed in a row, so compaction is paused for a while."
+        "Compaction is paused for a while, because several attempts in a row failed."
     ),
     "paused": gettext_noop("Automatic compaction was paused after an undo."),
-    "not_grown": gettext_noop("The prompt had hardly grown since the last compaction."),
-    "nothing_to_fold": gettext_noop("There was nothing that could be summarised."),
+    "not_grown": gettext_noop("The prompt had grown too little since the last compaction."),
+    "nothing_to_fold": gettext_noop("No messages could be summarised."),
     "keep_last": gettext_noop(
         "All messages were among the newest ones, which are never summarised."
     ),
-    "no_gain": gettext_noop("A summary would have freed too little."),
-    "too_early": gettext_noop("Too little could be summarised yet. The next turn checks again."),
-    "no_model": gettext_noop("No model was set up."),
+    "no_gain": gettext_noop("A summary would have saved too few tokens."),
+    "too_early": gettext_noop("Too few messages could be summarised. The next turn checks again."),
+    "no_model": gettext_noop("No summarising model was configured."),
     "model_not_allowed": gettext_noop("The policy did not allow the chat's model."),
     "policy_impossible": gettext_noop("The policies of this chat are invalid."),
     "no_call": gettext_noop("No model was called."),
 }
 # Sentences for an attempt's reason, by its trigger.
 TRIGGERS = {
-    "prepare": gettext_lazy("The prompt had become large"),
-    "turns": gettext_lazy("The chat had more turns than its policy leaves unsummarised"),
-    "overflow": gettext_lazy("The prompt was too large"),
-    "window": gettext_lazy("The prompt did not fit"),
-    "manual": gettext_lazy("Somebody asked"),
-    "rerun": gettext_lazy("A person requested it again"),
-    "revision": gettext_lazy("A person corrected it"),
-    "import": gettext_lazy("It came with an imported chat"),
+    "prepare": gettext_lazy("The prompt was nearly full"),
+    "turns": gettext_lazy("The chat had more unsummarised turns than its policy allows"),
+    "overflow": gettext_lazy("The provider refused the prompt as too long"),
+    "window": gettext_lazy("The window left messages out"),
+    "manual": gettext_lazy("A user requested it"),
+    "rerun": gettext_lazy("A user requested a new version"),
+    "revision": gettext_lazy("A user edited the summary"),
+    "import": gettext_lazy("Imported with the chat"),
 }
 
 

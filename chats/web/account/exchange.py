@@ -25,20 +25,20 @@ OFFERED = (
         "html",
         "active",
         gettext_lazy("HTML page"),
-        gettext_lazy("For reading in a browser, without a network."),
+        gettext_lazy("For reading in a browser, without a network connection."),
     ),
-    ("json", "all", "JSON", gettext_lazy("For other applications: everything, every branch.")),
+    ("json", "all", "JSON", gettext_lazy("For other applications. Contains every branch.")),
     (
         "bundle",
         "active",
         gettext_lazy("Bundle (ZIP)"),
-        gettext_lazy("For importing again, with summary, originals and images."),
+        gettext_lazy("Can be imported again, with the summary, the originals and images."),
     ),
     (
         "ui",
         "active",
         gettext_lazy("Messages as sent (JSONL)"),
-        gettext_lazy("The active summary and the messages it does not cover."),
+        gettext_lazy("The active summary and the messages after it."),
     ),
     (
         "ui",
@@ -54,7 +54,7 @@ OFFERED = (
     ),
 )
 EVERYTHING = (
-    ("ui", gettext_lazy("JSONL, for importing again")),
+    ("ui", gettext_lazy("JSONL (can be imported again)")),
     ("markdown", "Markdown"),
     ("html", gettext_lazy("HTML pages")),
     ("json", "JSON"),

@@ -39,7 +39,7 @@ class AppearanceForm(forms.Form):
         choices=AccountSettings.Appearance.choices,
         widget=forms.RadioSelect,
         help_text=gettext_lazy(
-            "System follows your device. The administration uses the same colours."
+            "“System” follows your device. The administration uses the same colours."
         ),
     )
     language = forms.ChoiceField(
@@ -64,11 +64,11 @@ class AppearanceForm(forms.Form):
     def __init__(self, *args: Any, browser: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         named = (
-            gettext("Browser’s time zone ({zone})").format(zone=browser)
+            gettext("Time zone of the browser ({zone})").format(zone=browser)
             if browser
-            else gettext("Browser’s time zone")
+            else gettext("Time zone of the browser")
         )
-        offered = [("", gettext("Browser’s language")), *settings.LANGUAGES]
+        offered = [("", gettext("Language of the browser")), *settings.LANGUAGES]
         cast(forms.ChoiceField, self.fields["language"]).choices = offered
         names = [(name, name.replace("_", " ")) for name in zones.list_time_zones()]
         zone_choices = [("", named), ("UTC", "UTC"), *names]

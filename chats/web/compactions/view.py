@@ -135,7 +135,7 @@ def list_active_compactions(branch: Branch) -> list[Compaction]:
 def describe_compaction_state(row: Compaction, *, cover: Coverage) -> tuple[str, str, str]:
     """Return the CSS class, code and label of a compaction's state, as seen from a branch."""
     if row in cover.unused:
-        return "warn", "unused", gettext("Published, but not used by this policy")
+        return "warn", "unused", gettext("Published, but the policy does not use it")
     if row in (cover.active, cover.summary):
         return "ok", "in_use", gettext("In use")
     if row.status == Compaction.Status.PREPARED and row.needs_approval:
@@ -155,8 +155,8 @@ def build_prompt_bars(row: Compaction, *, scale: int) -> list[PromptBar]:
     summary = row.summary_tokens or 0
     rest = max(row.tokens_after - summary, 0)
     replaced = max(row.tokens_before - rest, 0)
-    before = gettext("Before: replaced {part:,}, the rest {rest:,} tokens")
-    after = gettext("After: summary {part:,}, the rest {rest:,} tokens")
+    before = gettext("Before: {part:,} tokens replaced, {rest:,} other tokens")
+    after = gettext("After: {part:,} tokens of summary, {rest:,} other tokens")
     return [
         build_prompt_bar(
             gettext("Before"),
@@ -218,7 +218,7 @@ def build_balance_figures(balance: Balance) -> list[CompactionFigure]:
     """Return the cost and savings, up to the counted prompts."""
     losses = gettext("≈ {tokens:,} tokens not read from the cache")
     said = (
-        (gettext("Cost"), balance.cost, gettext("for its own calls")),
+        (gettext("Cost"), balance.cost, gettext("for the calls of the summariser")),
         (gettext("Saved"), balance.saved, describe_savings(balance)),
         (gettext("Cache losses"), balance.lost, losses.format(tokens=balance.lost_tokens)),
         (gettext("Net effect"), balance.net, gettext("savings minus costs and cache losses")),
@@ -258,7 +258,7 @@ def describe_trigger(row: Compaction, chat: Chat) -> tuple[str, str]:
     if row.trigger == "rerun":
         return "rerun", gettext("regenerated from the originals")
     if row.trigger == "manual":
-        return "manual", gettext("requested before it was due")
+        return "manual", gettext("requested by a user")
     if row.trigger == "turns":
         threshold = load_policy_values(row.effective_policy).turn_threshold or 0
         words = ngettext(

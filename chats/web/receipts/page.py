@@ -136,14 +136,14 @@ def format_receipt_title(row: Receipt, *, many: bool) -> str:
     if row.purpose == "preferences":
         return gettext("Inferred preferences")
     if row.purpose == "warm_up":
-        title = gettext("Cache warm-up {call}: the next prompt without its question")
+        title = gettext("Cache warm-up {call}: the next prompt without a question")
         return title.format(call=row.call)
     if not many:
-        return gettext("The call")
+        return gettext("Model call")
     if row.purpose == "reply":
         title = gettext("Call {call}, step {step}, attempt {attempt}")
     else:
-        title = gettext("Call for the state, step {step}, attempt {attempt}")
+        title = gettext("State extraction, step {step}, attempt {attempt}")
     return title.format(call=row.call, step=row.step, attempt=row.attempt)
 
 
@@ -155,15 +155,15 @@ def build_receipt_figures(row: Receipt) -> list[ReceiptFigure]:
         budget=budget["token_budget"], reserve=budget["reserve"]
     )
     size, limit = f"≈ {format_number(row.prompt_tokens)}", format_number(budget["prompt_limit"])
-    reasons = gettext("messages, reasons below") if left else gettext("none")
+    reasons = gettext("messages (reasons below)") if left else gettext("none")
     figures = [
-        ReceiptFigure(gettext("Sent"), size, gettext("tokens, our count")),
+        ReceiptFigure(gettext("Sent"), size, gettext("tokens by the local tokenizer")),
         ReceiptFigure(gettext("Limit for the prompt"), limit, note),
         ReceiptFigure(gettext("Left out"), format_number(left), reasons),
     ]
     factor = budget.get("calibration", 1.0)
     if factor != 1:
-        note = gettext("our count × {factor:.3f}, learned from this model's replies")
+        note = gettext("local count × {factor:.3f}, learned from replies of this model")
         estimate = f"≈ {format_number(round(row.prompt_tokens * factor))}"
         label = gettext("Estimated for the provider")
         figures.insert(1, ReceiptFigure(label, estimate, note.format(factor=factor)))
@@ -177,15 +177,13 @@ def build_receipt_figures(row: Receipt) -> list[ReceiptFigure]:
 def describe_cache_tokens(cached: int, written: int) -> str:
     """Return a note about tokens the provider read from and wrote to its cache."""
     if cached and written:
-        words = gettext(
-            "{cached:,} of them from its cache, {written:,} of them written to its cache"
-        )
+        words = gettext("{cached:,} read from the cache, {written:,} written to the cache")
     elif cached:
-        words = gettext("{cached:,} of them from its cache")
+        words = gettext("{cached:,} read from the cache")
     elif written:
-        words = gettext("{written:,} of them written to its cache")
+        words = gettext("{written:,} written to the cache")
     else:
-        words = gettext("none of them cached")
+        words = gettext("none read from the cache")
     return words.format(cached=cached, written=written)
 
 

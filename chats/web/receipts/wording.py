@@ -26,8 +26,8 @@ def note_words(notes: Sequence[str]) -> list[str]:
 def describe_adjusted_values(adjusted: Sequence[Sequence[object]]) -> list[str]:
     """Return sentences about values adjusted because the policies' values do not fit the model."""
     words = gettext(
-        "{name} is {used} instead of {wanted}: the policies’ values do not work together with this "
-        "model."
+        "{name} is {used} instead of {wanted}, because the values of the policies do not work "
+        "together with this model."
     )
     return [
         words.format(name=name, used=_value(used), wanted=_value(wanted))

@@ -111,7 +111,7 @@ def chat_state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
         return render_state_page(request, chat, now.kept, typed=differing, refusal=refusal)
     except Refusal as refusal:
         return render_state_page(request, chat, found.kept, form=form, refusal=refusal)
-    saved = gettext("Saved. It applies from the next message on.")
+    saved = gettext("State saved. It applies from the next message on.")
     return render_saved_state(request, chat, found.kept, saved=saved, note="state-saved")
 
 
@@ -129,7 +129,7 @@ def state_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
         return render_state_page(
             request, chat, corrections.load_chat_state(chat=chat).kept, refusal=refusal
         )
-    saved = gettext("Cleared. The next messages fill it again.")
+    saved = gettext("State cleared. The next messages fill it again.")
     return render_saved_state(request, chat, found.kept, saved=saved, note="state-cleared")
 
 

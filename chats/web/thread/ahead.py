@@ -43,7 +43,9 @@ def build_next_message_preview(chat: Chat, *, outlook: Outlook) -> AheadWords | 
         "The sizes above are for the whole chat. Each agent receives only the part within its"
         " own window."
     )
-    limit = gettext("No further reply starts after {tokens} tokens, prompts and replies together.")
+    limit = gettext(
+        "No further reply starts after a total of {tokens} tokens in prompts and replies."
+    )
     notes = [
         AheadNote("agent-windows", sizes),
         AheadNote("round-limit", limit.format(tokens=format_number(found.most_tokens))),
@@ -70,7 +72,7 @@ def build_next_message_preview(chat: Chat, *, outlook: Outlook) -> AheadWords | 
 def format_preview_line(found: Ahead) -> str:
     """Return who replies, the maximum number of replies, and the first prompt's size."""
     if found.routing == "person":
-        words = gettext("{name} replies, or the agents you name, at most {replies}")
+        words = gettext("{name} replies, or the agents that you mention, at most {replies}")
     elif found.routing == "round_robin" and found.agents > 1:
         words = gettext("{n} agents reply in turn, at most {replies}")
     else:
@@ -86,9 +88,9 @@ def format_preview_line(found: Ahead) -> str:
         return gettext("{who}.").format(who=who)
     tokens = format_number(round_estimate(found.tokens))
     if found.cost is None:
-        line = gettext("{who}; about {tokens} tokens sent for the first.")
+        line = gettext("{who}; about {tokens} tokens in the first prompt.")
         return line.format(who=who, tokens=tokens)
-    line = gettext("{who}; about {tokens} tokens sent for the first, at a cost of about {cost}.")
+    line = gettext("{who}; about {tokens} tokens in the first prompt, at a cost of about {cost}.")
     return line.format(who=who, tokens=tokens, cost=format_cost(found.cost))
 
 

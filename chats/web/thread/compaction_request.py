@@ -77,14 +77,11 @@ def describe_request_status(answer: RequestStatus) -> tuple[str, str]:
     row = answer.row
     if answer.state == "nothing":
         next_step = NEXT_STEPS.get(answer.reason, "")
-        return gettext("Nothing was summarised"), join_sentences(answer.sentence, next_step)
+        return gettext("No messages were summarised"), join_sentences(answer.sentence, next_step)
     if row is None and answer.is_late:
         return (
-            gettext("Compaction requested, but no worker has started it yet"),
-            gettext(
-                "It starts automatically when one is free. You can keep writing, or close this"
-                " page."
-            ),
+            gettext("Compaction requested. No worker has started it yet"),
+            gettext("It starts when a worker is free. You can keep writing, or close this page."),
         )
     if row is None:
         return (
@@ -93,8 +90,8 @@ def describe_request_status(answer: RequestStatus) -> tuple[str, str]:
         )
     if answer.state == "begun":
         body = ngettext(
-            "It covers {n:,} message. Prompts change only after it passes its checks.",
-            "It covers {n:,} messages. Prompts change only after it passes its checks.",
+            "It covers {n:,} message. Prompts change only after the summary passes its checks.",
+            "It covers {n:,} messages. Prompts change only after the summary passes its checks.",
             row.source_count,
         )
         return gettext("A summary is being written"), body.format(n=row.source_count)
@@ -111,12 +108,10 @@ def describe_failed_attempt(row: Compaction) -> tuple[str, str]:
     if row.rung == "extractive":
         then = gettext("If the prompt gets too long, only the newest messages are sent.")
     else:
-        then = gettext(
-            "Try again, or use sentences extracted from the originals, which needs no model."
-        )
+        then = gettext("Try again, or use extracted sentences, which require no model.")
     return (
         title.format(reason=describe_unused_reason(row.reason)),
-        join_sentences(gettext("Prompts did not change: the messages are still sent."), then),
+        join_sentences(gettext("Prompts did not change. The messages are still sent."), then),
     )
 
 
@@ -129,7 +124,7 @@ def describe_waiting_summary(row: Compaction) -> tuple[str, str]:
         )
     return (
         gettext("The summary is ready"),
-        gettext("It replaces its messages when the prompt needs the space."),
+        gettext("The summary replaces its messages when the prompt needs the space."),
     )
 
 

@@ -27,11 +27,11 @@ LATE = 30
 # Number of colour and shape combinations for team members in `chat.css`.
 SHAPES = 6
 PLACES = (
-    gettext_lazy("first in line"),
-    gettext_lazy("second in line"),
-    gettext_lazy("third in line"),
-    gettext_lazy("fourth in line"),
-    gettext_lazy("fifth in line"),
+    gettext_lazy("next in the queue"),
+    gettext_lazy("second in the queue"),
+    gettext_lazy("third in the queue"),
+    gettext_lazy("fourth in the queue"),
+    gettext_lazy("fifth in the queue"),
 )
 
 
@@ -132,7 +132,7 @@ class MessageEntry:
         usage = message.turn.usage if message.turn and is_reply(message) else {}
         used = parse_reported_usage(usage)
         if used is not None:
-            words = gettext("{input} in · {output} out")
+            words = gettext("{input} input · {output} output")
             sizes = words.format(input=format_number(used.input), output=format_number(used.output))
         else:
             sizes = format_token_count(message.token_count) if message.token_count else ""
@@ -249,7 +249,7 @@ class Queue:
         """Position in the queue as text: second in line."""
         if self.before < len(PLACES):
             return str(PLACES[self.before])
-        return gettext("number {n:,} in line").format(n=self.before + 1)
+        return gettext("number {n:,} in the queue").format(n=self.before + 1)
 
 
 @dataclass(frozen=True, slots=True)

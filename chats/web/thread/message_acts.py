@@ -51,7 +51,7 @@ PLAY_ON = Act(
     "play-on",
     "chats:message-play-on",
     "retry",
-    gettext_lazy("Regenerate and continue round"),
+    gettext_lazy("Regenerate, then continue round"),
     gettext_lazy("Regenerates this reply and the later replies of the round"),
 )
 PIN = Act("pin", "chats:message-pin", "pin", gettext_lazy("Pin message"), pressed="false")
@@ -69,17 +69,23 @@ BRANCH = Act(
     "chats:message-branch",
     "branch",
     gettext_lazy("Branch from here"),
-    gettext_lazy("Continues after this message on a new branch; the rest stays on its own branch"),
+    gettext_lazy(
+        "Continues after this message on a new branch. Later messages stay on their branch."
+    ),
 )
 EXCLUDE = Act(
     "exclude",
     "chats:message-exclude",
     "x",
     gettext_lazy("Exclude"),
-    gettext_lazy("Stays visible here, but is not sent in prompts or summaries"),
+    gettext_lazy("Remains visible here, but is not sent in prompts or summaries"),
 )
 INCLUDE = Act(
-    "include", "chats:message-include", "plus", gettext_lazy("Include again"), key="exclude"
+    "include",
+    "chats:message-include",
+    "plus",
+    gettext_lazy("Include in prompts again"),
+    key="exclude",
 )
 ERASE = Act("erase", "chats:message-erase", "x", gettext_lazy("Erase permanently…"), way="page")
 RECEIPT = Act(

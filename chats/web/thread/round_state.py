@@ -37,7 +37,7 @@ def round_state(chat: Chat) -> RoundState | None:
     is_running = made.status == Round.Status.RUNNING
     title, body = describe_round(made, following=roster.names(made.queue))
     if made.unknown:
-        unknown = gettext("No agent here is called {names}.")
+        unknown = gettext("This chat has no agent named {names}.")
         body = join_sentences(body, unknown.format(names=join_items(dict.fromkeys(made.unknown))))
     can_go_on = made.status in round_again.RESUMABLE
     return RoundState(made.status, made.hops, title, body, is_running, can_go_on)
@@ -53,7 +53,7 @@ def describe_round(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
     if made.status == Round.Status.RUNNING:
         return describe_running_round(made, following=following)
     if made.status == Round.Status.WAITING:
-        answer = gettext("Answer as {name} in the box below, or go on without an answer.")
+        answer = gettext("Answer as {name} in the message box, or continue without an answer.")
         return (
             gettext("Waiting for {name}").format(name=following[0]),
             join_sentences(answer.format(name=following[0]), taken),
@@ -68,7 +68,7 @@ def describe_round(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
     titles = {
         Round.Status.SETTLED: gettext("Finished"),
         Round.Status.LIMIT: endings.get(made.reason) or gettext("Limit reached"),
-        Round.Status.PAIR: gettext("Two agents kept answering each other"),
+        Round.Status.PAIR: gettext("Two agents replied only to each other"),
         Round.Status.STOPPED: gettext("Stopped"),
         Round.Status.FAILED: gettext("A reply failed"),
     }
@@ -79,13 +79,13 @@ def describe_round(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
 
 def describe_running_round(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
     """Return the title and body for a running round."""
-    behind = gettext("Then {names}.").format(names=join_items(following)) if following else ""
+    behind = gettext("Next: {names}.").format(names=join_items(following)) if following else ""
     together = lanes.select_unfinished_lanes(made).count() if made.version.independent else 1
     number, limit = made.hops + 1, made.version.hop_limit
     if together > 1:
-        title = gettext("Replies {first} to {last} of at most {limit}, at the same time")
+        title = gettext("Replies {first} to {last} of up to {limit}, written at the same time")
         return title.format(first=number, last=made.hops + together, limit=limit), behind
-    title = gettext("Reply {number} of at most {limit}")
+    title = gettext("Reply {number} of up to {limit}")
     return title.format(number=number, limit=limit), behind
 
 
@@ -94,8 +94,8 @@ def describe_pending_agents(following: Sequence[str]) -> str:
     if not following:
         return ""
     if len(following) == 1:
-        return gettext("{name} was to reply.").format(name=following[0])
-    words = gettext("{first} and {second} were to reply.")
+        return gettext("The next agent was {name}.").format(name=following[0])
+    words = gettext("The next agents were {first} and {second}.")
     return words.format(first=following[0], second=following[1])
 
 

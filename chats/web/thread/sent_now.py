@@ -35,8 +35,12 @@ class SentNow:
             ),
             (
                 self.cut,
-                ngettext("{n:,} message sent cut", "{n:,} messages sent cut", self.cut),
-                gettext("{n:,} sent cut"),
+                ngettext(
+                    "{n:,} message sent in shortened form",
+                    "{n:,} messages sent in shortened form",
+                    self.cut,
+                ),
+                gettext("{n:,} sent in shortened form"),
             ),
             (
                 self.summary,

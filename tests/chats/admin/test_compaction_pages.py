@@ -16,7 +16,7 @@ from chats.admin.compaction_deeds import DEEDS
 from chats.admin.words import RUNGS
 from chats.compaction import maintain
 from chats.compaction.people import controls
-from chats.compaction.report.skip_reasons import SENTENCES
+from chats.compaction.report.skip_reasons import SENTENCES, TRIGGERS
 from chats.models import Branch, Chat, Compaction
 from chats.people import keys
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -101,7 +101,7 @@ def test_a_compaction_is_shown_in_words_and_never_its_text(
     assert row is not None
     page = opened(operator, reverse("admin:chats_compaction_change", args=[row.pk]))
     for words in (
-        "Somebody asked",
+        str(TRIGGERS["manual"]),
         f"user:{alice.pk}",
         str(RUNGS["model"]),
         IN_USE,

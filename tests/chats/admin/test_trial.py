@@ -133,7 +133,7 @@ def test_more_than_one_call_would_take_is_refused(
 ) -> None:
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=450)
     writes(wrote())
-    with pytest.raises(trial.TooLongForOneCall, match="reads"):
+    with pytest.raises(trial.TooLongForOneCall, match="context window"):
         attempt()
 
 

@@ -117,7 +117,7 @@ def test_what_a_person_should_know_of_a_team_is_told(
         told = answer.json()
         assert len(told["task"]) == 5_120
         assert "The window of A is smaller" in told["warnings"][0]
-        assert "first 5,120 of 5,121 bytes are kept" in told["warnings"][1]
+        assert "first 5,120 of 5,121 bytes were saved" in told["warnings"][1]
 
 
 def with_agent(**values: object) -> dict[str, Any]:

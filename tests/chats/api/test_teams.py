@@ -205,7 +205,7 @@ def test_a_long_task_is_cut_and_everybody_hears_of_it(
         cut = team.program.call("PATCH", team.path, {"teamTask": "é" * 2_561}).json()
     assert cut["teamTask"] == "é" * 2_560
     assert cut["notice"] == (
-        "The task was longer than 5,120 bytes; its first 5,120 of 5,122 bytes are kept."
+        "The task was longer than 5,120 bytes. The first 5,120 of 5,122 bytes were saved."
     )
     assert "TeamTask exceeded 5KB limit (5122 bytes), truncated to 5120 bytes" in caplog.text
     assert heard == ["x" * 5_120, "é" * 2_560]

@@ -116,7 +116,7 @@ def test_it_is_read_on_the_page(
     told = html.split('id="cursor"')[1].split("</dl>")[0]
     assert f'data-position="{row.to_seq}"' in told
     assert 'datetime="2026-11-20T12:00:00+00:00"' in told
-    assert re.search(r"<dd>\s*1, incremented by", told)
+    assert re.search(r"<dd>\s*1 \(increases with", told)
     client.force_login(charlie)
     assert client.get(address).status_code == 404
 
@@ -127,9 +127,9 @@ def test_the_auditor_reads_it_in_the_administration(long_chat: Chat, fold: Fold)
     auditor = signed_in(person("ada", AUDITOR))
     page = opened(auditor, reverse("admin:chats_compaction_change", args=[row.pk]))
     for words in (
-        f"Branch is summarised up to message: {row.to_seq}",
-        "Last summary took effect: 2026-11-20 12:00:00 UTC",
-        "Version of the branch's context: 1",
+        f"Summarised up to message: {row.to_seq}",
+        "Last summary published: 2026-11-20 12:00:00 UTC",
+        "Context version of the branch: 1",
     ):
         assert words in " ".join(page.words.split())
     assert "Anna Berg" not in page.words

@@ -215,7 +215,7 @@ class TestThePage:
         assert "Own (edited)" in shown
         assert str(words.LEFT_OUT["window"]) in shown
         assert "-Message 14 tells of Eva." in html
-        assert "≈ tokens of the prompt over 9 turns" in html
+        assert "Prompt size (≈ tokens) over 9 turns" in html
         assert Page(html).inline == []
         assert not Turn.objects.exists()
         assert ContextPolicy.objects.get(slug="own").versions.count() == 1

@@ -123,7 +123,9 @@ class TestPage:
         policy = create_policy(slug="own", name="Own", values=values, actor="system", now=now)
         html = self.asked(ines, policy, window_size="6")
         words = Page(html).words
-        assert "All 6 chats in use were composed both ways: 3 would change (50%)." in words
+        assert (
+            "The next prompts of all 6 chats in use were compared: 3 would change (50%)." in words
+        )
         assert 'data-note="most-changed-chats"' in html
         assert str(chats[0].pk) in words
         assert "tells of Eva" not in html

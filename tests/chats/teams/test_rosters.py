@@ -178,7 +178,7 @@ def test_a_task_over_its_bytes_is_cut_and_the_person_is_told(alice: User, now: d
     assert whole.warnings == ()
     cut = rosters.create_team(user=alice, draft=draft("A", task="é" * 2_561), shared=False, now=now)
     assert cut.warnings == (
-        "The task was longer than 5,120 bytes; its first 5,120 of 5,122 bytes are kept.",
+        "The task was longer than 5,120 bytes. The first 5,120 of 5,122 bytes were saved.",
     )
     assert cut.team.current is not None
     assert cut.team.current.task == "é" * 2_560

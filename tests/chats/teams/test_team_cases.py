@@ -526,7 +526,7 @@ def test_what_a_round_may_cost_stands_on_the_page_before_it_begins(
 ) -> None:
     game = play("Planner", "Critic", hop_limit=6)
     told = re.search(
-        r"at most 6 replies; about ([\d,]+) tokens sent for the first", page_of(page, game.chat)
+        r"at most 6 replies; about ([\d,]+) tokens in the first prompt", page_of(page, game.chat)
     )
     assert told is not None
     game.ask("Go.")

@@ -132,4 +132,4 @@ def test_an_unknown_address_has_the_product_s_own_page(page: Client) -> None:
     response = page.get("/nowhere")
 
     assert response.status_code == 404
-    assert "Nothing here" in response.content.decode()
+    assert "<h1>Page not found</h1>" in response.content.decode()

@@ -31,9 +31,9 @@ def test_a_failure_names_the_provider_the_status_and_the_times(
     turn = say("hello")
     fails(turn, work, 3)
     assert turn.status == Turn.Status.FAILED
-    assert turn.error_sentence.endswith("(Mistral EU, status 503, asked 3 times.)")
+    assert turn.error_sentence.endswith("(Mistral EU, status 503, called 3 times.)")
     html = page.get(url(chat)).content.decode()
-    assert "Mistral EU, status 503, asked 3 times" in html
+    assert "Mistral EU, status 503, called 3 times" in html
     models = url(chat, f"turns/{turn.pk}/models")
     assert f'href="{models}"' in html
 
@@ -59,7 +59,7 @@ def test_another_model_answers_the_same_message(
     settings.PROVIDER_CALLS = 1
     turn = say("hello")
     fails(turn, work, 1)
-    assert "asked once" in turn.error_sentence
+    assert "called once" in turn.error_sentence
     other = second_model()
     offered = page.get(url(chat, f"turns/{turn.pk}/models")).content.decode()
     assert f'value="{other.slug}"' in offered

@@ -414,7 +414,7 @@ def test_a_reply_tells_what_the_provider_counted(
 ) -> None:
     work(say("hello"), [TextDelta("Hi."), UsageReport(1_234, 56, 0, 0), Finished("stop")])
 
-    assert "1,234 in · 56 out" in page.get(url(chat)).content.decode()
+    assert "1,234 input · 56 output" in page.get(url(chat)).content.decode()
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_every_state_stands_there_in_words(
     if reason := fields.get("reason"):
         words = NOT_USED.get(row.reason) or WINDOW_REASONS[row.reason]
         assert f'data-reason="{reason}">{words}</span>' in told
-    assert f"{row.get_kind_display()} of 1 to 2" in told
+    assert f"{row.get_kind_display()} of messages 1 to 2" in told
     assert "12,418 → 604" in told
     assert "0.0012" in told
 

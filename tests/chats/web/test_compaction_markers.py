@@ -106,7 +106,7 @@ def test_a_refused_summary_says_why_in_words(marker: Callable[..., str]) -> None
     html = marker(status="rejected", published_at=None, reason="not_smaller, missing_sections")
 
     assert (
-        "the summary was not shorter than the messages that it covers, the summary lacked" in html
+        "the summary was not shorter than the messages that it replaces, the summary lacked" in html
     )
     assert "Prompts did not change: 2 messages still sent." in html
 

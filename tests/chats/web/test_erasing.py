@@ -140,7 +140,7 @@ def test_messages_that_quote_it_are_listed_and_go_when_ticked(
 ) -> None:
     where = url(chat, f"messages/{quoted[0].pk}/erase")
     html = fresh.get(where).content.decode()
-    assert "1 other message quotes it" in html
+    assert "1 other message quotes this message" in html
     assert f'name="also" value="{quoted[1].pk}"' in html
     assert f'value="{quoted[3].pk}"' not in html
     assert "checked" not in html
@@ -172,12 +172,12 @@ def test_what_was_not_ticked_is_named_afterwards_and_can_go_then(
 ) -> None:
     where = url(chat, f"messages/{quoted[0].pk}/erase")
 
-    assert "1 other message quotes it" in fresh.post(where).content.decode()
+    assert "1 other message quotes this message" in fresh.post(where).content.decode()
 
     assert erased() == [1]
     html = fresh.get(where).content.decode()
     assert 'data-note="message-erased"' in html
-    assert "1 other message quotes it" in html
+    assert "1 other message quotes this message" in html
     assert "Noted: &lt;b&gt;" in html
     fresh.post(where, {"also": str(quoted[1].pk)})
     assert erased() == [1, 2]
@@ -188,4 +188,4 @@ def test_without_quotes_nothing_is_said_of_them(
     fresh: Client, chat: Chat, quoted: list[Message]
 ) -> None:
     html = fresh.get(url(chat, f"messages/{quoted[2].pk}/erase")).content.decode()
-    assert "quotes it" not in html
+    assert "quotes this message" not in html

@@ -118,7 +118,7 @@ def test_the_provider_s_count_stands_beside_ours(
     body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     assert "1,533" in body
-    assert "708 of them from its cache" in body
+    assert "708 read from the cache" in body
 
 
 def test_tool_parts_of_a_message_are_part_of_its_text(
@@ -195,7 +195,7 @@ def test_notes_are_sentences(page: Client, chat: Chat, talk: Callable[..., Turn]
 
     words = Page(page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
 
-    assert "the sliding window was used instead. It failed with KeyError." in words
+    assert "The sliding window was used instead. The plugin failed with KeyError." in words
     assert "Message 7: a tool call had no result" in words
     assert str(CHANGES["messages_joined"]) in words
     assert "keep_last_messages is 12 instead of 3,000" in words
@@ -255,9 +255,9 @@ def test_the_estimate_for_the_provider_has_its_factor(
 
     words = Page(page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
 
-    assert "Sent ≈ 1,200 tokens, our count" in words
-    assert "Estimated for the provider ≈ 1,296 our count × 1.080" in words
-    assert "Counted by the provider 1,310 none of them cached" in words
+    assert "Sent ≈ 1,200 tokens by the local tokenizer" in words
+    assert "Estimated for the provider ≈ 1,296 local count × 1.080" in words
+    assert "Counted by the provider 1,310 none read from the cache" in words
 
 
 def test_a_receipt_says_why_nothing_was_compacted(

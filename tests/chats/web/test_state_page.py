@@ -210,7 +210,7 @@ def test_a_form_without_a_version_that_was_seen_saves_nothing(
 
 def test_the_state_is_emptied(page: Client, chat: Chat, kept: ChatState, alice: User) -> None:
     answer = page.post(address(chat, "state/reset"), {"version": 1}, headers=HTMX)
-    assert "Cleared." in answer.content.decode()
+    assert "State cleared." in answer.content.decode()
     row = newest(chat)
     assert (row.version, row.kind, row.values) == (2, "reset", {})
     assert AuditEvent.objects.get(type="state.reset").data["fields"] == ["destination"]
@@ -325,7 +325,7 @@ def test_the_receipt_says_in_words_what_became_of_the_state(
     lay(chat, {"destination": "Oslo"}, now=now, seq=1)
     work(turn, [TextDelta("No."), Finished("stop")], [TextDelta("Fine."), Finished("stop")])
     body = tight(page.get(f"/chats/{chat.pk}/turns/{turn.pk}/receipt").content.decode())
-    assert "Call for the state, step 1, attempt 1" in body
+    assert "State extraction, step 1, attempt 1" in body
     assert "Call 1, step 1, attempt 1" in body
     assert str(PARTS["schema"]) in body
     assert "The state was not updated: the model’s response is not JSON." in body

@@ -52,7 +52,7 @@ def noted(chat: Chat) -> list[str]:
 
 def tokens(chat: Chat) -> int:
     """How many tokens it announces for the first reply."""
-    found = re.search(r"about ([\d,]+) tokens sent for the first", line(chat))
+    found = re.search(r"about ([\d,]+) tokens in the first prompt", line(chat))
     assert found is not None
     return int(found[1].replace(",", ""))
 
@@ -98,7 +98,7 @@ def test_a_message_box_that_comes_back_offers_them_too(
     [
         ({}, "3 agents reply, at most 8 replies; about "),
         ({"routing": "round_robin"}, "3 agents reply in turn, at most 8 replies; about "),
-        ({"routing": "person", "hop_limit": 1}, "Planner replies, or the agents you name, at mo"),
+        ({"routing": "person", "hop_limit": 1}, "Planner replies, or the agents that you mention"),
     ],
 )
 def test_it_says_who_replies_and_how_often_at_most(
@@ -113,7 +113,7 @@ def test_it_says_who_replies_and_how_often_at_most(
 def test_one_agent_replies(play: Plays, chat: Chat) -> None:
     play("Planner", hop_limit=2, token_limit=3000)
     assert line(chat).startswith("1 agent replies, at most 2 replies; about ")
-    assert "No further reply starts after 3,000 tokens" in notes(chat)
+    assert "No further reply starts after a total of 3,000 tokens" in notes(chat)
 
 
 def test_a_chat_without_a_team_says_nothing_of_it(page: Client, chat: Chat) -> None:
@@ -210,7 +210,7 @@ def test_where_the_model_has_a_price_the_cost_stands_beside(
     game.answer("One.", "Two.")
     assert "cost" not in f"{line(chat)} {notes(chat)}"
     ModelSpec.objects.filter(pk=demo_model.pk).update(input_price=200, output_price=1000)
-    assert re.search(r"sent for the first, at a cost of about 0\.\d{4}\.$", line(chat))
+    assert re.search(r"in the first prompt, at a cost of about 0\.\d{4}\.$", line(chat))
     # Twice 10 tokens in and 5 out.
     assert "The replies to the newest message cost 0.0140." in notes(chat)
     assert "reply-costs" in noted(chat)

@@ -435,7 +435,7 @@ def test_a_task_that_is_too_long_is_cut_with_a_notice_and_is_told_to_every_agent
     found = Page(answer.content.decode())
     assert answer.status_code == 200
     assert 'data-note="saved-with-warnings"' in answer.content.decode()
-    assert "longer than 5,120 bytes; its first 5,120 of 6,003 bytes are kept." in found.words
+    assert "longer than 5,120 bytes. The first 5,120 of 6,003 bytes were saved." in found.words
     team = Team.objects.get()
     task = current(team).task
     assert len(task.encode()) == 5_120
@@ -663,7 +663,7 @@ def test_a_chat_gets_a_team_and_its_model_again(page: Client, chat: Chat, made: 
     chat.refresh_from_db()
     assert chat.team == team
     assert opened(page, where).fields["team"] == [str(team.pk)]
-    assert "A team: Crew" in words(page, chat)
+    assert "Current: team Crew" in words(page, chat)
     assert submitted(page, where, team="").status_code == 302
     assert not Chat.objects.exclude(team=None).exists()
     assert "Crew" not in words(page, chat)
@@ -834,13 +834,15 @@ def test_agents_reply_one_after_another_and_the_page_follows(
 ) -> None:
     game = play("Planner", "Critic", "Writer", hop_limit=4)
     page.post(url(chat, "messages"), {"text": "Plan a trip.", "key": "k"})
-    assert round_words(page, chat) == "Reply 1 of at most 4. Then Critic, Writer."
+    assert round_words(page, chat) == "Reply 1 of up to 4. Next: Critic, Writer."
     assert 'data-round="running"' in source(page, chat)
     assert game.answer("One.", "Two.") == ["Planner", "Critic"]
-    assert round_words(page, chat) == "Reply 3 of at most 4."
+    assert round_words(page, chat) == "Reply 3 of up to 4."
     assert game.answer("Three. [NEXT:Planner]", "Four. [NEXT:Critic]") == ["Writer", "Planner"]
     found = round_words(page, chat)
-    assert found.startswith("Limit of 4 replies reached Critic was to reply. 4 replies, 60 tokens.")
+    assert found.startswith(
+        "Limit of 4 replies reached The next agent was Critic. 4 replies, 60 tokens."
+    )
 
     html = page.post(url(chat, "round/go-on"), headers=HTMX).content.decode()
 
@@ -911,11 +913,12 @@ STATES: dict[str, tuple[dict[str, Any], str]] = {
     "settled": ({}, "Finished. 2 replies, 1,200 tokens."),
     "hops": (
         {"status": "limit", "reason": "hops", "queue": ["critic"]},
-        "Limit of 12 replies reached Critic was to reply. 2 replies, 1,200 tokens.",
+        "Limit of 12 replies reached The next agent was Critic. 2 replies, 1,200 tokens.",
     ),
     "tokens": (
         {"status": "limit", "reason": "tokens", "queue": ["critic", "writer", "planner"]},
-        "Limit of 200,000 tokens reached Critic and Writer were to reply. 2 replies, 1,200 tokens.",
+        "Limit of 200,000 tokens reached The next agents were Critic and Writer."
+        " 2 replies, 1,200 tokens.",
     ),
     "time": (
         {"status": "limit", "reason": "time"},
@@ -927,20 +930,20 @@ STATES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "pair": (
         {"status": "pair"},
-        "Two agents kept answering each other 2 replies, 1,200 tokens.",
+        "Two agents replied only to each other 2 replies, 1,200 tokens.",
     ),
     "stopped": ({"status": "stopped"}, "Stopped 2 replies, 1,200 tokens."),
     "failed": ({"status": "failed"}, "A reply failed 2 replies, 1,200 tokens."),
     "waiting": (
         {"status": "waiting", "queue": ["ann"]},
-        "Waiting for Ann Answer as Ann in the box below, or go on without an answer."
+        "Waiting for Ann Answer as Ann in the message box, or continue without an answer."
         " 2 replies, 1,200 tokens.",
     ),
     "unknown": (
         {"unknown": ["Ghost", "Ghost", "<b>"]},
-        "Finished. 2 replies, 1,200 tokens. No agent here is called Ghost, <b>.",
+        "Finished. 2 replies, 1,200 tokens. This chat has no agent named Ghost, <b>.",
     ),
-    "running": ({"status": "running"}, "Reply 3 of at most 12."),
+    "running": ({"status": "running"}, "Reply 3 of up to 12."),
     "replaced": ({"status": "replaced"}, ""),
 }
 
@@ -1093,7 +1096,7 @@ def test_replies_written_at_the_same_time_are_all_shown_with_one_button(
     game = play("Planner", "Critic", "Writer", independent=True)
     game.ask()
     turns = list(Turn.objects.filter(round=game.round()).order_by("lane"))
-    assert round_words(page, chat) == "Replies 1 to 3 of at most 8, at the same time."
+    assert round_words(page, chat) == "Replies 1 to 3 of up to 8, written at the same time."
     for turn in turns[:2]:
         running(turn)
     html = source(page, chat)
@@ -1278,7 +1281,7 @@ def test_the_task_of_a_chat_is_set_on_its_page_and_cut_with_a_notice(
     assert chat.team_task == "Sell\napples"
     assert "Sell\napples" in page.get(url(chat, "team")).content.decode()
     cut = page.post(url(chat, "team/task"), {"task": "a" * 5_121})
-    assert "its first 5,120 of 5,121 bytes are kept" in cut.content.decode()
+    assert "first 5,120 of 5,121 bytes were saved" in cut.content.decode()
     refused = page.post(url(chat, "team/task"), {"task": "a\0b"})
     assert (refused.status_code, "a\0b" in refused.content.decode()) == (422, True)
     chat.refresh_from_db()

@@ -87,5 +87,5 @@ def test_the_receipt_of_a_warm_up_is_shown_as_one(page: Client, rested: Chat) ->
     receipt.id = Receipt._meta.get_field("id").get_default()
     receipt.save(force_insert=True)
     html = page.get(f"/chats/{rested.pk}/turns/{turn.pk}/receipt").content.decode()
-    warm_up = "Cache warm-up 1: the next prompt without its question"
-    assert html.index("The call") < html.index(warm_up)
+    warm_up = "Cache warm-up 1: the next prompt without a question"
+    assert html.index("Model call") < html.index(warm_up)
