@@ -61,7 +61,7 @@ class Events(Endpoint):
     def get(self, request: Request) -> Response:
         """List audit events, newest first.
 
-        Auditors get all events, other users those of their chats.
+        Auditors receive all events. Other users receive the events of the chats they own.
         """
         query = EventsQuery.read(request.query_params.dict())
         user = get_request_user(request)
@@ -90,8 +90,8 @@ class NewLedgerExport(Strict):
     form = serializers.ChoiceField(
         choices=list(FORMS),
         default="jsonl",
-        help_text="`jsonl`: each line holds exactly the hashed text; the last line has the "
-        "number of lines and the latest checkpoint. `csv`: for spreadsheets.",
+        help_text="`jsonl`: each line is exactly the hashed text. The last line has the number of "
+        "lines and the latest checkpoint. `csv`: for spreadsheets.",
     )
     q = PlainText(
         default="", max_length=LONGEST, help_text="Search query, as in the list. Empty: all events."

@@ -125,10 +125,10 @@ class ChatDetail(ConditionalEndpoint):
         responses=add_error_responses({200: ChatDetailOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Update the given fields of a chat, all or none.
+        """Update the given fields of a chat. If one of them is invalid, nothing is changed.
 
-        The fields are the title, the model or team, the system text, the memory, and the chat's
-        place in the list.
+        You can change the title, the model or team, the system text, the memory setting, the
+        folder, and whether the chat is pinned or archived.
         """
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         values = ChatChange.read(request.data)

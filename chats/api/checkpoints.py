@@ -42,14 +42,15 @@ class TimestampOut(serializers.Serializer[LedgerTimestamp]):
 
 
 class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
-    """A signed head of the audit log."""
+    """A signed checkpoint of the audit log."""
 
     origin = serializers.CharField(source="origin.name")
     size = serializers.IntegerField(help_text="Number of entries in the log.")
     note = serializers.CharField(help_text="Signed note in the C2SP `tlog-checkpoint` format.")
     signed_at = serializers.DateTimeField()
     timestamp = serializers.SerializerMethodField(
-        help_text="Null: this checkpoint was not timestamped. A later checkpoint covers it."
+        help_text="Null: this checkpoint has no timestamp. A timestamp of a later checkpoint also "
+        "covers it."
     )
 
     @extend_schema_field(TimestampOut(allow_null=True))

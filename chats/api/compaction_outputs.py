@@ -139,7 +139,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
 
 
 class CursorOut(serializers.Serializer[Cursor]):
-    """How far the history of the active branch is summarised."""
+    """The last summarised message of the active branch."""
 
     cursor = serializers.IntegerField(
         source="position",
@@ -157,13 +157,13 @@ class CursorOut(serializers.Serializer[Cursor]):
 
 
 class CompactionsOut(build_page_serializer(CompactionOut)):  # type: ignore[misc]  # created at import time
-    """A page of compactions, with the last summarised message."""
+    """A page of compactions, and the last summarised message."""
 
     summarised = CursorOut()
 
 
 class ChangeOut(serializers.Serializer[Any]):
-    """Adjacent lines of a comparison."""
+    """Consecutive lines of a comparison with the same kind of change."""
 
     kind = serializers.CharField(help_text="One of equal, replace, delete, insert.")
     before = serializers.ListField(child=serializers.CharField())

@@ -37,7 +37,7 @@ class Compactions(Endpoint):
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the compactions, newest first, including failed and undone ones.
 
-        `summarised` has the last message that the summaries of the active branch cover.
+        `summarised` contains the last message that the summaries of the active branch cover.
         """
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
@@ -247,10 +247,10 @@ class Revise(CompactionAction):
         responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Replace the active summary by a corrected text.
+        """Replace the active summary with a corrected text.
 
-        The result is a new compaction whose `revises` names the old one. An unchanged text has no
-        effect.
+        The result is a new compaction. Its `revises` field contains the id of the old one. An
+        unchanged text has no effect.
         """
         row = self.compaction(request, chat_id, compaction_id)
         text = Revision.read(request.data)["text"]

@@ -41,7 +41,7 @@ class ContextQuery(Strict):
 
 
 class NextMessage(Strict):
-    """A question that is not sent, and the format of its context."""
+    """A question for a context preview, and the format of the response."""
 
     question = PlainText(default="", help_text="Empty: the context without a question.")
     form = serializers.ChoiceField(choices=FORMS, default="sent", help_text=HELP)
@@ -87,7 +87,8 @@ class ContextOut(serializers.Serializer[Any]):
     )
     segments = SegmentTextOut(many=True, help_text="Segments of the prompt, with their sizes.")
     left_out = serializers.ListField(
-        child=serializers.ListField(), help_text="[[from seq, to seq, reason], …]"
+        child=serializers.ListField(),
+        help_text="Messages left out, as a list of [from seq, to seq, reason].",
     )
     tokens = serializers.DictField(
         child=serializers.IntegerField(),
@@ -206,7 +207,7 @@ class TurnReceipts(Endpoint):
         responses=add_error_responses({200: SentReceiptsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """List the prompt of each model call of the turn, segment by segment, with texts."""
+        """List the receipts of a turn: the prompt of each model call, by segment, with texts."""
         turn = access.get_turn(user=get_request_user(request), chat_id=chat_id, turn_id=turn_id)
         rows = list(
             Receipt.objects.filter(turn=turn)

@@ -37,20 +37,23 @@ class EffectOut(serializers.Serializer[object]):
         help_text="Model calls whose prompt used an active compaction."
     )
     unreported = serializers.IntegerField(
-        help_text="Calls without token usage from the provider. The other figures leave them out."
+        help_text="Calls for which the provider reported no token usage. The other figures exclude "
+        "them."
     )
     saved_tokens = serializers.IntegerField(
         help_text="Estimated tokens that compactions kept out of these prompts."
     )
     lost_tokens = serializers.IntegerField(
-        help_text="Tokens of the first prompt after a compaction that missed the provider's cache."
+        help_text="Tokens of the first prompt after each compaction that were not read from the "
+        "provider's cache."
     )
     cost = MoneyOut(help_text="Cost of the calls that wrote the summaries.")
     saved = MoneyOut(
-        help_text="Cost avoided. Tokens that would have hit the cache count at the cached price."
+        help_text="Cost of `saved_tokens`. Tokens that the cache would have provided count at the "
+        "cached price."
     )
     lost = MoneyOut(help_text="Cost of missing the provider's cache.")
-    net = MoneyOut(help_text="`saved` less `cost` and `lost`.")
+    net = MoneyOut(help_text="`saved` minus `cost` and `lost`.")
 
 
 class CompactionEffectOut(EffectOut):
@@ -82,7 +85,7 @@ class CountsQuery(Strict):
     """The range of days, the grouping, and the filters."""
 
     since = serializers.DateField(
-        required=False, help_text="First day. Default: 30 days, up to `until`."
+        required=False, help_text="First day. Default: the 30 days that end with `until`."
     )
     until = serializers.DateField(required=False, help_text="Last day. Default: today (UTC).")
     by = serializers.ChoiceField(choices=list(BY), default="day")
@@ -170,7 +173,7 @@ class ChatBalance(Endpoint):
         responses=add_error_responses({200: ChatBalanceOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get the compaction cost and savings of a chat: in total, and of the newest 100."""
+        """Get the compaction savings of a chat, in total and for its 100 newest compactions."""
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         rows = [
             serialize_balance(balance, compaction=row.pk)

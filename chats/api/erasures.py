@@ -79,8 +79,8 @@ class EraseMessage(Erasure):
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Erase a message permanently, including its text in summaries, receipts and stored pages.
 
-        The message keeps its id and its place, and the audit log gets a certificate. Messages that
-        quote it are listed in `quoted_by`; to erase them too, send `quotes`, now or later. 409
+        The message keeps its id and its place, and the audit log gets a certificate. `quoted_by`
+        lists messages that quote it. To erase them too, send `quotes` now or later. 409
         `under_legal_hold`: the message is erased when the hold ends.
         """
         message = access.get_message(

@@ -27,7 +27,7 @@ ROWS = LegalHold.objects.select_related("group", "user")
 
 
 class NewHold(Strict):
-    """A legal hold to place, with exactly the target that its level needs."""
+    """A legal hold to place. Set only the target that the level requires."""
 
     level = serializers.ChoiceField(choices=PolicyAssignment.Level.choices)
     group = PlainText(default="", help_text="Name of the group, for level `group`.")
@@ -36,14 +36,14 @@ class NewHold(Strict):
         default=None, allow_null=True, help_text=("Id of the chat, for level `chat`.")
     )
     case = Words(least=1, most=LONGEST_CASE, help_text="Name or number of the case.")
-    reason = Words(least=1, most=LONGEST_REASON, help_text="Recorded in the audit log.")
+    reason = Words(least=1, most=LONGEST_REASON, help_text="Reason, recorded in the audit log.")
     review_on = serializers.DateField(default=None, allow_null=True)
 
 
 class HoldRelease(Strict):
     """The release of a hold."""
 
-    reason = Words(least=1, most=LONGEST_REASON, help_text="Recorded in the audit log.")
+    reason = Words(least=1, most=LONGEST_REASON, help_text="Reason, recorded in the audit log.")
 
 
 class HoldOut(serializers.Serializer[LegalHold]):

@@ -47,11 +47,12 @@ class ImportOut(serializers.Serializer[FileImport]):
     not_taken = serializers.IntegerField(help_text="Chats that could not be imported.")
     messages = serializers.IntegerField(help_text="Messages added by the import.")
     messages_in_file = serializers.IntegerField(
-        help_text="Messages that the processed chats have in the file."
+        help_text="Number of messages in the processed chats of the file."
     )
     messages_imported = serializers.IntegerField(
         source="messages_here",
-        help_text="Messages of the file that are now stored here, whether new or not.",
+        help_text="Number of messages of the file that are stored now, including those imported "
+        "before.",
     )
     code = serializers.CharField(help_text="Code of the refusal; empty if the file was accepted.")
     reason = serializers.CharField(source="localized_reason", help_text="Message of the refusal.")
@@ -121,7 +122,8 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     )
     messages_imported = serializers.IntegerField(
         source="here",
-        help_text="Messages of the file that are now stored here, whether new or not.",
+        help_text="Number of messages of the file that are stored now, including those imported "
+        "before.",
     )
     was_here = serializers.BooleanField(
         help_text="True if the chat was imported before; `messages` then counts new messages only."
@@ -136,7 +138,7 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     reason = serializers.CharField(source="localized_reason")
 
     def get_title(self, row: ImportOutcome) -> str:
-        """Return the current title of the chat, or the title in the file."""
+        """Current title of the chat, or its title in the file."""
         return row.chat.title if row.chat else row.title
 
 

@@ -122,7 +122,9 @@ class RegenerateRequest(Strict):
 class ChatChange(Strict):
     """The fields of a chat to change. Absent fields keep their value."""
 
-    title = PlainText(required=False, help_text="At most 200 characters. Empty: the title stays.")
+    title = PlainText(
+        required=False, help_text="At most 200 characters. Empty: the title does not change."
+    )
     model = PlainText(required=False, help_text="Id of the model that replies from now on.")
     system_text = PlainText(
         required=False,
@@ -135,11 +137,13 @@ class ChatChange(Strict):
         allow_null=True,
         help_text="Id of the team that replies from the next message on. Null: the model replies.",
     )
-    memory = Flag(required=False, help_text="True if the chat uses and fills its owner's memory.")
+    memory = Flag(
+        required=False, help_text="True if the chat uses the owner's memory and can add to it."
+    )
     pinned = Flag(required=False, help_text="Pinned to the top of the list.")
     archived = Flag(required=False, help_text="Archived: hidden from the normal list.")
     folder = serializers.UUIDField(
-        required=False, allow_null=True, help_text="The id of a folder; null: in none."
+        required=False, allow_null=True, help_text="Id of a folder. Null: no folder."
     )
 
 
@@ -173,7 +177,7 @@ class NewPreference(Strict):
 
 
 class PreferenceChange(Strict):
-    """New text for a preference, or its acceptance without one."""
+    """A new text for a preference. Without a text, the suggestion is accepted."""
 
     text = PlainText(required=False, help_text="If absent, the suggestion is accepted unchanged.")
 
@@ -190,7 +194,9 @@ class FolderChange(Strict):
     """The fields of a folder to change. Absent fields keep their value."""
 
     name = PlainText(required=False, help_text="1 to 100 characters, unique among your folders.")
-    memory = Flag(required=False, help_text="True if its chats use and fill their owner's memory.")
+    memory = Flag(
+        required=False, help_text="True if the chats use the owner's memory and can add to it."
+    )
 
 
 class FolderName(Strict):
@@ -215,7 +221,7 @@ class NewMessage(Strict):
 class StateChange(Strict):
     """A correction of the state. Other fields keep their value."""
 
-    version = WholeNumber(help_text="The version that you corrected.")
+    version = WholeNumber(help_text="Number of the version that you corrected.")
     values = serializers.DictField(default=dict, help_text="Fields to set, by name.")
     remove = serializers.ListField(
         child=PlainText(), default=list, help_text="Names of fields to remove."
@@ -225,8 +231,8 @@ class StateChange(Strict):
 class StateRestoration(Strict):
     """The version of the state to restore."""
 
-    version = WholeNumber(help_text="The latest version.")
-    to = WholeNumber(help_text="The version to restore.")
+    version = WholeNumber(help_text="Number of the latest version.")
+    to = WholeNumber(help_text="Number of the version to restore.")
 
 
 class EditRequest(Strict):
@@ -262,7 +268,7 @@ class Rejection(Strict):
 
 
 class ErasureRequest(Strict):
-    """The treatment of messages that quote an erased one."""
+    """Options for erasing a message."""
 
     quotes = serializers.ChoiceField(
         choices=["keep", "erase"],

@@ -22,7 +22,7 @@ from chats.record import access
 
 
 class EvidenceOut(serializers.Serializer[object]):
-    """The part of a message from which a preference was taken."""
+    """The part of a message that a preference was taken from."""
 
     chat = serializers.UUIDField()
     message = serializers.UUIDField()
@@ -142,7 +142,7 @@ class PreferenceDetail(Endpoint):
         responses=add_error_responses({200: PreferenceOut}),
     )
     def patch(self, request: Request, preference_id: uuid.UUID) -> Response:
-        """Accept a suggested preference. With `text`, replace it by a new one."""
+        """Accept a suggested preference. With `text`, replace it with a new one."""
         found: dict[str, Any] = {
             "owner_id": get_request_user(request).pk,
             "preference_id": preference_id,

@@ -56,7 +56,7 @@ class FolderOut(serializers.Serializer[Folder]):
     memory = serializers.SerializerMethodField()
 
     def get_memory(self, row: Folder) -> bool:
-        """True if the chats use and fill their owner's memory."""
+        """True if the chats use the owner's memory and can add to it."""
         return not row.without_memory
 
 
@@ -66,14 +66,16 @@ class ChatDetailOut(ChatOut):
     memory = serializers.SerializerMethodField()
 
     def get_memory(self, row: Chat) -> bool:
-        """True if the chat uses and fills its owner's memory."""
+        """True if the chat uses the owner's memory and can add to it."""
         return not (row.without_memory or row.temporary)
 
-    system_text = serializers.CharField(help_text="Empty: none. Not part of the list of chats.")
+    system_text = serializers.CharField(
+        help_text="The chat's own system text. Empty: none. Lists of chats do not include it."
+    )
 
 
 class MessageOut(serializers.Serializer[Message]):
-    """A message. `seq` is null until a turn accepts the message."""
+    """A message. `seq` is null until a turn includes the message."""
 
     id = serializers.UUIDField()
     seq = serializers.IntegerField(allow_null=True)
@@ -165,7 +167,9 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
     """The state of a chat. Before the first message, `version` is 0 and the state is empty."""
 
     branch = serializers.UUIDField()
-    version = serializers.IntegerField(help_text="Send this with a correction.")
+    version = serializers.IntegerField(
+        help_text="Number of the version. Send it with a correction."
+    )
     values = serializers.DictField()
     origins = serializers.DictField(child=OriginOut())
     to_seq = serializers.IntegerField(
@@ -267,7 +271,9 @@ class TurnDetailOut(TurnOut):
         help_text="Retrieved context, in prompt order. If empty, the notes of the receipts have "
         "the reason.",
     )
-    compaction = SkipReasonOut(help_text="Why a summary was started after this turn, or why not.")
+    compaction = SkipReasonOut(
+        help_text="Decision about a compaction after this turn, with its reason."
+    )
 
 
 class AcceptedOut(serializers.Serializer[Any]):
@@ -299,7 +305,7 @@ class BranchOut(serializers.Serializer[Branch]):
         source="active_compaction_id", allow_null=True, help_text="Active compaction."
     )
     context_revision = serializers.IntegerField(
-        help_text=("Number that each change of the context increases.")
+        help_text=("Counter that increases with each change of the context.")
     )
     compaction_paused = serializers.BooleanField(
         help_text="True after an undo, until compaction is resumed."
@@ -334,7 +340,7 @@ class SourceOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class AdjustmentOut(serializers.Serializer[Mapping[str, Any]]):
-    """A value that was lowered because the combined policies were inconsistent."""
+    """A value that was lowered because the values of several policies conflict."""
 
     field = serializers.CharField()
     wanted = serializers.JSONField()
@@ -415,15 +421,15 @@ class PreviewRefusalOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
-    """An estimate that assumes that the next turns resemble the latest ones."""
+    """An estimate based on the latest turns."""
 
     summary_tokens = serializers.IntegerField(
         allow_null=True,
         help_text=("Estimated tokens of the next summary. Null: the strategy writes none."),
     )
     summaries = serializers.IntegerField(
-        help_text="Number of earlier summaries by the same model behind this estimate. 0: the "
-        "policy's limit."
+        help_text="Number of earlier summaries by the same model that the estimate is based on. "
+        "0: the policy's limit."
     )
     turns_to_compaction = serializers.ListField(
         child=serializers.IntegerField(allow_null=True),
@@ -431,7 +437,7 @@ class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
         help_text="Turns until the next compaction, for short, typical and long turns. Null: "
         "none within 500.",
     )
-    by_turns = serializers.IntegerField(help_text="Number of turns behind this estimate.")
+    by_turns = serializers.IntegerField(help_text="Number of turns that the estimate is based on.")
     cost_of_100_turns = MoneyOut(
         allow_null=True, help_text="Cost of 100 turns, with the provider's cache."
     )
@@ -441,7 +447,10 @@ class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
-    """The next prompt under one policy. Token counts are the provider's; the rest are messages."""
+    """The next prompt under one policy.
+
+    Token counts are as the provider counts. Other numbers are messages.
+    """
 
     refused = PreviewRefusalOut(allow_null=True)
     tokens = serializers.IntegerField()
@@ -463,7 +472,7 @@ class PolicyPreviewOut(serializers.Serializer[Mapping[str, Any]]):
 
     findings = FixedWarningOut(many=True)
     state = serializers.CharField(
-        allow_null=True, help_text="Token of this preview. It changes when either side changes."
+        allow_null=True, help_text="Opaque value that changes when one of the two prompts changes."
     )
     now = PreviewSideOut(allow_null=True)
     proposed = PreviewSideOut(allow_null=True)

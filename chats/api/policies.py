@@ -211,8 +211,8 @@ class ImportPolicy(Endpoint):
     def post(self, request: Request) -> Response:
         """Import a policy, or a new version of an existing one. The version is active immediately.
 
-        A new policy is not assigned to anything yet. A retired policy cannot receive an import
-        (`PolicyNotInUse`).
+        A new policy is not assigned to anything yet. 409 `policy_not_in_use` if the existing policy
+        is retired.
         """
         user = get_request_user(request)
         require_permissions(user, ADD, CHANGE)

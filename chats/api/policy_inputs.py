@@ -125,7 +125,7 @@ class AssignmentsQuery(PageQuery):
 
 
 class NewAssignment(Strict):
-    """An assignment of a policy, with exactly the target that its level needs."""
+    """A policy assignment to create. Set only the target that the level requires."""
 
     policy = PlainText(help_text="Slug of the policy.")
     level = serializers.ChoiceField(choices=PolicyAssignment.Level.choices)

@@ -24,7 +24,7 @@ from contextpolicy.publish import PolicyProblems
 
 
 class TrialOut(serializers.Serializer[Any]):
-    """A trial summary. It is not stored."""
+    """A trial summary, which is not stored."""
 
     model = serializers.CharField()
     text = serializers.CharField()
@@ -34,7 +34,7 @@ class TrialOut(serializers.Serializer[Any]):
     )
     messages = serializers.IntegerField(help_text="Messages that the summary covers.")
     replaced = serializers.IntegerField(
-        help_text="Tokens of these messages, by the local tokenizer."
+        help_text="Tokens of the covered messages, by the local tokenizer."
     )
     tokens = serializers.IntegerField(help_text="Tokens of the summary.")
     input = serializers.IntegerField(

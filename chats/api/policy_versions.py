@@ -96,7 +96,7 @@ class PolicyVersions(Endpoint):
         """Create the next version of a policy. Unless it is a draft, it is active immediately.
 
         `error.details` lists all invalid values. If another version was saved after `based_on`,
-        nothing is saved; `error.details` then has each field that either version changed.
+        nothing is saved. `error.details` then lists each field that either version changed.
         """
         user = get_request_user(request)
         policy = find_permitted_policy(user, CHANGE, slug=slug)

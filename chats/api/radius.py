@@ -34,7 +34,7 @@ ROWS = BlastRadius.objects.select_related("policy", "group")
 
 
 class NewRadius(Strict):
-    """Unsaved values of a policy whose effect to count."""
+    """Unsaved values of a policy, whose affected chats are counted."""
 
     policy = PlainText(help_text="Slug of the policy whose next version this would be.")
     values = serializers.DictField(default=dict, help_text="Fields that the policy sets, by name.")
@@ -56,7 +56,7 @@ class NewRadius(Strict):
 
 
 class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
-    """A chat that would change most, with token counts of the provider."""
+    """A chat with one of the largest changes. Token counts are as the provider counts."""
 
     chat = serializers.UUIDField()
     refuses = serializers.BooleanField()
@@ -68,7 +68,7 @@ class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class RadiusOut(serializers.Serializer[BlastRadius]):
-    """A count with its progress and its results so far."""
+    """A count of affected chats, with its progress and its results so far."""
 
     id = serializers.UUIDField()
     policy = serializers.CharField(source="policy.slug")
@@ -88,10 +88,13 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
     judged = serializers.IntegerField()
     changed = serializers.IntegerField()
     would_refuse = serializers.IntegerField()
-    failed = serializers.IntegerField(help_text="Chats skipped because of an error; see the log.")
+    failed = serializers.IntegerField(
+        help_text="Chats skipped because of an error. The server log has the details."
+    )
     sampled = serializers.IntegerField(allow_null=True)
     low = serializers.FloatField(
-        allow_null=True, help_text="Confidence bounds of the share, from the sample."
+        allow_null=True,
+        help_text="Confidence bounds of the share of affected chats, from the sample.",
     )
     high = serializers.FloatField(allow_null=True)
     worst = WorstChatOut(many=True)
@@ -126,11 +129,11 @@ class RadiusList(Endpoint):
         responses=add_error_responses({202: RadiusOut}),
     )
     def post(self, request: Request) -> Response:
-        """Count in the background how many chats in use the values would change.
+        """Count in the background how many active chats a policy change would affect.
 
-        The same values continue their running or stopped count. Other values end the policy's open
-        count. If the instance requires it, an assigned policy version can be published only after
-        such a count.
+        If a count with the same values is running or stopped, it continues. Other values end the
+        open count of the policy. If the instance requires it, an assigned policy version can be
+        published only after such a count.
         """
         user = get_request_user(request)
         asked = validate_storable_texts(NewRadius.read(request.data))

@@ -214,7 +214,7 @@ class ReadingDetail(Endpoint):
         responses=add_error_responses({200: ReadingOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get your access to a chat: the reason and the end. Raises `NotFound` without access."""
+        """Get the reason and the end of your access to a chat. Raises `NotFound` without access."""
         actor = require_auditor(request)
         return Response(serialize_reading(chat_id, actor=actor, now=timezone.now()))
 

@@ -24,10 +24,10 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
     seq = serializers.SerializerMethodField(help_text="Seq of the message. Null: not a message.")
     tokens = serializers.SerializerMethodField(help_text="Tokens, by the local tokenizer.")
     cut_to = serializers.SerializerMethodField(
-        help_text="Limit in characters that the text was cut to. Null: sent in full."
+        help_text="Length in characters that the text was cut to. Null: sent in full."
     )
     results_cut_to = serializers.SerializerMethodField(
-        help_text="Limit in characters that the tool results were cut to. Null: not cut."
+        help_text="Length in characters that the tool results were cut to. Null: not cut."
     )
 
     @extend_schema_field(serializers.ChoiceField(choices=get_args(Origin)))
@@ -82,7 +82,8 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     compaction = serializers.UUIDField(source="compaction_id", allow_null=True)
     segments = SegmentOut(many=True, help_text="Segments of the prompt, in order.")
     left_out = serializers.ListField(
-        child=serializers.ListField(), help_text="[[from seq, to seq, reason], …]"
+        child=serializers.ListField(),
+        help_text="Messages left out, as a list of [from seq, to seq, reason].",
     )
     budget = serializers.DictField()
     prompt_tokens = serializers.IntegerField()

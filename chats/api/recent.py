@@ -48,8 +48,9 @@ class RecentMessages(Endpoint):
     def get(self, request: Request) -> Response:
         """Get your most recent messages of all chats, as many as the policy's window allows.
 
-        `limit` returns fewer, `chat` only those of one chat. Excluded and erased messages and those
-        of temporary chats are left out. Raises `NotFound` and `PolicyRefused`.
+        Set `limit` to return fewer messages, and `chat` to return only those of one chat. Excluded
+        and erased messages and messages of temporary chats are not returned. Raises `NotFound` and
+        `PolicyRefused`.
         """
         query = RecentQuery.read(request.query_params.dict())
         asking, chat_id = get_request_user(request), query.get("chat")

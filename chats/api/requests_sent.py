@@ -76,7 +76,7 @@ class SentMessageOut(serializers.Serializer[Any]):
     """A message of a request, or a message of the previous call that was dropped."""
 
     kind = serializers.CharField(
-        help_text="Change from the previous call: `same`, `new`, or `gone`: no longer sent."
+        help_text="Change from the previous call: `same`, `new`, or `gone` (no longer sent)."
     )
     role = serializers.CharField()
     text = serializers.CharField()
@@ -126,7 +126,8 @@ class SentRequestOut(serializers.Serializer[Any]):
     messages = SentMessageOut(many=True, help_text="Empty if there is a fault.")
     prefix = PrefixOut(allow_null=True, help_text="Null: no earlier call to compare with.")
     left_out = serializers.ListField(
-        child=serializers.ListField(), help_text="[[from seq, to seq, reason], …]"
+        child=serializers.ListField(),
+        help_text="Messages left out, as a list of [from seq, to seq, reason].",
     )
 
 
@@ -163,7 +164,10 @@ class SummaryRequestOut(serializers.Serializer[Any]):
         many=True,
         help_text="Messages compared with those of the previous summary call.",
     )
-    prefix = PrefixOut(allow_null=True, help_text="As for the request of a call.")
+    prefix = PrefixOut(
+        allow_null=True,
+        help_text="Prefix shared with the previous summary call. Null: no call to compare with.",
+    )
 
 
 class SentRequest(Endpoint):

@@ -61,7 +61,7 @@ class RetentionRunOut(serializers.Serializer[RetentionRun]):
     chats_held = serializers.IntegerField(help_text="Chats skipped because of a legal hold.")
     chats_busy = serializers.IntegerField(help_text="Chats skipped because a reply was running.")
     chats_failed = serializers.IntegerField(
-        help_text=("Chats skipped because of an error; see the log.")
+        help_text=("Chats skipped because of an error. The server log has the details.")
     )
     digest = serializers.CharField()
 

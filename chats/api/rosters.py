@@ -144,7 +144,7 @@ class RosterDetail(ConditionalEndpoint):
         responses=add_error_responses({200: SavedRosterOut}, errors=EDIT_ERRORS),
     )
     def put(self, request: Request, team_id: uuid.UUID) -> Response:
-        """Replace a team by a new version. A running round keeps the version it started with.
+        """Replace a team with a new version. A running round keeps the version it started with.
 
         An agent without a `role_id` is created.
         """

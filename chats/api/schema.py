@@ -13,15 +13,15 @@ from chats.api.outputs import ErrorBody
 
 ERRORS = {
     400: "The request is malformed.",
-    401: "Neither a valid API key nor a session.",
+    401: "No valid API key or session.",
     403: "The key or the user lacks the permission.",
-    404: "The resource does not exist, or it is not yours.",
-    409: "The current state does not allow this.",
+    404: "The resource does not exist, or you do not have access to it.",
+    409: "The current state of the resource does not allow the request.",
     412: "The resource changed after the client read it; see If-Match.",
     413: "The body is too large.",
     415: "The body is not JSON.",
-    422: "The content is refused.",
-    429: "Too many requests, failures or running replies; see Retry-After.",
+    422: "The values in the body are invalid.",
+    429: "Too many requests, failures or running replies. Wait for the time in Retry-After.",
 }
 # Any write can return these. An edit guarded by `If-Match` can also return 412.
 WRITE_ERRORS = tuple(code for code in ERRORS if code != 412)

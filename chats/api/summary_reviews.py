@@ -61,9 +61,9 @@ class ReviewSummary(Endpoint):
     def post(self, request: Request, compaction_id: uuid.UUID) -> Response:
         """Read a pending summary and its sources, if the policy lets you approve it.
 
-        The audit log records the reason and the reading first. Raises `ReadingNotOpen` without a
-        reason. If the instance requires two persons, it is raised until an auditor grants the
-        request.
+        The audit log records the reason and the reading first. Without a reason, 403
+        `reading_not_open` is returned. If the instance requires two persons, it is also returned
+        until an auditor grants the request.
         """
         user, now = get_request_user(request), timezone.now()
         row = summary_review.find_reviewable_summary(user=user, compaction_id=compaction_id)

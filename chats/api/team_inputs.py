@@ -39,7 +39,7 @@ class NewSnapshot(Strict):
 
 
 class AgentQuery(Strict):
-    """An agent whose context to return."""
+    """The agent and the window of a context preview."""
 
     agentId = PlainText(help_text="Id of the agent's role.")
     agentType = PlainText(

@@ -42,13 +42,15 @@ class TeamOut(serializers.Serializer[Any]):
     """A team chat."""
 
     teamTask = serializers.CharField(allow_null=True)
-    notice = serializers.CharField(help_text="How much of a long task was kept. Empty: all of it.")
+    notice = serializers.CharField(
+        help_text="Saved length of a task that was too long. Empty: the whole task was saved."
+    )
     messageCount = serializers.IntegerField()
     latestMessage = TeamMessageOut(allow_null=True)
 
 
 class ContextMessageOut(serializers.Serializer[Any]):
-    """An earlier message in an agent's context, without an id and without markers."""
+    """An earlier message in an agent's context, without its id and routing markers."""
 
     to = serializers.CharField(help_text="`all`, a name, or several names separated by commas.")
     content = serializers.CharField()
@@ -64,7 +66,7 @@ class LeftOutOut(serializers.Serializer[Any]):
     message = serializers.CharField(help_text="Id of the message in the team's view.")
     reason = serializers.ChoiceField(
         choices=["window", "duplicate_of_current", "markers_only"],
-        help_text="`window`: the newest of the messages that precede the window.",
+        help_text="`window`: the message is the newest one before the window.",
     )
 
 
@@ -85,10 +87,12 @@ class AgentPromptOut(serializers.Serializer[Any]):
 
     prompt = serializers.CharField()
     systemFlag = serializers.CharField(
-        required=False, help_text="For the program's system prompt option, if it has one."
+        required=False,
+        help_text="Argument for the system prompt option of the agent's program. Absent if there "
+        "is no system text.",
     )
     omitted = serializers.IntegerField(
-        help_text="Number of oldest messages that were left out to keep the limit."
+        help_text="Number of the oldest messages that were left out to stay within the limit."
     )
 
 
@@ -143,13 +147,14 @@ class SavedRosterOut(RosterOut):
 
 
 class RoundOut(serializers.Serializer[Any]):
-    """A round: the replies of agents to one message of a person."""
+    """A round: the replies of agents to one message of a user."""
 
     id = serializers.UUIDField()
     status = serializers.CharField(help_text=f"One of {', '.join(Round.Status.values)}.")
     reason = serializers.CharField(
         help_text=(
-            "Limit that ended it: `hops`, `tokens` or `time`. `only_this`: one agent replied again."
+            "Limit that ended the round: `hops`, `tokens` or `time`. `only_this`: one agent "
+            "replied again."
         )
     )
     team_version = serializers.IntegerField()
@@ -158,7 +163,8 @@ class RoundOut(serializers.Serializer[Any]):
     )
     speakers = serializers.ListField(child=serializers.CharField())
     next = serializers.ListField(
-        child=serializers.CharField(), help_text="Next agents, or those that would have followed."
+        child=serializers.CharField(),
+        help_text="Agents that reply next. In an ended round: agents that did not reply.",
     )
     hops = serializers.IntegerField()
     hop_limit = serializers.IntegerField()

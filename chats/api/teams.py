@@ -111,7 +111,7 @@ class TeamOfChat(ConditionalEndpoint):
     def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Set the task that is sent to every agent. Longer texts are cut at 5,120 bytes.
 
-        `notice` then has the length that was kept.
+        If the text was cut, `notice` contains the saved length.
         """
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         task = team_inputs.TeamTask.read(request.data)["teamTask"]
@@ -197,8 +197,8 @@ class TeamContext(Endpoint):
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Preview the context of an agent. Nothing is stored.
 
-        The newest message is separate; the window counts the messages before it. `leftOut` has the
-        other messages, with reasons.
+        The newest message is returned separately. The window counts the messages before it.
+        `leftOut` lists the other messages with reasons.
         """
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         context = conversation.assemble_agent_context(
@@ -255,9 +255,10 @@ class TeamSnapshot(Endpoint):
         responses=add_error_responses({200: TeamOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Replace the messages and the task by those of a snapshot, completely or not at all.
+        """Replace the messages and the task with those of a snapshot.
 
-        The earlier messages are kept on the branch that was active before.
+        If the snapshot is invalid, nothing changes. The earlier messages are kept on the branch
+        that was active before.
         """
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         changed = snapshots.import_team_snapshot(
@@ -282,7 +283,10 @@ class ClearTeam(Endpoint):
         responses=add_error_responses({200: TeamOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Start again at `msg-1`, without messages and task. The old branch keeps its messages."""
+        """Clear the messages and the task of a team chat. New messages start at `msg-1`.
+
+        The old branch keeps its messages.
+        """
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"

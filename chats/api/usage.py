@@ -50,7 +50,10 @@ class UsageRowOut(serializers.Serializer[object]):
         "part of the sums."
     )
     input_tokens = serializers.IntegerField(source="input")
-    cached_tokens = serializers.IntegerField(source="cached", help_text="Part of the input tokens.")
+    cached_tokens = serializers.IntegerField(
+        source="cached",
+        help_text="Input tokens read from the provider's cache. They are part of the input tokens.",
+    )
     output_tokens = serializers.IntegerField(source="output")
     summaries = serializers.IntegerField(
         help_text="Summaries written by a model. They are not part of `calls`."

@@ -60,10 +60,11 @@ class WebhookOut(serializers.Serializer[Webhook]):
     )
     created_at = serializers.DateTimeField()
     failing_since = serializers.DateTimeField(
-        allow_null=True, help_text="Time since which deliveries fail. Null after a success."
+        allow_null=True,
+        help_text="Time of the first failed delivery since the last success. Null after a success.",
     )
     rests_until = serializers.DateTimeField(
-        allow_null=True, help_text="Time of the next attempt at a failing server."
+        allow_null=True, help_text="Time of the next attempt, if deliveries fail."
     )
 
 
@@ -82,7 +83,9 @@ class WebhookList(serializers.Serializer[object]):
 class DeliveryOut(serializers.Serializer[WebhookDelivery]):
     """A delivery of a webhook, with its result."""
 
-    id = serializers.UUIDField(source="public_id", help_text="The same for each attempt.")
+    id = serializers.UUIDField(
+        source="public_id", help_text="Id of the delivery. Retries use the same id."
+    )
     event = serializers.CharField()
     status = serializers.ChoiceField(choices=WebhookDelivery.Status.choices)
     tries = serializers.IntegerField()
@@ -165,9 +168,9 @@ class WebhookDetail(ConditionalEndpoint):
         responses=add_error_responses({200: WebhookOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """Change the URL or the events of a webhook, or turn it on or off.
+        """Change the URL or the events of a webhook, or enable or disable it.
 
-        Turning it on clears its failures.
+        Enabling it clears its failures.
         """
         webhook = find_requested_webhook(request, webhook_id)
         values: Mapping[str, Any] = WebhookChange.read(request.data)
@@ -200,7 +203,7 @@ class TryWebhook(Endpoint):
         responses=add_error_responses({202: DeliveryOut}),
     )
     def post(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """Send the event `webhook.test`. The delivery log has the result."""
+        """Send the event `webhook.test`. The result appears in the delivery log."""
         webhook = find_requested_webhook(request, webhook_id)
         EmptyBody.read(request.data)
         sent = managing.queue_test_event(webhook=webhook, now=timezone.now())
