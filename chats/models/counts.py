@@ -28,7 +28,9 @@ class DailyCount(Stored):
 
     day = models.DateField(verbose_name=gettext_lazy("day"))
     # Slugs, so that the row survives a renamed or deleted model or policy.
-    model = models.CharField(max_length=120, blank=True, default="")
+    model = models.CharField(
+        max_length=120, blank=True, default="", verbose_name=gettext_lazy("model")
+    )
     policy = models.CharField(
         max_length=60, blank=True, default="", verbose_name=gettext_lazy("policy")
     )

@@ -32,7 +32,7 @@ class ProviderAccount(Stored):
     enabled = models.BooleanField(default=True, verbose_name=gettext_lazy("enabled"))
     # Cache warm-ups run only where they are free (`composition.can_warm_up_cache`).
     warm_up = models.BooleanField(
-        "Warm-ups",
+        gettext_lazy("Warm-ups"),
         default=True,
         help_text=(
             gettext_lazy(

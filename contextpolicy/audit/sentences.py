@@ -33,6 +33,8 @@ UNSAID = frozenset(
         "source_digest",
         "state",
         "step",
+        "stored",
+        "stored_digest",
         "summaries",
         "team",
         "turn",

@@ -28,16 +28,20 @@ class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
 class AuditEvent(Stored):
     """One event. `hash` chains it to the previous row of the same scope."""
 
-    scope = models.CharField(max_length=50)
-    seq = models.PositiveBigIntegerField()
-    type = models.CharField(max_length=60)
+    scope = models.CharField(max_length=50, verbose_name=gettext_lazy("chain"))
+    seq = models.PositiveBigIntegerField(verbose_name=gettext_lazy("row"))
+    type = models.CharField(max_length=60, verbose_name=gettext_lazy("event"))
     at = models.DateTimeField()
     actor = models.CharField(max_length=200)
-    chat_id = models.UUIDField(null=True, blank=True, db_index=True)
-    turn_id = models.UUIDField(null=True, blank=True, db_index=True)
+    chat_id = models.UUIDField(
+        null=True, blank=True, db_index=True, verbose_name=gettext_lazy("chat")
+    )
+    turn_id = models.UUIDField(
+        null=True, blank=True, db_index=True, verbose_name=gettext_lazy("turn")
+    )
     data = models.JSONField(default=dict)
-    previous_hash = models.CharField(max_length=64)
-    hash = models.CharField(max_length=64)
+    previous_hash = models.CharField(max_length=64, verbose_name=gettext_lazy("previous hash"))
+    hash = models.CharField(max_length=64, verbose_name=gettext_lazy("hash"))
 
     objects = AuditEventQuerySet.as_manager()
 

@@ -25,32 +25,54 @@ class Evaluation(Stored):
         PROMOTED = "promoted", gettext_lazy("Published")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    policy = models.ForeignKey(ContextPolicy, on_delete=models.PROTECT, related_name="evaluations")
-    version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="evaluations")
+    policy = models.ForeignKey(
+        ContextPolicy,
+        on_delete=models.PROTECT,
+        related_name="evaluations",
+        verbose_name=gettext_lazy("policy"),
+    )
+    version = models.ForeignKey(
+        PolicyVersion,
+        on_delete=models.PROTECT,
+        related_name="evaluations",
+        verbose_name=gettext_lazy("version"),
+    )
     # The number of the active version when it began; 0: none.
     base = models.PositiveIntegerField()
-    place = models.CharField(max_length=10, choices=BlastRadius.APPLIED)
+    place = models.CharField(
+        max_length=10, choices=BlastRadius.APPLIED, verbose_name=gettext_lazy("place")
+    )
     # Share of the branches, in percent.
-    share = models.PositiveSmallIntegerField(default=100)
-    state = models.CharField(max_length=10, choices=State.choices, default=State.OPEN)
+    share = models.PositiveSmallIntegerField(default=100, verbose_name=gettext_lazy("share"))
+    state = models.CharField(
+        max_length=10, choices=State.choices, default=State.OPEN, verbose_name=gettext_lazy("state")
+    )
     # Reason for its end: `time`, `person`, `promoted`, `other_version`.
     reason = models.CharField(max_length=20, blank=True, default="")
     started_by_id = models.BigIntegerField(null=True, blank=True)
-    started_at = models.DateTimeField()
-    ends_at = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(verbose_name=gettext_lazy("started"))
+    ends_at = models.DateTimeField(verbose_name=gettext_lazy("end"))
+    ended_at = models.DateTimeField(null=True, blank=True, verbose_name=gettext_lazy("ended"))
     lease_until = models.DateTimeField(null=True, blank=True)
     lease_token = models.UUIDField(null=True, blank=True)
     # All turns up to this row of the ledger are evaluated.
     cursor = models.PositiveBigIntegerField(default=0)
-    turns = models.PositiveBigIntegerField(default=0)
-    unknown = models.PositiveBigIntegerField(default=0)
-    changed = models.PositiveBigIntegerField(default=0)
-    would_refuse = models.PositiveBigIntegerField(default=0)
-    compactions_now = models.PositiveBigIntegerField(default=0)
-    compactions_then = models.PositiveBigIntegerField(default=0)
-    tokens_now = models.PositiveBigIntegerField(default=0)
-    tokens_then = models.PositiveBigIntegerField(default=0)
+    turns = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("turns"))
+    unknown = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("unknown"))
+    changed = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("changed"))
+    would_refuse = models.PositiveBigIntegerField(
+        default=0, verbose_name=gettext_lazy("would be refused")
+    )
+    compactions_now = models.PositiveBigIntegerField(
+        default=0, verbose_name=gettext_lazy("compactions now")
+    )
+    compactions_then = models.PositiveBigIntegerField(
+        default=0, verbose_name=gettext_lazy("compactions then")
+    )
+    tokens_now = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("tokens now"))
+    tokens_then = models.PositiveBigIntegerField(
+        default=0, verbose_name=gettext_lazy("tokens then")
+    )
 
     class Meta:
         verbose_name = gettext_lazy("evaluation")

@@ -23,7 +23,9 @@ class LegalHold(Stored):
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    level = models.CharField(max_length=10, choices=PolicyAssignment.Level.choices)
+    level = models.CharField(
+        max_length=10, choices=PolicyAssignment.Level.choices, verbose_name=gettext_lazy("level")
+    )
     group = models.ForeignKey(
         Group, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
@@ -37,16 +39,23 @@ class LegalHold(Stored):
     chat_id = models.UUIDField(null=True, blank=True)
     # The group's members when the hold was placed. They stay held if they leave the group.
     people = models.JSONField(default=list, blank=True)
-    case = models.CharField(max_length=LONGEST_CASE)
-    reason = models.CharField(max_length=LONGEST_REASON)
-    review_on = models.DateField(null=True, blank=True)
-    placed_by = models.CharField(max_length=200)
-    placed_at = models.DateTimeField()
-    released_by = models.CharField(max_length=200, blank=True, default="")
-    released_at = models.DateTimeField(null=True, blank=True)
-    release_reason = models.CharField(max_length=LONGEST_REASON, blank=True, default="")
+    case = models.CharField(max_length=LONGEST_CASE, verbose_name=gettext_lazy("case"))
+    reason = models.CharField(max_length=LONGEST_REASON, verbose_name=gettext_lazy("reason"))
+    review_on = models.DateField(null=True, blank=True, verbose_name=gettext_lazy("review date"))
+    placed_by = models.CharField(max_length=200, verbose_name=gettext_lazy("placed by"))
+    placed_at = models.DateTimeField(verbose_name=gettext_lazy("placed"))
+    released_by = models.CharField(
+        max_length=200, blank=True, default="", verbose_name=gettext_lazy("released by")
+    )
+    released_at = models.DateTimeField(null=True, blank=True, verbose_name=gettext_lazy("released"))
+    release_reason = models.CharField(
+        max_length=LONGEST_REASON,
+        blank=True,
+        default="",
+        verbose_name=gettext_lazy("reason for the release"),
+    )
     # Data stays held until this moment, so that another hold can follow a release.
-    ends_at = models.DateTimeField(null=True, blank=True)
+    ends_at = models.DateTimeField(null=True, blank=True, verbose_name=gettext_lazy("end"))
 
     class Meta:
         ordering: ClassVar = ["-placed_at", "-pk"]

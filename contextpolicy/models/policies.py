@@ -14,13 +14,15 @@ from contextpolicy.models.base import Stored
 class ContextPolicy(Stored):
     """A named policy. Its versions hold its values."""
 
-    slug = models.SlugField(max_length=60, unique=True)
-    name = models.CharField(max_length=200)
-    description = models.TextField(max_length=2000, blank=True, default="")
+    slug = models.SlugField(max_length=60, unique=True, verbose_name=gettext_lazy("slug"))
+    name = models.CharField(max_length=200, verbose_name=gettext_lazy("name"))
+    description = models.TextField(
+        max_length=2000, blank=True, default="", verbose_name=gettext_lazy("description")
+    )
     current = models.ForeignKey(
         "PolicyVersion", null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
-    retired = models.BooleanField(default=False)
+    retired = models.BooleanField(default=False, verbose_name=gettext_lazy("retired"))
 
     class Meta:
         ordering: ClassVar = ["name"]
@@ -89,7 +91,9 @@ class PolicyAssignment(Stored):
         related_name="assignments",
         verbose_name=gettext_lazy("policy"),
     )
-    level = models.CharField(max_length=10, choices=Level.choices)
+    level = models.CharField(
+        max_length=10, choices=Level.choices, verbose_name=gettext_lazy("level")
+    )
     group = models.ForeignKey(Group, null=True, blank=True, on_delete=models.CASCADE)
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE
@@ -132,12 +136,14 @@ class EffectivePolicy(Stored):
     `sources` maps each field to [level, policy slug, version, locked].
     """
 
-    digest = models.CharField(max_length=64, primary_key=True)
+    digest = models.CharField(max_length=64, primary_key=True, verbose_name=gettext_lazy("digest"))
     values = models.JSONField()
     sources = models.JSONField()
     adjusted = models.JSONField(default=list)
     # The name of the nearest policy, shown next to the title.
-    label = models.CharField(max_length=250, blank=True, default="")
+    label = models.CharField(
+        max_length=250, blank=True, default="", verbose_name=gettext_lazy("label")
+    )
 
     class Meta:
         verbose_name = gettext_lazy("effective policy")

@@ -34,34 +34,53 @@ class BlastRadius(Stored):
     APPLIED: ClassVar = [(each.value, each.label) for each in (Place.INSTANCE, Place.ASSIGNED)]
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    policy = models.ForeignKey(ContextPolicy, on_delete=models.PROTECT, related_name="radii")
+    policy = models.ForeignKey(
+        ContextPolicy,
+        on_delete=models.PROTECT,
+        related_name="radii",
+        verbose_name=gettext_lazy("policy"),
+    )
     values = models.JSONField(default=dict)
     locks = models.JSONField(default=list)
     # SHA-256 of values and locks; the count applies to a version with the same digest.
-    digest = models.CharField(max_length=64)
+    digest = models.CharField(max_length=64, verbose_name=gettext_lazy("digest"))
     # The number of the active version; 0: none.
-    base = models.PositiveIntegerField()
-    place = models.CharField(max_length=10, choices=Place.choices)
+    base = models.PositiveIntegerField(verbose_name=gettext_lazy("based on"))
+    place = models.CharField(
+        max_length=10, choices=Place.choices, verbose_name=gettext_lazy("place")
+    )
     # The chats of this group's members are counted, as if the policy replaced the group's current
     # one; with `REMOVED`, as if it did not apply to the group.
     group = models.ForeignKey(
-        Group, null=True, blank=True, on_delete=models.CASCADE, related_name="+"
+        Group,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="+",
+        verbose_name=gettext_lazy("group"),
     )
-    state = models.CharField(max_length=10, choices=State.choices, default=State.COUNTING)
+    state = models.CharField(
+        max_length=10,
+        choices=State.choices,
+        default=State.COUNTING,
+        verbose_name=gettext_lazy("state"),
+    )
     started_by_id = models.BigIntegerField(null=True, blank=True)
-    started_at = models.DateTimeField()
-    finished_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(verbose_name=gettext_lazy("started"))
+    finished_at = models.DateTimeField(null=True, blank=True, verbose_name=gettext_lazy("finished"))
     lease_until = models.DateTimeField(null=True, blank=True)
     lease_token = models.UUIDField(null=True, blank=True)
     # The last chat that was counted.
     cursor = models.UUIDField(null=True, blank=True)
     # Active chats when it began; chats removed since are not counted.
-    in_use = models.PositiveBigIntegerField(default=0)
-    judged = models.PositiveBigIntegerField(default=0)
-    changed = models.PositiveBigIntegerField(default=0)
-    would_refuse = models.PositiveBigIntegerField(default=0)
+    in_use = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("in use"))
+    judged = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("checked"))
+    changed = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("changed"))
+    would_refuse = models.PositiveBigIntegerField(
+        default=0, verbose_name=gettext_lazy("would be refused")
+    )
     # Chats that could not be counted because of an error, which is logged.
-    failed = models.PositiveBigIntegerField(default=0)
+    failed = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("failed"))
     # The result of a random sample; empty until it was taken.
     sampled = models.PositiveIntegerField(null=True, blank=True)
     sampled_changed = models.PositiveIntegerField(default=0)

@@ -13,15 +13,18 @@ LONGEST_SKILL = 10_000
 class Skill(Stored):
     """Instructions for a task. Policies refer to them and include them in their system text."""
 
-    slug = models.SlugField(max_length=60, unique=True)
-    name = models.CharField(max_length=100)
+    slug = models.SlugField(max_length=60, unique=True, verbose_name=gettext_lazy("slug"))
+    name = models.CharField(max_length=100, verbose_name=gettext_lazy("name"))
     text = models.TextField(
-        help_text=f"At most {LONGEST_SKILL:,} characters. Do not include secrets."
+        help_text=f"At most {LONGEST_SKILL:,} characters. Do not include secrets.",
+        verbose_name=gettext_lazy("text"),
     )
     enabled = models.BooleanField(
-        default=True, help_text=gettext_lazy("If off, no prompt includes it.")
+        default=True,
+        help_text=gettext_lazy("If off, no prompt includes it."),
+        verbose_name=gettext_lazy("enabled"),
     )
-    updated_at = models.DateTimeField(editable=False)
+    updated_at = models.DateTimeField(editable=False, verbose_name=gettext_lazy("updated"))
 
     class Meta:
         verbose_name = gettext_lazy("skill")

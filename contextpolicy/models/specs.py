@@ -26,28 +26,41 @@ class ModelSpec(Stored):
     The provider is referenced by slug, because accounts belong to a higher layer.
     """
 
-    slug = models.SlugField(max_length=120, unique=True)
-    provider = models.SlugField(max_length=60)
+    slug = models.SlugField(max_length=120, unique=True, verbose_name=gettext_lazy("slug"))
+    provider = models.SlugField(max_length=60, verbose_name=gettext_lazy("provider"))
     name = models.CharField(
-        max_length=200, help_text=gettext_lazy("The name the provider's API expects.")
+        max_length=200,
+        help_text=gettext_lazy("The name the provider's API expects."),
+        verbose_name=gettext_lazy("name"),
     )
-    label = models.CharField(max_length=200, blank=True, default="")
+    label = models.CharField(
+        max_length=200, blank=True, default="", verbose_name=gettext_lazy("label")
+    )
     context_window = models.PositiveIntegerField(
         null=True,
         blank=True,
         help_text=gettext_lazy("In tokens. Empty: only the policy's budget applies."),
+        verbose_name=gettext_lazy("context window"),
     )
-    max_output = models.PositiveIntegerField(null=True, blank=True)
+    max_output = models.PositiveIntegerField(
+        null=True, blank=True, verbose_name=gettext_lazy("maximum output")
+    )
     input_price = models.DecimalField(
         max_digits=12,
         decimal_places=6,
         null=True,
         blank=True,
         help_text=gettext_lazy("Per million tokens."),
+        verbose_name=gettext_lazy("input price"),
     )
-    output_price = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True)
+    output_price = models.DecimalField(
+        max_digits=12,
+        decimal_places=6,
+        null=True,
+        blank=True,
+        verbose_name=gettext_lazy("output price"),
+    )
     cached_price = models.DecimalField(
-        "Price of cached input",
         max_digits=12,
         decimal_places=6,
         null=True,
@@ -55,9 +68,9 @@ class ModelSpec(Stored):
         help_text=gettext_lazy(
             "Price of input that the provider read from its cache. Empty: unknown."
         ),
+        verbose_name=gettext_lazy("Price of cached input"),
     )
     written_price = models.DecimalField(
-        "Price of input written to the cache",
         max_digits=12,
         decimal_places=6,
         null=True,
@@ -67,6 +80,7 @@ class ModelSpec(Stored):
                 "Price of input written to the cache, for providers that report it. Empty: unknown."
             )
         ),
+        verbose_name=gettext_lazy("Price of input written to the cache"),
     )
     currency = models.CharField(
         max_length=8,
@@ -74,29 +88,32 @@ class ModelSpec(Stored):
         default="",
         db_default="",
         help_text=(gettext_lazy("Currency of these prices, such as “USD”.")),
+        verbose_name=gettext_lazy("currency"),
     )
-    supports_tools = models.BooleanField(default=True)
+    supports_tools = models.BooleanField(default=True, verbose_name=gettext_lazy("supports tools"))
     strict_roles = models.BooleanField(
         default=False,
         help_text=gettext_lazy(
             "The server requires alternating roles that begin with the user. Consecutive "
             "messages of one role are sent as one message."
         ),
+        verbose_name=gettext_lazy("strict roles"),
     )
     cannot_stream = models.BooleanField(
         default=False,
         help_text=gettext_lazy(
             "The server does not support streaming. Replies appear when they are complete."
         ),
+        verbose_name=gettext_lazy("no streaming"),
     )
     embeds = models.BooleanField(
-        "Provides embeddings",
         default=False,
         db_default=False,
         help_text=gettext_lazy(
             "API clients can request embeddings at /v1/embeddings, even if the model is "
             "disabled for chats."
         ),
+        verbose_name=gettext_lazy("Provides embeddings"),
     )
     thinking = models.CharField(
         max_length=10,
@@ -107,9 +124,10 @@ class ModelSpec(Stored):
             "Maximum thinking before a reply, for models with Anthropic’s API. Thinking "
             "counts as tokens of the reply."
         ),
+        verbose_name=gettext_lazy("reasoning"),
     )
-    enabled = models.BooleanField(default=True)
-    is_default = models.BooleanField(default=False)
+    enabled = models.BooleanField(default=True, verbose_name=gettext_lazy("enabled"))
+    is_default = models.BooleanField(default=False, verbose_name=gettext_lazy("default"))
     # Provider tokens ÷ our estimate, learned from usage; 1.0 until the first usage.
     calibration = models.FloatField(default=1.0, editable=False)
     # The same, for prompts that are nearly all in one script, by its name in `engine.scripts`.
@@ -118,7 +136,9 @@ class ModelSpec(Stored):
     # The same by script. A script without a count was learned before counts were stored.
     calibration_samples_by_script = models.JSONField(default=dict, db_default={}, editable=False)
     # A smaller window, learned from an overflow error.
-    learned_window = models.PositiveIntegerField(null=True, blank=True, editable=False)
+    learned_window = models.PositiveIntegerField(
+        null=True, blank=True, editable=False, verbose_name=gettext_lazy("learned window")
+    )
 
     class Meta:
         verbose_name = gettext_lazy("model spec")
