@@ -14,7 +14,7 @@ class ChatsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Connect what hears of the ledger, what verifies it, and what policies ask about chats."""
+        """Connect ledger receivers, ledger checks, and the facts that policies need."""
         import_module("chats.record.notices")
         import_module("chats.record.outbox")
         import_module("chats.record.witness")

@@ -1,8 +1,8 @@
-"""Ships the ledger as lines of JSON on the standard output of the worker of upkeep.
+"""Ships the ledger as JSON lines to the standard output of the background worker.
 
-In the order of commits, at least once: the place moves after the lines were written. One worker
-ships at a time, so lines come twice only after one was killed; their ids tell. The ledger is the
-buffer: who switches it on gets everything from the first event on.
+Lines are written in commit order, at least once: the position is stored after they were written.
+One worker ships at a time, so lines repeat only after that worker was killed. Readers detect
+repeats by their ids. The ledger is the buffer: shipping starts with the first event ever recorded.
 """
 
 import sys
@@ -32,7 +32,7 @@ SECONDS = 10.0
 
 
 def enqueue_due() -> int:
-    """Send the task if there are events to ship; return how many were sent."""
+    """Enqueue the task if there are events to ship. Return the number of tasks."""
     if not settings.LEDGER_LINES or not count_unshipped_events():
         return 0
     queue.enqueue(queue.SHIP_LEDGER)
@@ -40,7 +40,7 @@ def enqueue_due() -> int:
 
 
 def count_unshipped_events() -> int:
-    """Return how many events wait to be shipped, ids that were taken back among them."""
+    """Return the number of events to ship. Includes ids of transactions that were rolled back."""
     newest = AuditEvent.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
     place = LedgerReader.objects.filter(pk=READER).first()
     return newest - (place.last if place else 0) + (len(place.missed) if place else 0)
@@ -52,9 +52,9 @@ def ship_events(
     is_closing: Callable[[], bool],
     out: TextIO | None = None,
 ) -> int:
-    """Write what the reader has not had yet, for some seconds; return how many lines.
+    """Write events that were not shipped yet, for some seconds. Return the number of lines.
 
-    `out`: the process's standard output, as it was before Celery put a logger there.
+    `out` is the standard output of the process before Celery redirected it.
     """
     form = FORMS.get(settings.LEDGER_LINES)
     target = out or sys.__stdout__
@@ -85,7 +85,7 @@ def ship_events(
 def format_event_lines(
     events: Sequence[AuditEvent], form: Callable[[AuditEvent], str], *, now: datetime
 ) -> Iterator[str]:
-    """Yield the line of each event; one that cannot be written is noted, and skipped."""
+    """Yield the line of each event. Events that cannot be written are recorded and skipped."""
     for event in events:
         try:
             line = form(event)
@@ -98,7 +98,7 @@ def format_event_lines(
 
 
 def claim_shipping() -> str | None:
-    """Take the right to ship; None while another process has it."""
+    """Claim the right to ship. Return None while another process has it."""
     following.get_ledger_reader(READER)
     free = Q(lease_until=None) | leases.match_expired_leases()
     token = uuid4().hex

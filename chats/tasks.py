@@ -1,4 +1,4 @@
-"""The tasks and signals of Celery. A task never decides anything: it calls one domain function."""
+"""Celery tasks and signals. A task makes no decisions: it calls one domain function."""
 
 import logging
 import math
@@ -52,7 +52,7 @@ heartbeat: list[heartbeats.WorkerHeartbeat] = []
 
 
 def runtime() -> Runtime:
-    """Return this process's loop; it is made once, whichever thread asks first."""
+    """Return the runtime of this process. It is created once, in the first thread that needs it."""
     with _making:
         return _runtime()
 
@@ -64,13 +64,13 @@ def _runtime() -> Runtime:
 
 @shared_task(name=queue.RUN_TURN)
 def run_turn(*, turn_id: str, **_later: Any) -> None:
-    """Work on a turn until it is over. Delivered twice, it is claimed once."""
+    """Process a turn until it has ended. A second delivery finds it claimed and does nothing."""
     runtime().run(uuid.UUID(turn_id))
 
 
 @shared_task(name=queue.MAINTAIN_CHAT)
 def maintain_chat(*, chat_id: str, **_later: Any) -> None:
-    """Prepare a compaction if the chat's policy asks for one."""
+    """Prepare a compaction if the chat's policy requires one."""
     maintain.maintain_chat_context(
         chat_id=uuid.UUID(chat_id),
         counter=O200kCounter(),
@@ -81,55 +81,55 @@ def maintain_chat(*, chat_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.TELL_STRATEGY)
 def tell_strategy(*, turn_id: str, **_later: Any) -> None:
-    """Tell the strategy of a package that a turn is complete."""
+    """Notify the strategy of a plugin that a turn is complete."""
     completed.tell_strategy(turn_id=uuid.UUID(turn_id), counter=O200kCounter())
 
 
 @shared_task(name=queue.VERIFY_LEDGER)
 def verify_ledger(*, verification_id: str, **_later: Any) -> None:
-    """Verify the ledger as somebody asked."""
+    """Run a requested verification of the ledger."""
     verification.run_verification(pk=int(verification_id), clock=timezone.now)
 
 
 @shared_task(name=queue.KEEP_LEDGER)
 def keep_ledger(**_later: Any) -> None:
-    """Sign the checkpoint and ask for the verification that are due."""
+    """Sign the checkpoint and request the verification that are due."""
     upkeep.maintain_ledger(now=timezone.now())
 
 
 @shared_task(name=queue.STAMP_LEDGER)
 def stamp_ledger(**_later: Any) -> None:
-    """Have the newest checkpoint stamped by the authority outside."""
+    """Request a timestamp of the newest checkpoint from the external authority."""
     stamping.request_due_timestamp(clock=timezone.now)
 
 
 @shared_task(name=queue.COUNT)
 def count(**_later: Any) -> None:
-    """Bring the counts of days and the balances of compactions up to the ledger."""
+    """Update the daily counts and the balances of compactions from the ledger."""
     keeping.count_ledger_events(clock=timezone.now, is_closing=lambda: running.here.closing)
 
 
 @shared_task(name=queue.SHIP_LEDGER)
 def ship_ledger(**_later: Any) -> None:
-    """Write what the ledger has grown by to the standard output."""
+    """Write new events of the ledger to the standard output."""
     shipping.ship_events(clock=timezone.now, is_closing=lambda: running.here.closing)
 
 
 @shared_task(name=queue.INDEX_CHAT)
 def index_chat(*, chat_id: str, **_later: Any) -> None:
-    """Make what was said in a chat searchable."""
+    """Index the messages of a chat for search."""
     indexing.update_chat_index(chat_id=uuid.UUID(chat_id))
 
 
 @shared_task(name=queue.INDEX_CHATS)
 def index_chats(*, chat_ids: str, **_later: Any) -> None:
-    """Make the new messages of several chats searchable."""
+    """Index the new messages of several chats for search."""
     indexing.index_chats(chat_ids=[uuid.UUID(chat_id) for chat_id in chat_ids.split(",")])
 
 
 @shared_task(name=queue.WARM_UP)
 def warm_up(*, branch_id: str, cause: warm_ups.Cause, tries: str = "1", **_later: Any) -> None:
-    """Have a model server read what a branch's next prompt begins with."""
+    """Prefill the prefix of a branch's next prompt on its model server."""
     warm_ups.warm_up_branch(
         branch_id=uuid.UUID(branch_id),
         cause=cause,
@@ -142,7 +142,7 @@ def warm_up(*, branch_id: str, cause: warm_ups.Cause, tries: str = "1", **_later
 
 @shared_task(name=queue.WRITE_TITLE)
 def write_title(*, turn_id: str, **_later: Any) -> None:
-    """Have the light model write a title for the chat of a first reply."""
+    """Let the light model write a chat's title after its first reply."""
     titles.write_title(
         turn_id=uuid.UUID(turn_id),
         counter=O200kCounter(),
@@ -153,7 +153,7 @@ def write_title(*, turn_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.READ_PREFERENCES)
 def read_preferences(*, chat_id: str, **_later: Any) -> None:
-    """Have the light model propose what holds of a chat's owner."""
+    """Let the light model suggest preferences of a chat's owner."""
     inferring.read_chat(
         chat_id=uuid.UUID(chat_id),
         counter=O200kCounter(),
@@ -164,27 +164,27 @@ def read_preferences(*, chat_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.EMBED)
 def embed(**_later: Any) -> None:
-    """Go on with the vectors that are due."""
+    """Continue the due embedding pass."""
     embedding.continue_embedding_pass(now=timezone.now())
 
 
 @shared_task(name=queue.EMBED_CHAT)
 def embed_chat(*, chat_id: str, **_later: Any) -> None:
-    """Make the vectors of what was said in a chat."""
+    """Embed the messages of a chat."""
     embedding.embed_chat(uuid.UUID(chat_id), now=timezone.now())
 
 
 @shared_task(name=queue.ERASE_CHAT)
 def erase_chat(*, chat_id: str, **_later: Any) -> None:
-    """Erase a chat whose time is over, if it is still there and no reply is written in it."""
+    """Erase an expired chat, unless a reply is being written in it."""
     erasure.erase_expired(chat_id=uuid.UUID(chat_id), now=timezone.now())
 
 
-@shared_task(name=queue.FULFIL_WISH)
-def fulfil_wish(*, erasure_id: str = "", wish_id: str = "", **_later: Any) -> None:
+@shared_task(name=queue.RUN_PENDING_ERASURE)
+def run_pending_erasure(*, erasure_id: str = "", wish_id: str = "", **_later: Any) -> None:
     """Run a pending erasure if no legal hold covers it any longer.
 
-    Tasks of older versions name it `wish_id`.
+    Tasks of older versions pass its id as `wish_id`.
     """
     pending_erasures.run_pending_erasure(
         erasure_id=uuid.UUID(erasure_id or wish_id), now=timezone.now()
@@ -193,13 +193,13 @@ def fulfil_wish(*, erasure_id: str = "", wish_id: str = "", **_later: Any) -> No
 
 @shared_task(name=queue.RETAIN)
 def retain(**_later: Any) -> None:
-    """Go on with the run of retention that is due, for some seconds."""
+    """Continue the due retention run for some seconds."""
     retention.continue_retention_run(clock=timezone.now, is_closing=lambda: running.here.closing)
 
 
 @shared_task(name=queue.COUNT_RADIUS)
 def count_radius(*, radius_id: str, **_later: Any) -> None:
-    """Go on counting the chats that a policy would change, for some seconds."""
+    """Continue a count of affected chats for some seconds."""
     radius.continue_radius_count(
         radius_id=uuid.UUID(radius_id),
         clock=timezone.now,
@@ -209,7 +209,7 @@ def count_radius(*, radius_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.EVALUATE)
 def evaluate(*, evaluation_id: str, **_later: Any) -> None:
-    """Judge what ended lately under an evaluated draft, for some seconds."""
+    """Compare recent turns with an evaluated draft for some seconds."""
     evaluations.continue_evaluation(
         evaluation_id=uuid.UUID(evaluation_id),
         clock=timezone.now,
@@ -219,7 +219,7 @@ def evaluate(*, evaluation_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.IMPORT_FILE)
 def import_file(*, import_id: str, **_later: Any) -> None:
-    """Go on making chats of a file, for some seconds."""
+    """Continue a file import for some seconds."""
     apart.import_file(
         import_id=uuid.UUID(import_id),
         counter=O200kCounter(),
@@ -230,7 +230,7 @@ def import_file(*, import_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.DELIVER)
 def deliver(*, lane: str, **_later: Any) -> None:
-    """Tell webhooks what waits for them."""
+    """Send the queued webhook deliveries."""
     delivering.send_due_deliveries(
         lane=lane, clock=timezone.now, is_closing=lambda: running.here.closing
     )
@@ -238,7 +238,7 @@ def deliver(*, lane: str, **_later: Any) -> None:
 
 @shared_task(name=queue.SWEEP)
 def sweep(**_later: Any) -> None:
-    """Recover what dead workers and lost broker messages left behind."""
+    """Resume work that dead workers or lost broker messages left unfinished."""
     recover.run_sweep(now=timezone.now())
     heartbeats.note_sweep()
 
@@ -247,9 +247,9 @@ def sweep(**_later: Any) -> None:
 def note_failure(
     sender: Any = None, exception: Any = None, kwargs: Any = None, **_signal: Any
 ) -> None:
-    """Show operators a task that failed in a way that nobody foresaw, and what it was about.
+    """Show operators an unexpected failure of a task, with the task and its argument.
 
-    The database's own trouble passes, and is told elsewhere.
+    Database errors are left out: they are temporary and reported elsewhere.
     """
     if isinstance(exception, Exception) and not databases.is_retryable_error(exception):
         given = kwargs if isinstance(kwargs, dict) else {}
@@ -266,7 +266,7 @@ def note_failure(
 def share_threads(sender: Any = None, **_signal: Any) -> None:
     """Let summaries use at most three quarters of this worker's threads.
 
-    They wait for their models there; the rest stays for other work.
+    Summaries wait for models most of the time. The other threads stay free for other work.
     """
     threads = sender.concurrency or 1
     running.here.most = max(threads - math.ceil(threads / 4), 1)
@@ -281,9 +281,10 @@ def share_threads(sender: Any = None, **_signal: Any) -> None:
 
 @worker_ready.connect
 def sweep_at_start(**_signal: Any) -> None:
-    """Recover first what this worker's predecessor left behind.
+    """Resume the unfinished work of this worker's predecessor first.
 
-    The loop and the tokenizer's vocabulary (90 MB) come with the first turn, before it is claimed.
+    The event loop and the tokenizer's vocabulary (90 MB) are loaded with the first turn, before it
+    is claimed.
     """
     running.here.keep_leases(publish.renew_all)
     queue.index_batcher.start()
@@ -296,14 +297,14 @@ def sweep_at_start(**_signal: Any) -> None:
 
 @worker_ready.connect
 def keep_heartbeat(sender: Any = None, **_signal: Any) -> None:
-    """Tell the health check that this worker is alive; sweep if the schedule is dead."""
+    """Send heartbeats for the health check, and sweep if the schedule is dead."""
     taken = sorted(sender.app.amqp.queues.consume_from.keys())
     heartbeat.append(heartbeats.WorkerHeartbeat(sender.hostname, taken=taken, sweep=sweep_instead))
     heartbeat[-1].start()
 
 
 def sweep_instead() -> None:
-    """Sweep in place of the schedule."""
+    """Run the sweep in place of the schedule."""
     logger.warning("the schedule is late; this worker sweeps instead of it")
     try:
         recover.run_sweep(now=timezone.now())
@@ -315,15 +316,15 @@ def sweep_instead() -> None:
 @beat_embedded_init.connect
 @after_task_publish.connect(sender=queue.SWEEP)
 def note_schedule(**_signal: Any) -> None:
-    """Note that the schedule is alive: it has started, or sent the sweep, as nobody else does."""
+    """Record that the schedule is alive: it started, or it sent the sweep."""
     heartbeats.note_schedule()
 
 
 @worker_ready.connect
 def keep_schedule(sender: Any = None, **_signal: Any) -> None:
-    """Send what is due from a thread of this worker, where the launcher asked for it.
+    """Run the schedule in a thread of this worker, if the launcher requested it.
 
-    Celery's own option makes a process, which takes 60 MB and outlives a worker that is killed.
+    Celery's own option creates a process, which takes 60 MB and outlives a killed worker.
     """
     if settings.KEEPS_SCHEDULE:
         scheduler = "celery.beat:Scheduler"
@@ -333,9 +334,9 @@ def keep_schedule(sender: Any = None, **_signal: Any) -> None:
 
 @worker_shutting_down.connect
 def begin_to_drain(**_signal: Any) -> None:
-    """Let running turns end or hand them back, and hand summaries back at once.
+    """Let running turns end or hand them back, and hand back summaries at once.
 
-    Work that this does not end is ended with the process: the database knows what was running.
+    Other work ends with the process. The database records the work in progress.
     """
     for one in heartbeat:
         one.stop()
@@ -349,7 +350,7 @@ def begin_to_drain(**_signal: Any) -> None:
 
 
 def end_now() -> None:
-    """End the process without waiting for any thread."""
+    """End the process without waiting for its threads."""
     logger.warning("ended with work that did not stop in time; another worker takes it up")
     logging.shutdown()
     os._exit(0)
@@ -357,9 +358,9 @@ def end_now() -> None:
 
 @worker_shutdown.connect
 def end_drained(**_signal: Any) -> None:
-    """Wait until this process's turns are over or handed back; then it may end.
+    """Wait until this process's turns have ended or were handed back. Then the process ends.
 
-    A process of upkeep signs the ledger last.
+    A background worker signs the ledger last.
     """
     if _runtime.cache_info().currsize:
         _runtime().start_draining(settings.WORKER_DRAIN_SECONDS).join()
@@ -368,7 +369,7 @@ def end_drained(**_signal: Any) -> None:
 
 
 def sign_last() -> None:
-    """Sign a checkpoint of what the ledger has grown by; the process ends whatever happens."""
+    """Sign a checkpoint of the new ledger rows. A failure does not stop the shutdown."""
     try:
         upkeep.sign_at_end(now=timezone.now())
     except DatabaseError as error:

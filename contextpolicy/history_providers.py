@@ -14,10 +14,14 @@ from typing import Any, Protocol, runtime_checkable
 from django.utils.translation import gettext
 
 from contextpolicy.engine.messages import Message
+from contextpolicy.engine.phrases import Phrase, gettext_noop
 from contextpolicy.engine.policy import Problem
 from contextpolicy.packages import OfferRefused, Offers, load_offers
+from contextpolicy.wording import translate_phrase
 
 GROUP = "palimpsest.history_providers"
+UNUSABLE = gettext_noop("The history provider {name!r} cannot be used: {reason}.")
+NO_METHOD = Phrase(gettext_noop("it has no get_history"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +70,7 @@ class ProviderRefused(Exception):
 @cache
 def load_history_providers() -> Offers[InstalledProvider]:
     """Load the providers of installed packages, once per process (`installed.cache_clear()`)."""
-    return load_offers(entry_points(group=GROUP), noun="history provider", check=validate_provider)
+    return load_offers(entry_points(group=GROUP), unusable=UNUSABLE, check=validate_provider)
 
 
 def find_provider(name: str) -> HistoryProvider | None:
@@ -83,7 +87,7 @@ def find_provider_problems(name: str) -> list[Problem]:
     if fault := load_history_providers().faults.get(name):
         sentence = gettext(
             "{fault} Leave it empty for the built-in one, or choose an installed one: {names}."
-        ).format(fault=fault, names=known)
+        ).format(fault=translate_phrase(fault), names=known)
     else:
         sentence = gettext(
             "The history provider {name!r} does not exist. Leave it empty for the built-in one, or "
@@ -95,5 +99,5 @@ def find_provider_problems(name: str) -> list[Problem]:
 def validate_provider(provider: Any, package: str) -> InstalledProvider:
     """Validate the object of an entry point. Raises `OfferRefused` if it is not a provider."""
     if not isinstance(provider, HistoryProvider):
-        raise OfferRefused("it has no get_history")
+        raise OfferRefused(NO_METHOD)
     return InstalledProvider(provider, package)

@@ -1,52 +1,63 @@
 """Loads the objects of other packages under an entry point group, and reports unusable ones."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Any, Generic, TypeVar
 
+from contextpolicy.engine.phrases import Phrase, gettext_noop
+
 Offered = TypeVar("Offered")
 logger = logging.getLogger(__name__)
-OTHER_NAME = "its name differs from that of its entry point"
+OTHER_NAME = Phrase(gettext_noop("its name differs from that of its entry point"))
+OFFERED_TWICE = Phrase(gettext_noop("two packages offer it"))
 
 
 @dataclass(frozen=True, slots=True)
 class Offers(Generic[Offered]):
-    """The loaded objects by name; for each that cannot be loaded, a sentence with the reason."""
+    """The loaded objects by name; for each that cannot be loaded, a sentence with the reason.
+
+    The sentences are English. `wording.translate_phrase` returns them in the reader's language.
+    """
 
     found: Mapping[str, Offered]
-    faults: Mapping[str, str]
+    faults: Mapping[str, Phrase]
 
 
 class OfferRefused(Exception):
-    """An entry point does not provide an object of the expected kind."""
+    """An entry point does not provide an object of the expected kind. The reason is a phrase."""
+
+    def __init__(self, reason: Phrase) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def load_offers(
     points: Iterable[EntryPoint],
     *,
-    noun: str,
+    unusable: str,
     check: Callable[[Any, str], Offered],
-    taken: Collection[str] = (),
+    taken: Mapping[str, Phrase] | None = None,
 ) -> Offers[Offered]:
     """Load the entry points of a group; a failing one does not affect the others.
 
-    `noun` names the kind in messages, `taken` are the built-in names. `check` gets the object and
-    the package with its version, and returns the offer or raises `OfferRefused`.
+    `unusable` is the sentence of a fault, with `{name}` and `{reason}`. `taken` maps the built-in
+    names to the reason for refusing them. `check` gets the object and the package with its version,
+    and returns the offer or raises `OfferRefused`.
     """
     found: dict[str, Offered] = {}
-    faults: dict[str, str] = {}
+    faults: dict[str, Phrase] = {}
     for point in sorted(points, key=lambda point: (point.name, point.value)):
         try:
-            if point.name in taken:
-                raise OfferRefused(f"its name is taken by a built-in {noun}")
+            if taken and point.name in taken:
+                raise OfferRefused(taken[point.name])
             offer = check(load_entry_point(point), describe_package(point))
             if point.name in found:
-                raise OfferRefused("two packages offer it")
+                raise OfferRefused(OFFERED_TWICE)
         except Exception as error:  # noqa: BLE001 - importing a package may fail in any way
-            reason = str(error) if isinstance(error, OfferRefused) else type(error).__name__
-            faults[point.name] = f"The {noun} {point.name!r} cannot be used: {reason}."
+            reason = error.reason if isinstance(error, OfferRefused) else type(error).__name__
+            faults[point.name] = Phrase(unusable, name=point.name, reason=reason)
             logger.warning("%s (%s)", faults[point.name], point.value)
         else:
             found[point.name] = offer

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from django.utils.translation import gettext
 
+from contextpolicy.engine.phrases import Phrase, gettext_noop
 from contextpolicy.engine.policy import Problem, get_strategy_defaults
 from contextpolicy.engine.schema import SchemaRefused, check_schema, find_schema_violations
 from contextpolicy.engine.strategies import contract
@@ -24,9 +25,12 @@ from contextpolicy.engine.strategies.contract import (
     Strategy,
 )
 from contextpolicy.packages import OfferRefused, Offers, load_offers
+from contextpolicy.wording import translate_phrase
 
 GROUP = "palimpsest.strategies"
-NO_METHOD = "it has neither choose nor compose"
+UNUSABLE = gettext_noop("The strategy {name!r} cannot be used: {reason}.")
+NAME_TAKEN = Phrase(gettext_noop("its name is taken by a built-in strategy"))
+NO_METHOD = Phrase(gettext_noop("it has neither choose nor compose"))
 NO_CONFIG: Mapping[str, object] = {
     "type": "object",
     "properties": {},
@@ -65,7 +69,8 @@ class MalformedImport(ValueError):
 def load_strategy_plugins() -> Offers[Plugin]:
     """Load the strategies of installed packages, once per process (`installed.cache_clear()`)."""
     points = entry_points(group=GROUP)
-    return load_offers(points, noun="strategy", check=validate_plugin, taken=STRATEGIES)
+    taken = dict.fromkeys(STRATEGIES, NAME_TAKEN)
+    return load_offers(points, unusable=UNUSABLE, check=validate_plugin, taken=taken)
 
 
 def list_strategy_names() -> tuple[str, ...]:
@@ -96,7 +101,9 @@ def find_strategy_problems(name: str, config: Mapping[str, object]) -> list[Prob
     if find_strategy(name) is None:
         names = ", ".join(list_strategy_names())
         if fault := load_strategy_plugins().faults.get(name):
-            sentence = gettext("{fault} Choose one of {names}.").format(fault=fault, names=names)
+            sentence = gettext("{fault} Choose one of {names}.").format(
+                fault=translate_phrase(fault), names=names
+            )
         else:
             sentence = gettext(
                 "The strategy {name!r} does not exist. Choose one of {names}."
@@ -171,7 +178,8 @@ def validate_plugin(strategy: Any, package: str) -> Plugin:
     try:
         check_schema(schema)
     except SchemaRefused as error:
-        raise OfferRefused(f"its config_schema is invalid ({error})") from error
+        reason = gettext_noop("its config_schema is invalid ({problem})")
+        raise OfferRefused(Phrase(reason, problem=error.args[0])) from error
     return Plugin(_as_strategy(strategy), schema, package)
 
 

@@ -333,7 +333,7 @@ class BackgroundWork:
         self.next_look = 0.0
 
     def is_there(self) -> bool:
-        """Return True if a task is waiting; a broker that does not answer is asked again later."""
+        """Return True if a task is waiting. A broker that does not answer is asked again later."""
         now = time.monotonic()
         if now < self.next_look:
             return False

@@ -45,7 +45,7 @@ class TooManyBranches(Refusal):
 
 
 class StillWaiting(Refusal):
-    """The message is waiting and has no seq to branch from."""
+    """The message is waiting for its turn, so it has no seq to branch from."""
 
     code = "still_waiting"
     status = 409
@@ -65,7 +65,7 @@ class NotAUserMessage(Refusal):
 
 
 class NotAReply(Refusal):
-    """The message is not a model's reply, so it cannot be regenerated."""
+    """The message is not a reply of a model, so it cannot be regenerated."""
 
     code = "not_a_reply"
     status = 409
@@ -135,7 +135,7 @@ def regenerate_once(
     api_key: ApiKey | None = None,
     play_on: bool = False,
 ) -> Accepted:
-    """Request another reply, on a branch that ends with the question of the first one.
+    """Create another reply on a branch that ends with the question of the first one.
 
     A team's agent replies again at its position in the round, alone or, with `play_on`, followed by
     the same agents as before. Raises `NotAReply`, `StillWaiting`, `MessageGone`, `TooManyBranches`,

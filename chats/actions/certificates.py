@@ -68,7 +68,7 @@ def list_certificate_faults(run: RetentionRun) -> list[str]:
 
 
 def describe_entry_fault(entry: RetentionEntry) -> str:
-    """Return why the ledger does not certify an entry. Empty if it does."""
+    """Record the start of a branch in the ledger, with its compaction."""
     rows = AuditEvent.objects.filter(
         scope=f"chat:{entry.chat_id}", seq__range=(entry.first_seq, entry.last_seq)
     )

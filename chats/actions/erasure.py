@@ -78,7 +78,7 @@ class StillReferred(Refusal):
 class Erased:
     """An erased message, and the messages that still quote it.
 
-    `proofs`: for each message erased by this call, the proof that only the person gets.
+    `proofs` has one proof per message erased by this call. They are shown only once.
     """
 
     message: Message
@@ -94,11 +94,9 @@ def erase_message(
     also: Collection[uuid.UUID] = (),
     with_quotes: bool = False,
 ) -> Erased:
-    """Permanently erase a message's content.
+    """Erase a message's content permanently. Idempotent.
 
-    Idempotent.
-
-    Summaries made from it lose their text and are withdrawn, and the originals around it are sent
+    Summaries made from it lose their text and are withdrawn. The other originals are then sent
     again. Messages that quote it are named in its certificate. Those in `also`, or all of them
     `with_quotes`, are erased as well, now or by a later call; ids without a quote are ignored.
     Raises `StillAnswering`, `StillReferred`, and `UnderHold`, which stores a pending erasure.
@@ -131,11 +129,9 @@ def erase_message(
 
 
 def list_quotes(message: Message) -> list[Quote]:
-    """Return messages that quote this one.
+    """Return the messages that quote this one and are not erased.
 
-    For an erased one, those named in its certificate.
-
-    Only those that are not erased themselves.
+    For an erased message, these are the ones named in its certificate.
     """
     if message.erased_at is None:
         return find_quotes(message)
@@ -334,9 +330,9 @@ def erase_locked_chat(chat: Chat, *, by: str, reason: str, now: datetime, **more
 
 
 def build_chat_proof(chat: Chat) -> Proof:
-    """Return a commitment to all messages of a chat: one line each with its id and its parts.
+    """Return a commitment to all messages of a chat, and its salt.
 
-    In order of acceptance. The parts are canonical JSON.
+    It covers one line per message, in order of acceptance: the id and the parts as canonical JSON.
     """
     rows = Message.objects.filter(branch__chat=chat).order_by("accepted")
     salt = new_salt()

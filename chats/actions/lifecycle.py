@@ -255,7 +255,7 @@ def retry_with(*, user: AbstractBaseUser, turn: Turn, model_slug: str, now: date
 
 
 def mark_read(*, chat: Chat) -> None:
-    """Mark the chat as read, unless the database is not writable soon."""
+    """Mark the chat as read. Skipped if the database stays locked."""
     if chat.unread:
         databases.write_if_possible("the read mark of a chat", partial(clear_unread, chat))
 
@@ -276,7 +276,7 @@ def build_model_choices(
 ) -> Sequence[OfferedModel]:
     """List all enabled models, with whether the policy allows each and which one is in use.
 
-    `choice` of the chat, and `models` from `load_enabled_models`, if they were already read.
+    Pass the chat's `choice`, and `models` from `load_enabled_models`, if they are already loaded.
     """
     probe = chat or Chat(owner_id=user.pk)
     specs = load_enabled_models() if models is None else models

@@ -1,8 +1,8 @@
 """Sets a person's marks on a message (pinned, excluded, kept) and updates summaries.
 
-A pinned message is always sent whole. An excluded message is never sent: all summaries made from it
-are withdrawn, and the originals around it are sent again. Only a mark on a covered message changes
-earlier prompts, so only that increases the context revision.
+A pinned message is always sent in full. An excluded message is never sent: summaries made from it
+are withdrawn, and their other originals are sent again. The context revision increases only if the
+message is covered by a summary, because only then do earlier prompts change.
 """
 
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class NothingToKeep(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class PinRoom:
-    """The tokens that a chat's pinned messages use, and their limit, in our count."""
+    """The tokens (≈) that a chat's pinned messages use, and their limit."""
 
     used: int
     limit: int
@@ -111,9 +111,7 @@ def calculate_pin_room(
 
 @transaction.atomic
 def pin_message(*, message: Message, actor: str, now: datetime) -> Message:
-    """Pin a message, so that each prompt contains it whole.
-
-    Idempotent.
+    """Pin a message, so that each prompt contains its full text. Idempotent.
 
     Raises `NotTakenUp`, `MessageErased`, `PinsFull`, and the refusals of
     `model_choice.choose_chat_model`.
@@ -144,10 +142,9 @@ def unpin_message(*, message: Message, actor: str, now: datetime) -> Message:
 
 @transaction.atomic
 def exclude_message(*, message: Message, actor: str, now: datetime) -> Message:
-    """Exclude a message from prompts, with all summaries made from it.
+    """Exclude a message from prompts, and withdraw all summaries made from it.
 
-    To a person this deletes the message, which stays visible with a mark. Raises `NotTakenUp` and
-    `MessageErased`.
+    The message stays visible with a mark. Raises `NotTakenUp` and `MessageErased`.
     """
     chat, message = lock_for_marking(message)
     if message.excluded:

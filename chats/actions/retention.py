@@ -95,9 +95,11 @@ def claim_retention_run() -> RetentionLease | None:
 
 
 def run_retention_steps(lease: RetentionLease, *, clock: Callable[[], datetime]) -> Iterator[None]:
-    """Process a run in steps of one transaction each, from its position to its end.
+    """Erase the due messages of a chat in steps.
 
-    Raises `LeaseLost`.
+    The last step adds `passed` to the number of processed chats. Messages under a hold or in a
+    running reply are left to the next run. So are failures, so that one chat does not block the
+    others. Raises `LeaseLost`.
     """
     run = RetentionRun.objects.get(pk=lease.run_id)
     place = run.place

@@ -100,7 +100,7 @@ class Rows:
 
 
 def build_rows_url(page: str, wanted: Range, at: str, found_by: Mapping[str, str]) -> str:
-    """Return the URL of a list of rows in a range of days (UTC)."""
+    """Return the URL of a filtered list of rows, for a range of days in UTC."""
     query = {
         f"{at}__gte": f"{wanted.since} 00:00:00Z",
         f"{at}__lt": f"{wanted.until + timedelta(days=1)} 00:00:00Z",

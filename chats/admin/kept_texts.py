@@ -55,7 +55,7 @@ class KeptTextAdmin(ReadOnlyAdmin):
     def read_text(self, request: HttpRequest, text_id: uuid.UUID) -> HttpResponse:
         """Ask for a reason; a POST records it and shows the text.
 
-        Raises PermissionDenied, and Http404 for a text that is gone.
+        Raises PermissionDenied, and Http404 for an erased text.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied

@@ -264,7 +264,7 @@ class PeopleGroupAdmin(FreshSignInAdmin):
         roles.save_group(group=obj, actor=get_request_actor(request), now=timezone.now())
 
     def delete_model(self, request: HttpRequest, obj: Group) -> None:
-        """Take the group away."""
+        """Delete the group."""
         roles.delete_group(group=obj, actor=get_request_actor(request), now=timezone.now())
 
     @admin.display(description=gettext_lazy("Role"), boolean=True)

@@ -53,7 +53,7 @@ WORDS: Mapping[str, StrOrPromise] = {
 
 
 class KindFilter(admin.SimpleListFilter):
-    """Filters shared, personal or deleted teams."""
+    """Filters teams by kind: shared, personal or deleted."""
 
     title = gettext_lazy("kind")
     parameter_name = "kind"

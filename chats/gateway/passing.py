@@ -138,7 +138,7 @@ class Voice:
         )
 
     def wait(self) -> str:
-        """Return a ping."""
+        """Return a ping, which keeps the connection open."""
         self.has_begun = True
         return PING
 
@@ -147,7 +147,7 @@ class Voice:
         return self.form.broken(refusal) if self.has_begun else held.fail(refusal)
 
     def opening(self) -> str:
-        """Return the start of a stream, once."""
+        """Return the opening of the stream at the first call, and an empty string afterwards."""
         begun = "" if self.is_open else self.form.opening()
         self.is_open = self.has_begun = True
         return begun

@@ -31,7 +31,7 @@ COUNT = "chats.count"
 SHIP_LEDGER = "chats.ship_ledger"
 TELL_STRATEGY = "chats.tell_strategy"
 ERASE_CHAT = "chats.erase_chat"
-FULFIL_WISH = "chats.fulfil_wish"
+RUN_PENDING_ERASURE = "chats.fulfil_wish"
 RETAIN = "chats.retain"
 WARM_UP = "chats.warm_up"
 WRITE_TITLE = "chats.write_title"
@@ -56,7 +56,7 @@ TASKS = frozenset(
         COUNT,
         SHIP_LEDGER,
         ERASE_CHAT,
-        FULFIL_WISH,
+        RUN_PENDING_ERASURE,
         RETAIN,
         WARM_UP,
         WRITE_TITLE,

@@ -125,7 +125,7 @@ def select_stored_settings(owner_id: int) -> QuerySet[MemorySettings]:
 
 
 def is_noting(settings: MemorySettings) -> bool:
-    """Return True if preferences of the person may be noted."""
+    """Return True if preferences of the person may be saved."""
     return settings.consented_at is not None and not settings.paused
 
 
@@ -188,7 +188,7 @@ def set_inferring(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettin
 
 @transaction.atomic
 def set_paused(*, owner_id: int, paused: bool, now: datetime) -> MemorySettings:
-    """Pause or resume a person's memory. While paused, nothing is noted or sent."""
+    """Pause or resume a person's memory. While paused, no preferences are saved or sent."""
     row = lock_memory_settings(owner_id)
     if row.paused != paused:
         row.paused = paused
@@ -681,7 +681,7 @@ def record_change(
     data: Mapping[str, Any] | None = None,
     message: Message | None = None,
 ) -> None:
-    """Record a change: notes in the chat's chain, a person's actions in the instance's."""
+    """Record a change: preferences of a chat in its chain, others in the instance's."""
     ledger.record_event(
         event,
         actor="worker" if message else f"user:{owner_id}",

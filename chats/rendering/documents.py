@@ -81,7 +81,7 @@ def render_document(
 ) -> SafeString:
     """Return a document as HTML for templates, without its title. Pictures are left out.
 
-    `anchors` replaces anchors of headings, by the anchor that follows from the heading's words.
+    `anchors` maps the generated anchor of a heading to the one that is used instead.
     """
     ids = anchors or {}
     tokens = PARSER.parse(text)

@@ -1,1 +1,1 @@
-"""Previews of policies: prompts that are composed and not sent; nothing here writes."""
+"""Previews of policies: prompts are composed but not sent, and nothing is stored."""

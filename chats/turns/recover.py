@@ -154,7 +154,7 @@ def enqueue_erasures(*, now: datetime) -> int:
         queue.enqueue(queue.ERASE_CHAT, chat_id=chat_id)
     pending = holds.list_due_erasures(now=now).values_list("pk", flat=True)[:ERASED_AT_ONCE]
     for erasure_id in pending:
-        queue.enqueue(queue.FULFIL_WISH, erasure_id=erasure_id)
+        queue.enqueue(queue.RUN_PENDING_ERASURE, erasure_id=erasure_id)
     return len(found) + len(pending)
 
 

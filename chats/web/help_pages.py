@@ -37,9 +37,9 @@ LONGEST_QUESTION = 200
 
 @dataclass(frozen=True, slots=True)
 class HelpPage:
-    """A document: its name in addresses, its title, its text and its sections.
+    """A document: its URL name, title, text and sections.
 
-    `anchors`: by anchor in a translation the anchor in the original, which addresses use.
+    `anchors` maps anchors of a translation to those of the original, which URLs use.
     """
 
     slug: str
@@ -64,7 +64,7 @@ class HelpPage:
 
 @dataclass(frozen=True, slots=True)
 class HelpHit:
-    """A section that contains the question.
+    """A section that contains the search text.
 
     `pieces` is the text around the match: (text, whether it matches).
     """
@@ -87,10 +87,7 @@ def load_help_pages() -> dict[str, HelpPage]:
 
 @cache
 def load_translated_pages(language: str) -> dict[str, HelpPage]:
-    """Return the documents, those that are translated in that language.
-
-    They are read once a process.
-    """
+    """Return the documents in that language, if they are translated. Read once per process."""
     pages = {path.stem: read_page(path) for path in FOLDER.glob("*.md")}
     for path in (FOLDER / language).glob("*.md"):
         pages[path.stem] = copy_section_anchors(pages[path.stem], read_page(path))
@@ -144,7 +141,7 @@ def render_help_page(page: HelpPage) -> SafeString:
 
 
 def find_sections(question: str) -> list[HelpHit]:
-    """Return at most 30 sections that contain a text, those with it in their heading first."""
+    """Return at most 30 sections that contain a text. Matches in headings come first."""
     wanted = question.casefold()
     found = [
         (
@@ -160,7 +157,7 @@ def find_sections(question: str) -> list[HelpHit]:
 
 
 def resolve_help_link(link: str, *, page: HelpPage) -> str:
-    """Return the address for a link of a document: of a help page, or of the web; else ""."""
+    """Return the URL for a link in a document: a help page or a web page. Empty for other links."""
     if link.startswith(("https://", "http://", "mailto:")):
         return link
     path, _, anchor = unquote(link).partition("#")

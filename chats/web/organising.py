@@ -26,7 +26,7 @@ from chats.web.shell import (
 
 # Values of the buttons that set or clear a flag.
 FLAGS = {"yes": True, "no": False}
-WISHES_SHOWN = 100
+ERASURES_SHOWN = 100
 
 
 @require_POST
@@ -141,7 +141,7 @@ def list_held_chat_ids(request: PersonRequest) -> Collection[uuid.UUID]:
 
 def list_held_erasures(*, user: User) -> list[PendingErasure]:
     """Return pending erasures of messages and preferences under a legal hold."""
-    return list(holds.list_pending_erasures(owner_id=user.pk).filter(chat=None)[:WISHES_SHOWN])
+    return list(holds.list_pending_erasures(owner_id=user.pk).filter(chat=None)[:ERASURES_SHOWN])
 
 
 @require_GET

@@ -62,17 +62,17 @@ def test_an_edit_that_was_kept_is_sent(
     admin.wait_for_reply()
 
 
-def test_the_wish_for_a_summary_stays_when_a_reply_ends(admin: Person) -> None:
+def test_the_options_of_a_summary_stay_when_a_reply_ends(admin: Person) -> None:
     admin.new_chat("A question")
     admin.wait_for_reply()
     admin.type("Another one")
     expect(admin.page.locator("[data-live]")).to_have_count(1)
     admin.page.locator("#context-meter > summary").click()
-    wish = admin.page.locator("#context-meter input[name=focus]")
-    wish.fill("the prices")
+    options = admin.page.locator("#context-meter input[name=focus]")
+    options.fill("the prices")
     admin.wait_for_reply()
-    expect(wish).to_have_value("the prices")
-    expect(wish).to_be_focused()
+    expect(options).to_have_value("the prices")
+    expect(options).to_be_focused()
 
 
 def test_letters_and_words_are_left_to_the_box_and_the_rest_is_a_shortcut(admin: Person) -> None:

@@ -157,10 +157,10 @@ made_already = Good()
 @pytest.mark.parametrize(
     ("name", "target", "why"),
     [
-        ("simple", "Good", "its name is taken by a built-in strategy"),
+        ("simple", "Good", plugins.NAME_TAKEN),
         ("nameless", "Nameless", packages.OTHER_NAME),
         ("useless", "Useless", plugins.NO_METHOD),
-        ("unchecked", "Unchecked", "its config_schema is invalid"),
+        ("unchecked", "Unchecked", "config_schema"),
         ("failing", "Failing", "cannot be used: RuntimeError."),
         ("gone", "Gone", "cannot be used: AttributeError."),
     ],
@@ -182,7 +182,7 @@ def test_a_broken_plugin_is_named_and_harms_nobody(
 def test_of_two_plugins_with_one_name_the_second_is_refused(offered: list[EntryPoint]) -> None:
     offered.append(EntryPoint("good", f"{__name__}:Good", plugins.GROUP))
     offered.append(EntryPoint("good", f"{__name__}:made_already", plugins.GROUP))
-    assert "two packages offer it" in plugins.load_strategy_plugins().faults["good"]
+    assert packages.OFFERED_TWICE in plugins.load_strategy_plugins().faults["good"]
     assert isinstance(plugins.find_strategy("good"), Good)
 
 

@@ -84,7 +84,9 @@ def compact_now(
     """
     chat = lock_chat(chat.pk)
     branch = load_locked_active_branch(chat)
-    check_wish(model_choice.choose_chat_model(chat=branch.chat), focus=focus, model=model)
+    check_summary_options(
+        model_choice.choose_chat_model(chat=branch.chat), focus=focus, model=model
+    )
     store_compaction_request(branch, user=user, now=now, focus=focus, model=model)
     return branch
 
@@ -105,7 +107,7 @@ def request_summary_rerun(
     """
     branch = load_locked_active_branch(lock_chat(compaction.branch.chat_id))
     choice = rights.check_summary_permission(user=user, chat=branch.chat, action="edit")
-    check_wish(choice, focus=focus, model=model)
+    check_summary_options(choice, focus=focus, model=model)
     if get_active_summary(branch.active_compaction) != compaction:
         raise NotInForce
     store_compaction_request(
@@ -114,7 +116,9 @@ def request_summary_rerun(
     return branch
 
 
-def check_wish(choice: model_choice.ChosenModel, *, focus: str, model: str | None) -> None:
+def check_summary_options(
+    choice: model_choice.ChosenModel, *, focus: str, model: str | None
+) -> None:
     """Validate the options of a summary request.
 
     Raises `NoSummaries`, `FocusTooLong`, `InvalidCharacter` or `UnknownSummariser`.

@@ -82,9 +82,9 @@ def find_permission_refusal(
 
 
 def get_required_right(action: Deed, *, values: PolicyValues) -> Right:
-    """Return who may do this under the policy.
+    """Return the right that the policy requires: `owner`, `admins` or `nobody`.
 
-    If the policy no longer requires approval, the owner decides about summaries that still wait.
+    If the policy no longer requires approval, the owner decides about pending summaries.
     """
     if action == "undo":
         return values.undo_right

@@ -94,8 +94,8 @@ def compaction_rerun(
 ) -> HttpResponse:
     """Request that the active summary be regenerated from its originals."""
     row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
-    wish = parse_summary_options(request)
-    controls.request_summary_rerun(user=request.user, compaction=row, now=timezone.now(), **wish)
+    options = parse_summary_options(request)
+    controls.request_summary_rerun(user=request.user, compaction=row, now=timezone.now(), **options)
     return render_changed_compaction(request, chat_id, row.pk)
 
 

@@ -42,8 +42,8 @@ def said(answer: Any) -> tuple[int, str]:
 def compact(of_alice: Program, roomy: Chat, now: datetime) -> Fold:
     """Request a compaction, run the worker and return the active row."""
 
-    def compacting(**wish: Any) -> Compaction:
-        answer = of_alice.post(f"chats/{roomy.pk}/compactions", wish)
+    def compacting(**options: Any) -> Compaction:
+        answer = of_alice.post(f"chats/{roomy.pk}/compactions", options)
         assert answer.status_code == 202, answer.content
         assert answer.json()["compaction_asked_at"]
         maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=now)

@@ -46,7 +46,7 @@ def fulfilled(sent: Sent) -> list[str]:
     sent.clear()
     with TestCase.captureOnCommitCallbacks(execute=True):
         recover.enqueue_erasures(now=timezone.now())
-    asked = [ids["erasure_id"] for task, ids in sent if task == queue.FULFIL_WISH]
+    asked = [ids["erasure_id"] for task, ids in sent if task == queue.RUN_PENDING_ERASURE]
     for erasure_id in asked:
         assert pending_erasures.run_pending_erasure(
             erasure_id=PendingErasure(pk=erasure_id).pk, now=timezone.now()
