@@ -46,7 +46,7 @@ SHORTEST = 20
 # A message that is not a question gets fewer excerpts, with more shared words each.
 STATED_FLOOR, STATED_COUNT = 2, 8
 # Tokens of an excerpt's role and line break without its speaker, and of the line of a day.
-ENTRY_TOKENS, DAY_TOKENS = 5, 12
+ENTRY_TOKENS, DAY_TOKENS = 3, 11
 
 
 @dataclass(frozen=True, slots=True)
