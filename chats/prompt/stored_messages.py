@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from django.utils.translation import gettext_noop
+
 from chats.ground import databases
 from chats.ground.computing import give_way
 from chats.models import Chat, Message, Receipt
@@ -28,15 +30,19 @@ DROPPED = 65
 LIMIT = 2**63
 # Seconds between two chats, to let other users of the database proceed.
 REST = 0.001
-COMPARED = "chats had their messages compared with sent prompts"
-LATE = "time limit was reached before all messages were compared; the next run continues there"
-FITS = "prompts were rebuilt from stored messages and equal the prompts as sent"
-MESSAGES_ABSENT = "had messages that are missing or erased without a ledger entry"
-MATCHED = "messages equal the commitments in the ledger or the sent prompts"
-NOT_COMPARABLE = (
-    "messages could not be compared: an older version stored them, and no sent prompt had them"
+COMPARED = gettext_noop("Chats whose messages were compared with sent prompts")
+LATE = gettext_noop(
+    "Time limits reached before all messages were compared; the next run continues there"
 )
-NOT_BUILT = "prompts could not be rebuilt, so their messages were not compared"
+FITS = gettext_noop("Prompts rebuilt from stored messages that equal the prompts as sent")
+MESSAGES_ABSENT = gettext_noop(
+    "had messages that are missing or erased without an entry in the audit log"
+)
+MATCHED = gettext_noop("Messages that equal their commitments in the audit log or the sent prompts")
+NOT_COMPARABLE = gettext_noop(
+    "Messages of older versions that could not be compared, because no sent prompt had them"
+)
+NOT_BUILT = gettext_noop("Prompts that could not be rebuilt, so their messages were not compared")
 
 
 def verify_stored_messages(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:

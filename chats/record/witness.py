@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from django.db.models import F, Q, QuerySet
+from django.utils.translation import gettext_noop
 
 from chats.ground.seals import is_commitment_valid
 from chats.models import Chat, Compaction, Receipt, Turn
@@ -89,9 +90,11 @@ rollback.COMMITTED_BY.update(
 )
 # Sorts after all rows.
 LAST = 2**63
-HELD = "model calls and summaries match the ledger"
-ERASED = "model calls and summaries cannot be rebuilt, because a part of them was erased"
-BEFORE = "model calls were made before the ledger recorded commitments"
+HELD = gettext_noop("Model calls and summaries that match the audit log")
+ERASED = gettext_noop(
+    "Model calls and summaries that cannot be rebuilt, because a part of them was erased"
+)
+BEFORE = gettext_noop("Model calls from before the audit log recorded commitments")
 
 
 def verify_commitments(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC
 from typing import Any
 from urllib.parse import urlencode
@@ -77,9 +78,9 @@ class AuditEventAdmin(ReadOnlyAdmin):
             "title": gettext("Verify the audit log"),
             "opts": self.opts,
             "scope": scope or "",
-            "breaks": breaks,
+            "breaks": [replace(found, reason=gettext(found.reason)) for found in breaks],
             "broken": len({found.scope for found in breaks}),
-            "told": sorted(told.items()),
+            "told": [(gettext(name), count) for name, count in sorted(told.items())],
             "chains": heads.count(),
             "rows": rows.count(),
         }

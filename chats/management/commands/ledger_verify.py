@@ -69,7 +69,7 @@ class Command(BaseCommand):
                 raise CommandError(f"There is no chain {scope!r}: use 'instance' or 'chat:<id>'.")
         self.stdout.write(f"Verified {chains.count()} chains, {rows.count()} rows.")
         for sentence, count in sorted(told.items()):
-            self.stdout.write(f"{count} {sentence}.")
+            self.stdout.write(f"{sentence}: {count:,}")
         for sentence in describe_unnamed_marks(scope):
             self.stdout.write(sentence)
 

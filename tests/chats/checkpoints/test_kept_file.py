@@ -62,7 +62,7 @@ def test_a_database_that_was_written_anew_meets_the_file(
 ) -> None:
     sign()
     kept = outside.load_checkpoint_note()
-    assert "1 checkpoints match the checkpoint file" in verified()
+    assert f"{checks.KEPT}: 1" in verified()
 
     behind_its_back()
     written_anew(f"chat:{CHATS[0]}")
@@ -95,7 +95,7 @@ def test_an_older_file_and_none_are_no_break(sign: Callable[[], Any], now: datet
     ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
     sign()
     outside.replace_checkpoint_note(older)
-    assert "1 checkpoints match the checkpoint file" in verified()
+    assert f"{checks.KEPT}: 1" in verified()
     outside.get_checkpoint_path().unlink()
     said = verified()
     assert "FAILED" not in said

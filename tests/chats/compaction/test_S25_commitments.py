@@ -387,7 +387,7 @@ def test_S25_what_was_erased_is_counted_and_said_and_no_break(
     assert sum(counts.values()) == before
     out = io.StringIO()
     call_command("ledger_verify", stdout=out)
-    assert f"{counts[witness.ERASED]} {witness.ERASED}.\n" in out.getvalue()
+    assert f"{witness.ERASED}: {counts[witness.ERASED]}\n" in out.getvalue()
     auditor = signed_in(person("priya", roles.AUDITOR))
     html = auditor.get("/admin/contextpolicy/auditevent/verify/").content.decode()
     assert f"{counts[witness.ERASED]} {witness.ERASED}." in html
