@@ -69,7 +69,7 @@ CHANGES: dict[str, Callable[[Message], Any]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_the_last_reply_is_found(name: str, reply: Message, now: datetime) -> None:
-    assert f"2 {MATCHED}." in verified()
+    assert f"{MATCHED}: 2" in verified()
     CHANGES[name](reply)
     told = verified()
     assert "FAILED" in told
@@ -84,7 +84,7 @@ def test_a_change_of_the_last_reply_is_found(name: str, reply: Message, now: dat
 
 def test_a_change_of_a_message_that_waits_is_found(ask: Ask) -> None:
     ask("And the ferry?", is_answered=False)
-    assert f"1 {MATCHED}." in verified()
+    assert f"{MATCHED}: 1" in verified()
     change(Message.objects.get(), "ferry", "train")
     assert "was changed" in verified()
 
@@ -93,8 +93,8 @@ def test_each_message_counts_once(ask: Ask) -> None:
     for text in ("The bridge opens at six.", "And the ferry?", "Thank you."):
         ask(text)
     told = verified()
-    assert f"6 {MATCHED}." in told
-    assert f"0 {NOT_COMPARABLE}." in told
+    assert f"{MATCHED}: 6" in told
+    assert NOT_COMPARABLE not in told
 
 
 def test_an_erased_message_stays_accepted_and_keeps_no_salt(
@@ -106,7 +106,7 @@ def test_an_erased_message_stays_accepted_and_keeps_no_salt(
     assert (row.salt, row.commitment) == ("", reply.commitment)
     told = verified()
     assert "FAILED" not in told
-    assert f"1 {MATCHED}." in told
+    assert f"{MATCHED}: 1" in told
     rewrite(row, parts=[{"type": "text", "text": "Never said."}])
     assert "FAILED" in verified()
 
@@ -124,12 +124,12 @@ def test_messages_of_an_older_version_are_counted(
     told = verified()
     assert "FAILED" not in told
     # A prompt contained all but the last reply.
-    assert f"3 {MATCHED}." in told
-    assert f"1 {NOT_COMPARABLE}." in told
+    assert f"{MATCHED}: 3" in told
+    assert f"{NOT_COMPARABLE}: 1" in told
     ask("Thank you.")
     told = verified()
-    assert f"6 {MATCHED}." in told
-    assert f"0 {NOT_COMPARABLE}." in told
+    assert f"{MATCHED}: 6" in told
+    assert NOT_COMPARABLE not in told
 
 
 def test_the_ledger_has_a_commitment_to_each_step_of_a_turn(

@@ -120,7 +120,7 @@ def test_a_message_that_left_the_window_is_compared_too(
 
 def test_each_message_is_built_once_where_prompts_only_grow(said: list[Message]) -> None:
     assert Receipt.objects.count() == 3
-    assert f"1 {stored_messages.FITS}." in verified()
+    assert f"{stored_messages.FITS}: 1" in verified()
 
 
 def nightly(now: datetime, *, seconds: float = 60.0) -> LedgerVerification:

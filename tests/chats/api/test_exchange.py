@@ -540,7 +540,7 @@ def test_a_message_of_an_import_that_is_changed_by_sql_is_found(
 ) -> None:
     said = [ui(f"m{n}", f"Message {n}", "user" if n % 2 else "assistant") for n in range(count)]
     chat = brought(of_alice, lines(*said))["chat"]
-    assert f"{count} {MATCHED}." in verify_chat(chat)
+    assert f"{MATCHED}: {count}" in verify_chat(chat)
     rows = Message.objects.filter(branch__chat=chat)
     second = rows.get(seq=2)
     if how == "changed":
@@ -565,8 +565,8 @@ def test_an_erased_message_of_an_import_and_an_extension_stay_accepted(of_alice:
     said = [ui(f"m{n}", f"Message {n}", "user" if n % 2 else "assistant") for n in range(60)]
     chat = brought(of_alice, lines(*said[:30]))["chat"]
     assert bring(of_alice, lines(*said)).row["grown"] == 1
-    assert f"60 {MATCHED}." in verify_chat(chat)
+    assert f"{MATCHED}: 60" in verify_chat(chat)
     for seq in (7, 50):
         row = Message.objects.get(branch__chat=chat, seq=seq)
         assert of_alice.post(f"chats/{chat}/messages/{row.pk}/erase", {}).status_code == 200
-    assert f"58 {MATCHED}." in verify_chat(chat)
+    assert f"{MATCHED}: 58" in verify_chat(chat)

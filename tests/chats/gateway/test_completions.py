@@ -636,4 +636,4 @@ def test_a_long_history_from_a_client_is_committed_to(program: Program) -> None:
     assert event.data["stored_digest"]["last"] - event.data["stored_digest"]["first"] == 48
     out = io.StringIO()
     call_command("ledger_verify", stdout=out)
-    assert f"50 {MATCHED}." in out.getvalue()
+    assert f"{MATCHED}: 50" in out.getvalue()
