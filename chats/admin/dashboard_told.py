@@ -186,7 +186,7 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
 def format_late_searches(count: LateSearches, *, wanted: Range, rows: Rows) -> NumberInWords:
     """Return the number of late searches for retrieved context in the last hour."""
     note = ngettext(
-        "{n:,} search in the last hour", "{n:,} searches in the last hour", count.total
+        "of {n:,} search in the last hour", "of {n:,} searches in the last hour", count.total
     ).format(n=count.total)
     replies = rows.of_turns(wanted, status__exact="completed")
     label = gettext("Retrieved context missing")

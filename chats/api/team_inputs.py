@@ -1,4 +1,4 @@
-"""Request bodies of team chats. Field names match those of agent programs."""
+"""Request bodies of team chats. Field names match those of agent clients."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ class AgentBody(Strict):
     role_id = PlainText(default="", help_text="Id of an existing agent; empty: a new one.")
     type = PlainText(default="ai", help_text="`ai`, or `human` for a role that the owner plays.")
     agent_type = PlainText(
-        default="", help_text="Type of the program that requests the agent's prompt."
+        default="", help_text="Type of the client that requests the agent's prompt."
     )
     model = PlainText(default="", help_text="Id of a model. Empty: the chat's model.")
     instruction = PlainText(default="", help_text="At most 200,000 characters.")

@@ -1,4 +1,4 @@
-"""Serializers for team chats. Field names match those of agent programs."""
+"""Serializers for team chats. Field names match those of agent clients."""
 
 from typing import Any
 
@@ -83,12 +83,12 @@ class AgentContextOut(serializers.Serializer[Any]):
 
 
 class AgentPromptOut(serializers.Serializer[Any]):
-    """The prompt for an agent's program."""
+    """The prompt for an agent's client."""
 
     prompt = serializers.CharField()
     systemFlag = serializers.CharField(
         required=False,
-        help_text="Argument for the system prompt option of the agent's program. Absent if there "
+        help_text="Argument for the system prompt option of the agent's client. Absent if there "
         "is no system text.",
     )
     omitted = serializers.IntegerField(
@@ -102,7 +102,7 @@ class SnapshotOut(serializers.Serializer[Any]):
     messages = SnapshotMessageOut(many=True)
     teamTask = serializers.CharField(allow_null=True)
     timestamp = serializers.IntegerField(help_text="Milliseconds since 1970-01-01 UTC.")
-    version = serializers.IntegerField(help_text="Always 1.")
+    version = serializers.IntegerField(help_text="Version of the snapshot format: 1.")
 
 
 class AgentOut(serializers.Serializer[Any]):

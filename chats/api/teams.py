@@ -1,6 +1,6 @@
 """Team chats: task, messages, contexts of agents, and snapshots.
 
-Field names match those of agent programs: `roleId`, `contextMessages` and so on.
+Field names match those of agent clients: `roleId`, `contextMessages` and so on.
 """
 
 import uuid

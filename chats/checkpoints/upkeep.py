@@ -68,7 +68,7 @@ def maintain_ledger(*, now: datetime) -> None:
 
 
 def sign_at_end(*, now: datetime) -> bool:
-    """Sign new ledger rows when an upkeep process shuts down; return True if signed.
+    """Sign new ledger rows when a background worker shuts down; return True if signed.
 
     A refusal is logged and does not stop the shutdown.
     """

@@ -98,7 +98,7 @@ def run_attempt_ladder(first: Claimed, *, counter: TokenCounter, clock: Clock) -
 
 
 def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
-    """Try to fulfil a request by publishing the summary that is already prepared."""
+    """Return True if publishing the summary that is already prepared fulfils the request."""
     rows = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     branch = rows.filter(asked_at__isnull=False).first()
     asked = plan.get_pending_request(branch) if branch else None

@@ -70,7 +70,7 @@ class Written:
 
     @property
     def is_sound(self) -> bool:
-        """True if the text can be part of a summary; the engine checks the whole."""
+        """True if the text is a valid part of a summary. The engine checks the whole summary."""
         return self.finish == "stop" and not self.has_tool_calls and bool(self.text.strip())
 
 
@@ -141,7 +141,10 @@ def extract_summary_text(
 
 
 def is_quoted(role: str, text: str) -> bool:
-    """Return True if a summary can quote the message: not the demo model's descriptions."""
+    """Return True if a summary may quote the message.
+
+    Descriptions by the demo model are not quoted.
+    """
     return role == "user" or not is_own_account(text)
 
 

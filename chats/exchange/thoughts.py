@@ -19,7 +19,10 @@ _QUOTED = re.compile(r"^(?:>|&gt;) ?", re.MULTILINE)
 
 
 def extract_reasoning_parts(parts: Sequence[Part]) -> Sequence[Part]:
-    """Return the parts of a reply with reasoning parts; the same object if it has none."""
+    """Return a reply's parts, with the reasoning in its text as separate parts.
+
+    Returns the same object if the text contains no reasoning.
+    """
     found: list[Part] = []
     has_text = has_thoughts = False
     for part in parts:

@@ -45,8 +45,8 @@ class NewMessages:
 def index_newest(chat_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
     """Index the newest messages of these chats; return the chats that are up to date now.
 
-    The caller makes sure that no policy excludes them from search. Chats next to one that fails are
-    not up to date either: one by one, it does not affect them.
+    The caller makes sure that no policy excludes them from search. If one chat fails, the others of
+    its group are not indexed either. The caller then indexes each of them separately.
     """
     done: set[uuid.UUID] = set()
     for start in range(0, len(chat_ids), AT_ONCE):

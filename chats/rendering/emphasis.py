@@ -63,7 +63,7 @@ def is_flanking_mark(inner: str, *, other: str) -> bool:
 
 
 def is_word_boundary(outer: str, *, inner: str) -> bool:
-    """Return True if a mark that is not allowed within words may be between two characters."""
+    """Return True if an emphasis mark such as `_` may open or close between two characters."""
     return is_punctuation(outer) or (is_wide(outer) and is_wide(inner) and is_punctuation(inner))
 
 

@@ -38,7 +38,7 @@ def build_snapshot_fragments(text: str) -> list[Fragment]:
 def build_delta_fragments(previous_text: str, new_text: str) -> list[Fragment]:
     """Return the events that turn one text into a longer one.
 
-    A snapshot if it is a different text.
+    Returns a snapshot if the new text does not continue the old one.
     """
     if not new_text.startswith(previous_text):
         return build_snapshot_fragments(new_text)

@@ -43,7 +43,8 @@ IN_PALETTE, LOOKED_AT = 8, 12
 class ShownHit:
     """A search hit for display: highlighted excerpt and link.
 
-    `address` is a page. If the branch must be switched first, `choose` is the URL for that.
+    `address` is the URL of a page. `choose` is the URL that switches to the hit's branch, if that
+    is needed first.
     """
 
     hit: Hit

@@ -157,7 +157,7 @@ def _summary(values: PolicyValues, limit: int) -> list[Pieces]:
         words = gettext("A summary that loses any of these is rejected: {kinds}.")
         sentences.append(_said(words, kinds=_words("pinned_kinds", kinds)))
     if values.summary_instruction.strip() and values.summarization_model:
-        words = gettext("{model} follows [its own instruction].")
+        words = gettext("{model} also follows [the instruction of this policy].")
         sentences.append(_said(words, about="summary_instruction", model=writer))
     if values.summary_sections:
         headings = _words("summary_sections", ", ".join(values.summary_sections))

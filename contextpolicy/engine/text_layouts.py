@@ -93,10 +93,10 @@ def build_context_messages(
 
 
 class TextMaker(Maker):
-    """Makes pieces of text instead of messages, and joins them into one block.
+    """Builds each part of a prompt as text, and joins the parts into one user message.
 
-    A piece is a block whose message has its text; `arranged` joins them. Steps of the running turn
-    keep their roles, because tools need them.
+    Each part is a block, whose message contains the text; `arranged` joins them. Steps of the
+    running turn keep their roles, because tools need them.
     """
 
     has_days = False

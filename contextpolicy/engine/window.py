@@ -60,7 +60,10 @@ class HistoryView:
         return find_turn_starts(self.messages)
 
     def low(self, high: int) -> int:
-        """Return the tokens that a move reduces history to, if history may use `high`."""
+        """Return the number of tokens that history has after a window move.
+
+        `high` is the number of tokens that history may use before the move.
+        """
         values = self.values
         low = min(self.room.low, int(values.compact_to * self.room.ceiling))
         if values.compact_every_turns is None:

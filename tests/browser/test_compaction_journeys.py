@@ -129,7 +129,7 @@ def test_a_summary_is_undone_redone_edited_and_compared(folding: Person) -> None
     assert not folding.was_reloaded()
 
     page.locator("[data-marker] > summary").click()
-    page.get_by_role("link", name="Inspect").click()
+    page.get_by_role("link", name="View details").click()
     expect(page.get_by_role("heading", name="Compaction: messages 1 to 6")).to_be_visible()
     page.get_by_role("link", name="Edit summary").click()
     editor = page.locator("#summary-text")
@@ -191,7 +191,7 @@ def test_originals_do_not_scroll_sideways_on_a_phone(
     assert not person.scrolls_sideways()
     widths = page.locator(".under").first.evaluate("(one) => [one.scrollWidth, one.clientWidth]")
     assert widths[0] <= widths[1] + 1
-    page.get_by_role("link", name="Inspect").click()
+    page.get_by_role("link", name="View details").click()
     expect(page.locator("#originals")).to_be_visible()
     assert not person.scrolls_sideways()
 
@@ -296,7 +296,7 @@ def test_a_closed_archive_is_said_where_it_would_be_opened(
     expect(page.locator("[data-marker] [id^=originals-]")).to_have_count(0)
     assert not folding.scrolls_sideways()
 
-    page.locator("[data-marker]").get_by_role("link", name="Inspect").click()
+    page.locator("[data-marker]").get_by_role("link", name="View details").click()
     expect(page.locator("#originals")).to_contain_text("AT9-2231-0457")
     page.get_by_role("link", name="Compactions", exact=True).click()
     expect(page.locator(POSITION)).to_have_attribute("data-position", "6")

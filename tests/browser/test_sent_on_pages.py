@@ -86,7 +86,7 @@ def test_after_an_undo_of_the_second_summary_the_first_is_said_to_stand(folding:
     assert said["System"] == sent.get("System", 0)
     expect(page.locator("tr[data-reason=covered]")).to_contain_text("Messages 1 to 6")
     page.go_back()
-    undone.get_by_role("link", name="Inspect").click()
+    undone.get_by_role("link", name="View details").click()
     expect(page.locator("#sent-now")).to_contain_text(says)
 
 

@@ -158,7 +158,7 @@ def test_each_chat_that_cannot_be_read_is_told_and_holds_up_no_other(
 
 def test_what_is_no_archive_to_import_is_refused(three: list[Chat], of_alice: Program) -> None:
     code, sentence = refused(of_alice, whole(of_alice, form="markdown"))
-    assert (code, "as JSONL" in sentence) == ("import_unknown_form", True)
+    assert (code, "JSONL format" in sentence) == ("import_unknown_form", True)
     written = whole(of_alice)
     for account, expected in (
         (lambda _: [], "import_malformed"),

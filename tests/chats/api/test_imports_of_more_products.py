@@ -368,7 +368,7 @@ def test_an_older_compaction_that_names_nothing_is_joined_too(of_alice: Program)
 def test_activities_as_html_are_refused_with_advice(of_alice: Program) -> None:
     name = "Takeout__My Activity__Gemini Apps__MyActivity_dot_html"
     code, sentence = refused(of_alice, zipped(**{name: b"<p>x</p>"}))
-    assert (code, "Choose JSON" in sentence) == ("import_unknown_form", True)
+    assert (code, "choose JSON" in sentence) == ("import_unknown_form", True)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ PART = re.compile(
 RAIL = re.compile(r'id="message-([0-9a-f-]{36})" data-sent="(\w+)"')
 WAYS = {
     "full": r"([\d,]+)(?: messages?)? sent in full",
-    "cut": r"([\d,]+)(?: messages?)? sent cut",
+    "cut": r"([\d,]+)(?: messages?)? sent in shortened form",
     "summary": r"([\d,]+)(?: messages?)? sent as the summary",
     "none": r"([\d,]+)(?: messages?)? not sent",
 }

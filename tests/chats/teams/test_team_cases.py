@@ -430,7 +430,7 @@ def test_a_rate_limited_agent_is_tried_some_times_then_the_others_go_on(
     assert len(worker.scripted.requests) == 3
     assert Receipt.objects.filter(turn=critic, outcome=Receipt.Outcome.FAILED).count() == 3
     assert (critic.status, critic.error_code) == (Turn.Status.FAILED, "provider_rate_limited")
-    assert "asked 3 times" in critic.error_sentence
+    assert "called 3 times" in critic.error_sentence
     assert game.answer("Three.") == ["Writer"]
     assert (game.round().status, game.round().hops) == (Round.Status.SETTLED, 3)
     assert not Turn.objects.filter(status__in=["queued", "running"]).exists()
