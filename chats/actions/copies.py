@@ -253,9 +253,10 @@ def clear_states(branch: Branch, *, seq: int, marks: ErasureMarks) -> int:
 
 
 def erase_preferences(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete preferences without other evidence, and their texts in prompts.
+    """Delete preferences whose only evidence is the message, and their texts in prompts.
 
-    Includes prompts of the person's other chats, and the message's own text in them.
+    This includes prompts of the person's other chats. Excerpts of the message in such prompts are
+    deleted as well.
     """
     del summaries
     gone = preferences.forget_messages(Message.objects.filter(pk=message.pk))

@@ -116,7 +116,7 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
         source="chat_id", allow_null=True, help_text="Null: the chat could not be imported."
     )
     title = serializers.SerializerMethodField()
-    messages = serializers.IntegerField(help_text="Messages added.")
+    messages = serializers.IntegerField(help_text="Number of messages added.")
     messages_in_file = serializers.IntegerField(
         source="in_file", help_text="Messages of the chat in the file, including tool results."
     )

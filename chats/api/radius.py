@@ -84,7 +84,7 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
     state = serializers.ChoiceField(choices=BlastRadius.State.choices)
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
-    in_use = serializers.IntegerField(help_text="Chats in use at the start.")
+    in_use = serializers.IntegerField(help_text="Number of active chats when the count started.")
     judged = serializers.IntegerField()
     changed = serializers.IntegerField()
     would_refuse = serializers.IntegerField()

@@ -119,7 +119,8 @@ class SentRequestOut(serializers.Serializer[Any]):
         choices=sorted(BODIES),
         help_text=(
             "`same`: the rebuilt body equals the body as sent, byte for byte; `options`: that body"
-            " had other options than the model has today; `unknown`."
+            " had other options than the model has today; `unknown`: the hash of the body is not"
+            " stored."
         ),
     )
     hidden = serializers.BooleanField(help_text="True if the policy hides its system text.")

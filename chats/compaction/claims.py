@@ -56,7 +56,7 @@ LOOKS = 3
 class Claimed:
     """A planned compaction that this process may perform.
 
-    `readable`: tokens of one request to the summariser, in our count; None if no model is called.
+    `readable`: local tokens of one request to the summariser; None if no model is called.
     `cited`: the messages that the source marks of the previous summary name. `zone`: time zone of
     the days; empty without days.
     """

@@ -203,7 +203,7 @@ def choose_first_rung(
 def get_summariser_limit(
     summariser: ModelSpec | None, *, branch: Branch, values: PolicyValues
 ) -> int | None:
-    """Return the maximum tokens of a request to the summariser, in our count.
+    """Return the maximum local tokens of a request to the summariser.
 
     The limits of the model and the policy apply. None: no model is called.
     """

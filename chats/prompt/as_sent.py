@@ -67,7 +67,7 @@ class SentLine:
 
     @property
     def tokens(self) -> int:
-        """The tokens of its segments, in our count."""
+        """The local tokens of its segments."""
         return sum(segment.tokens for segment in self.segments)
 
     @property

@@ -10,7 +10,7 @@ from chats.prompt import statements
 from contextpolicy.engine.calibration import BilledUsage, Factors, explain_calibration_skip
 from contextpolicy.engine.costs import parse_reported_usage
 
-# In tokens. In shorter prompts, the provider's own frame outweighs our count.
+# In tokens. In shorter prompts, the provider's own frame outweighs the local count.
 SMALLEST_PROMPT = 200
 
 
@@ -28,7 +28,7 @@ def update_model_factors(
     Return True if the call was used.
 
     `factors` are those known when the prompt was composed. `shares` of scripts and `estimate`
-    (tokens, our count) describe the prompt. `reported` is the usage in the receipt's format.
+    (local tokens) describe the prompt. `reported` is the usage in the receipt's format.
     Stopped and failed calls and short prompts are not used.
     """
     if parse_reported_usage(reported) is None:

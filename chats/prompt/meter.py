@@ -1,6 +1,6 @@
 """The context meter: the size of the next message's prompt, shown before it is sent.
 
-Has the parts and reasons of an outlook, in the provider's tokens: our count times the model's
+Has the parts and reasons of an outlook, in the provider's tokens: the local count times the model's
 calibration. The receipt of the next message matches it.
 """
 

@@ -50,7 +50,7 @@ FULL = MessageDisposition("full")
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """A composed next prompt: its input, and the result in our count."""
+    """A composed next prompt: its input, and the result in local tokens."""
 
     choice: model_choice.ChosenModel
     given: ComposeInput

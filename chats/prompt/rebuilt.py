@@ -312,7 +312,7 @@ def find_previous_receipt(receipt: Receipt) -> Receipt | None:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The prefix that two requests share: messages, our tokens, and the first difference.
+    """The prefix that two requests share: messages, local tokens, and the first difference.
 
     `broken_by` is the origin of the first segment that differs, empty if the previous request was
     only extended. `seq` is that of the segment's message, 0 without one.

@@ -41,7 +41,7 @@ class TailRequired:
     """Parts of the turn's tail must be built before its first prompt.
 
     `turns.state_extraction` builds the `state`, `turns.references` the `references`. For excerpts
-    of the chat itself, `room` is the number of free tokens in our count, and `sent` has the `seq`s
+    of the chat itself, `room` is the number of free local tokens, and `sent` has the `seq`s
     in the prompt. None: the policy's own limits apply. `asked` is the `seq` of the message that an
     agent answers. 0: the turn's own question. `draft`: the prompt's facts, to load them only once.
     """
@@ -151,7 +151,7 @@ def request_agent_excerpts(
 
 @dataclass(frozen=True, slots=True)
 class ExcerptRoom:
-    """The free tokens for excerpts, in our count, and the `seq`s in the prompt."""
+    """The free local tokens for excerpts, and the `seq`s in the prompt."""
 
     tokens: int
     sent: frozenset[int]

@@ -36,7 +36,7 @@ class ContextFacts:
     """How the context of a call was reduced, in numbers; the demo model describes it.
 
     `summary_range` and `left_out` name messages by `seq`, both ends included; `left_out` holds
-    (from, to, reason). `cut` counts the messages that were shortened. Tokens are ours (≈).
+    (from, to, reason). `cut` counts the messages that were shortened. Tokens are local ones (≈).
     """
 
     messages_sent: int

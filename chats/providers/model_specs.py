@@ -58,7 +58,7 @@ def save_model(
 
     A new default replaces the previous one.
 
-    Learned calibration is kept, unless `forget_calibration` resets it to our own counts.
+    Learned calibration is kept, unless `forget_calibration` resets it to local counts.
     """
     with transaction.atomic():
         stored = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model.pk).first()

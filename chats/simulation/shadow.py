@@ -165,7 +165,7 @@ def find_recorded_question(receipt: Receipt) -> engine.Message:
 
 
 def build_recorded_side(receipt: Receipt) -> Side:
-    """Return a receipt as a side of a preview; tokens are in our count."""
+    """Return a receipt as a side of a preview; tokens are local ones."""
     own = [s for s in receipt.segments if s[0] != "question" and s[2]]
     cut = sum(s[4] is not None or (len(s) > 6 and s[6] is not None) for s in own)
     left: Counter[str] = Counter()

@@ -73,7 +73,7 @@ class StepResult:
     tells: bool = False
     # Whether a model may infer preferences once the chat is idle.
     infers: bool = False
-    # Of the prompt: tokens in our count, shares by script, and the calibration factors when it was
+    # Of the prompt: local tokens, shares by script, and the calibration factors when it was
     # composed.
     estimate: int = 0
     factors: Factors = field(default_factory=Factors)

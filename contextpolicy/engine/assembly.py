@@ -95,7 +95,7 @@ class ComposeInput(PromptFacts):
 class AssembledContext:
     """The messages and tools that are sent, and their accounting.
 
-    `segments` are in prompt order and add up to `prompt_tokens` (our count). `texts` maps SHA-256
+    `segments` are in prompt order and add up to `prompt_tokens`, local tokens. `texts` maps SHA-256
     to each text that is not a stored message. `original_count` counts the history messages that are
     neither covered by a summary nor excluded. `compressed_count` counts those that are sent, and
     `truncated_count` those sent and cut. `adjusted` names deviations from the policy. `notes` names
@@ -129,7 +129,7 @@ class AssembledContext:
 class WindowNeeded:
     """History must be shortened first: store a `window` row up to `to_seq`, then compose again.
 
-    Tokens are those of history before and after, in our count. Messages that were not loaded are
+    Tokens are the local tokens of history before and after. Messages that were not loaded are
     not counted.
     """
 
@@ -395,7 +395,7 @@ _PARTS = {
 
 
 def count_tokens_by_part(segments: Sequence[Segment]) -> dict[str, int]:
-    """Count the tokens of each budget part, by part name, in our count."""
+    """Count the local tokens of each budget part, by part name."""
     taken: Counter[str] = Counter()
     for place, segment in enumerate(segments):
         is_of_pin = segment.origin == "day" and segments[place + 1].origin == "pin"

@@ -35,8 +35,8 @@ class Budget:
     """The tokens that a prompt may use and those that it uses.
 
     `token_budget`, `reserve` and `prompt_limit` are in the provider's tokens. `limit` is
-    the prompt limit in our count (`prompt_limit` / `calibration`); the parts below it are
-    in our count too.
+    the prompt limit in local tokens (`prompt_limit` / `calibration`); the parts below it are
+    in local tokens too.
     """
 
     token_budget: int
@@ -55,7 +55,7 @@ class Budget:
 
     @property
     def used(self) -> int:
-        """Tokens of the whole prompt, in our count."""
+        """Local tokens of the whole prompt."""
         return (
             self.system
             + self.tools
@@ -92,7 +92,7 @@ def compute_request_limit(values: PolicyValues, *, model_window: int | None) -> 
 def compute_readable_tokens(
     values: PolicyValues, *, model_window: int | None, calibration: float
 ) -> int:
-    """Return the maximum tokens of a whole summary request, in our count; at least 1."""
+    """Return the maximum local tokens of a whole summary request, at least 1."""
     limit = compute_request_limit(values, model_window=model_window)
     return convert_provider_tokens(max(limit, 1), calibration=calibration)
 
@@ -119,10 +119,10 @@ def compute_low_mark(values: PolicyValues, *, prompt_limit: int) -> int:
 
 
 def convert_provider_tokens(tokens: int, *, calibration: float) -> int:
-    """Convert the provider's tokens to our count.
+    """Convert the provider's tokens to local tokens.
 
-    `calibration` is the provider's tokens divided by ours, measured per model. Raises ValueError if
-    it is not positive.
+    `calibration` is the provider's tokens divided by local tokens, measured per model. Raises
+    ValueError if it is not positive.
     """
     if calibration <= 0:
         raise ValueError("The calibration of a model must be positive.")
@@ -131,7 +131,7 @@ def convert_provider_tokens(tokens: int, *, calibration: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The prompt limit in the provider's tokens, and the limit and both window marks in ours."""
+    """The prompt limit in provider's tokens; the limit and both window marks in local tokens."""
 
     prompt_limit: int
     limit: int

@@ -1,4 +1,4 @@
-"""Learns a factor per model that converts our token count to the tokens that providers bill.
+"""Learns a factor per model that converts the local token count to the tokens that providers bill.
 
 A character count is off by a third on code and by more on Chinese. The factor follows the
 provider's numbers slowly and within bounds, so that one unusual reply changes little.
@@ -23,7 +23,7 @@ class BilledUsage:
     """The tokens that a provider billed for one call, and which call it was.
 
     `uncached`, `cache_read` and `cache_write` are disjoint input tokens, each with its own price;
-    `estimate` is our count of the same prompt.
+    `estimate` is the local count of the same prompt.
     """
 
     model: str
@@ -59,7 +59,7 @@ def compute_calibration_factor(
     samples: int = FEW_SAMPLES,
     base: float = 1.0,
 ) -> float:
-    """Return the next factor of a model: provider's tokens per token of our count.
+    """Return the next factor of a model: provider's tokens per local token.
 
     Moves from `previous` by a fifth of the distance to this call's ratio, at most by 0.15, within
     0.5 to 2. Numbers below 1 change nothing. While `samples`, the number of earlier calls, is below

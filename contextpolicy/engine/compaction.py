@@ -44,7 +44,7 @@ class CompactionPlan:
     """A plan for a new summary that replaces the previous one and `sources`, ascending.
 
     It will cover `from_seq`..`to_seq` except `exceptions`: pinned, excluded, incomplete and empty
-    messages, which are not sources. Tokens are those of the prompt, in our count; `tokens_after`
+    messages, which are not sources. Tokens are the local tokens of the prompt; `tokens_after`
     assumes a summary of maximum size. `adjusted` names the rules that were relaxed:
     `keep_last_messages`, `turn_split`, `source_limit`.
     """
@@ -108,7 +108,7 @@ def plan_compaction(
 
     `messages`: all finished turns after `previous`, ascending without a gap, including those that
     precede the window. The summary's exceptions that can now be summarised come first.
-    `prompt_limit` and `fixed_tokens` (system, tools, pins, tail) are in our count. `auto` tests the
+    `prompt_limit` and `fixed_tokens` (system, tools, pins, tail) are local tokens. `auto` tests the
     turn threshold, then the prepare mark. `source_limit`: the maximum tokens that the summariser
     can read; the remaining messages are left to the next plan. With a `counter`, messages that the
     policy cuts are counted as sent. `came_late`: one of the last summaries was ready only after a

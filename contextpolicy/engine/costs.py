@@ -42,7 +42,7 @@ class UsedTokens:
 
 @dataclass(frozen=True, slots=True)
 class PricedCall:
-    """An answered call: its usage, its model's prices, and its prompt in our count."""
+    """An answered call: its usage, its model's prices, and its prompt in local tokens."""
 
     used: UsedTokens
     prices: Prices
@@ -132,7 +132,7 @@ def compute_compaction_savings(
 ) -> Effect:
     """Return the tokens that an active compaction saved in one call, and their cost.
 
-    `freed`: the saved tokens in our count; the call's prompt gives the ratio to the provider's
+    `freed`: the saved local tokens; the call's prompt gives the ratio to the provider's
     tokens. They would have been in the prefix, so they have the price of cached tokens if the cache
     was warm, else that of fresh input. `before`: the last call before the compaction. Pass it for
     the first call after the compaction, whose cache is cold because of it.

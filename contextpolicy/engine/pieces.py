@@ -47,7 +47,7 @@ class PromptFacts:
     that are not in the history. `question`: the user messages to answer. `steps`: the turn's steps
     and the user messages that arrived since, ascending. `instruction`: replaces the question when a
     truncated reply is continued. `background`: knowledge from outside the chat; with `tail`, any
-    further text, it makes one user block. `calibration`: provider's tokens per token of ours.
+    further text, it makes one user block. `calibration`: provider's tokens per local token.
     `strict_roles`: the provider requires alternating roles, user first. `form`: the text form of an
     agent's prompt, instead of the policy's layout; empty for none.
     """
@@ -80,7 +80,7 @@ def build_prompt_maker(
 
 
 class Pieces:
-    """The pieces of one prompt; `limit` and `low` are in our count.
+    """The pieces of one prompt; `limit` and `low` are in local tokens.
 
     Raises PolicyImpossible, QuestionTooLarge or TurnTooLarge if the required parts do not fit.
     """

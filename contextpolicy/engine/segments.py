@@ -58,7 +58,7 @@ class Block(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Tokens of the block, in our count."""
+        """Local tokens of the block."""
         return sum(segment.tokens for segment in self.segments)
 
     @property
@@ -100,7 +100,7 @@ class Scale:
 
 
 def count_block_tokens(blocks: Iterable[Block]) -> int:
-    """Count the tokens of several blocks, in our count."""
+    """Count the local tokens of several blocks."""
     return sum(segment.tokens for block in blocks for segment in block.segments)
 
 

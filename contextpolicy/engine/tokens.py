@@ -1,8 +1,8 @@
 """Counts tokens. The counter is a parameter, so tokenizer and estimate are interchangeable.
 
-Our count of a prompt is the sum of its wire messages and its tools. Providers frame messages
-differently. The calibration factor of a model corrects for that; it is applied to the limits, not
-here.
+*Local tokens* are tokens as counted here. Those of a prompt are the sum over its wire messages and
+its tools. Providers frame messages differently. The calibration factor of a model corrects for
+that; it is applied to the limits, not here.
 """
 
 import json
