@@ -55,7 +55,8 @@ class ShownHit:
     @property
     def who(self) -> str:
         """Label of the author."""
-        return self.hit.passage.speaker or gettext("Summary")
+        name = self.hit.passage.speaker or "Summary"
+        return gettext(name) if name in {"You", "Assistant", "Summary"} else name
 
 
 @dataclass(frozen=True, slots=True)
