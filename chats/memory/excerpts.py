@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from chats.memory import archive
+from chats.memory.fulltext import select_numbers
 from chats.memory.marking import find_question_matches, select_match_excerpt
 from chats.memory.meaning import Look
 from chats.memory.question import (
@@ -89,7 +90,7 @@ class PathTexts:
         if not missing or not self.pieces:
             return
         rows = statements.filter_by_pieces(self.pieces).filter(
-            seq__in=missing, excluded=False, erased_at=None
+            seq__in=select_numbers(missing), excluded=False, erased_at=None
         )
         self.known |= dict.fromkeys(missing)
         columns = ("seq", "pk", "parts", "token_count", "speaker", "created_at")
@@ -168,11 +169,17 @@ def select_on_branch(
     ranges = {branch_id: (above, last) for branch_id, above, last in pieces}
     places = SearchPlace.objects.filter(branch__in=ranges).values_list("pk", "branch")
     of_place = {place: ranges[branch_id] for place, branch_id in places}
+    # Many texts share the same words with the question.
+    known: dict[tuple[str, ...], int] = {}
     for text in matches.texts:
         place, seq = text.id >> SEQ_BITS, text.id & SUMMARY_SEQ
         above, last = of_place.get(place, (0, 0))
         if above < seq <= last and seq not in sent:
-            yield MatchingMessage(seq, matches.strength(text), text.mark)
+            words = (*text.shared, *text.cited)
+            strength = known.get(words)
+            if strength is None or matches.alike is not None:
+                strength = known[words] = matches.strength(text)
+            yield MatchingMessage(seq, strength, text.mark)
 
 
 def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMessage]:
@@ -217,7 +224,7 @@ class Filling:
         """Add messages in order, until one does not fit."""
         for start in range(0, len(found), TOGETHER):
             some = found[start : start + TOGETHER]
-            self.texts.read(step for each in some for step in (each.seq, each.seq - 1))
+            self.texts.read(each.seq for each in some)
             if not all(self.add_match(each) for each in some):
                 return
 

@@ -16,6 +16,7 @@ from datetime import UTC
 from typing import Any, NamedTuple
 
 from django.db import connection
+from django.db.models.expressions import RawSQL
 
 # A range of ids of one branch: first and last.
 Stretch = tuple[int, int]
@@ -209,6 +210,14 @@ def build_id_condition(numbers: Collection[int]) -> Statement:
         return "IN (SELECT value FROM json_each(%s))", [json.dumps(list(numbers))]
     # As text, because psycopg checks each number of a list for quoting.
     return "= ANY(%s::bigint[])", [f"{{{','.join(map(str, numbers))}}}"]
+
+
+def select_numbers(numbers: Collection[int]) -> RawSQL:
+    """Return numbers for a filter `…__in`, in one parameter: Django compiles each separately."""
+    if connection.vendor == "sqlite":
+        return RawSQL("SELECT value FROM json_each(%s)", [json.dumps(list(numbers))])
+    # As text, because psycopg checks each number of a list for quoting.
+    return RawSQL("SELECT unnest(%s::bigint[])", [f"{{{','.join(map(str, numbers))}}}"])
 
 
 def load_texts(keys: Collection[int], *, with_times: bool) -> list[Text]:

@@ -252,7 +252,11 @@ def calculate_bm25_scores(
     gains = {word: value * (K1 + 1) for word, value in weights.items()}
     marks = []
     for count, length in texts:
-        norm = K1 * (1 - B + B * length / average)
-        marks.append(sum(gains[word] * n / (n + norm) for word, n in count.items()))
+        mark = 0.0
+        if count:
+            norm = K1 * (1 - B + B * length / average)
+            for word, n in count.items():
+                mark += gains[word] * n / (n + norm)
+        marks.append(mark)
     best = max(marks, default=0.0) or 1.0
     return [mark / best for mark in marks]
