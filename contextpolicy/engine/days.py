@@ -6,16 +6,8 @@ message without a `day` gets no line.
 """
 
 from collections.abc import Iterable
-from datetime import date
 
 from contextpolicy.engine.messages import Message
-
-WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-
-
-def format_day_line(day: str) -> str:
-    """Return the line for an ISO day: "[Mon 2023-05-08]"."""
-    return f"[{WEEKDAYS[date.fromisoformat(day).weekday()]} {day}]"
 
 
 def find_day_starts(messages: Iterable[Message]) -> frozenset[int]:

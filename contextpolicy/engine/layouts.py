@@ -6,7 +6,6 @@ and the question last. The steps of the running turn follow the question.
 
 from collections.abc import Iterator, Sequence
 
-from contextpolicy.engine.days import format_day_line
 from contextpolicy.engine.entries import Entry, build_prompt_entry
 from contextpolicy.engine.messages import (
     FilePart,
@@ -37,7 +36,12 @@ from contextpolicy.engine.tokens import (
     count_wire_tokens,
 )
 from contextpolicy.engine.toolrules import Stubbed
-from contextpolicy.engine.transcript import SECTION_JOINT, Background, TranscriptWriter
+from contextpolicy.engine.transcript import (
+    SECTION_JOINT,
+    Background,
+    TranscriptWriter,
+    format_day_line,
+)
 
 Images = tuple[tuple[int, FilePart], ...]
 # Precedes a reply that comes first, for providers that require a user message first.

@@ -8,9 +8,8 @@ another speaker.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Literal
-
-from contextpolicy.engine.days import WEEKDAYS, format_day_line
 
 EntryRole = Literal["user", "assistant", "system"]
 
@@ -30,6 +29,7 @@ OTHER_CHATS_TITLE = "Other chats (recent):"
 REFERENCES_TITLE = "Relevant reference (semantic):"
 DATE = "Date:"
 SECTION_JOINT = "\n\n"
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 # The characters that a model may treat as a line end.
 _LINE_ENDS = "\n\r\v\f\x85\u2028\u2029"
@@ -44,6 +44,11 @@ def compile_imitation_pattern(words: Iterable[str]) -> re.Pattern[str]:
 def indent_matching_lines(text: str, pattern: re.Pattern[str]) -> str:
     """Put a space before each line that the pattern matches; other text is unchanged."""
     return pattern.sub(" ", text)
+
+
+def format_day_line(day: str) -> str:
+    """Return the line for an ISO day: "[Mon 2023-05-08]"."""
+    return f"[{WEEKDAYS[date.fromisoformat(day).weekday()]} {day}]"
 
 
 _DAY_LINES = compile_imitation_pattern(f"[{weekday} " for weekday in WEEKDAYS)

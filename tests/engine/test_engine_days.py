@@ -12,10 +12,11 @@ from contextpolicy.engine.assembly import (
     WindowNeeded,
     compose_context,
 )
-from contextpolicy.engine.days import find_day_starts, format_day_line
+from contextpolicy.engine.days import find_day_starts
 from contextpolicy.engine.messages import Message, Role, TextPart, extract_message_text
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import ApproximateCounter, count_uncut_tokens, count_wire_tokens
+from contextpolicy.engine.transcript import format_day_line
 
 COUNTER = ApproximateCounter()
 

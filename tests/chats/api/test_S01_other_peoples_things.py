@@ -161,6 +161,7 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
         "folder_id": str(organising.create_folder(owner=alice, name=CANARY).pk),
         "team_id": str(team.pk),
         "role_id": "planner",
+        "client_id": str(chat.pk),
     }
 
 
