@@ -153,7 +153,7 @@ class SummaryRequestOut(serializers.Serializer[Any]):
     )
     body = serializers.ChoiceField(
         choices=sorted(BODIES),
-        help_text="`same`, `options` or `unknown`, as for the request of a call.",
+        help_text="`same`, `options` or `unknown`, as in the request of a model call.",
     )
     call = serializers.IntegerField(help_text="Number of this call, from 1.")
     calls = serializers.IntegerField(help_text="Number of calls that the summary took.")
