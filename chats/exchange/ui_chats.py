@@ -339,7 +339,7 @@ def find_chat(chat_id: str, *, user: AbstractBaseUser) -> Chat | None:
 
     Raises `NotFound` for a deleted chat and for another person's.
     """
-    own = parse_uuid(chat_id)
+    own = parse_own_id(chat_id)
     if own is not None and Chat.objects.filter(pk=own).exists():
         return access.get_chat(user=user, chat_id=own)
     known = Chat.objects.filter(owner=user.pk, client_id=chat_id).first()
@@ -362,7 +362,7 @@ def find_running_turn(chat: Chat) -> Turn | None:
 
 def is_unfinished(chat: Chat, ui_id: str) -> bool:
     """Return True if a UI message is the reply that is being written, or waits for its turn."""
-    own = parse_uuid(ui_id)
+    own = parse_own_id(ui_id)
     running = Turn.objects.filter(branch=chat.active_branch_id, status__in=UNFINISHED)
     if own is not None and running.filter(pk=own).exists():
         return True
@@ -387,7 +387,7 @@ def select_by_ui_id(rows: QuerySet[Message], ui_id: str) -> QuerySet[Message]:
 
     A turn has its user message and its steps; without a reply, only the former.
     """
-    own = parse_uuid(ui_id)
+    own = parse_own_id(ui_id)
     wanted = Q(metadata__source__id=ui_id)
     if own is not None:
         wanted |= Q(pk=own)
@@ -403,7 +403,7 @@ def resolve_turn(turn_id: uuid.UUID) -> Turn | None:
     return turn.absorbed_by or turn if turn else None
 
 
-def parse_uuid(text: str) -> uuid.UUID | None:
+def parse_own_id(text: str) -> uuid.UUID | None:
     """Return a UUID, or None for other ids."""
     try:
         return uuid.UUID(text)
@@ -449,7 +449,7 @@ def list_ui_messages(
             rows = rows[1:]
     taken = {row.pk for row in rows}
     rows += [row for row in waiting if row.pk not in taken]
-    return list(serialize_rows(rows, branch=branch)), has_earlier
+    return list(serialize_ui_rows(rows, branch=branch)), has_earlier
 
 
 def is_step(row: Message) -> bool:
@@ -457,7 +457,7 @@ def is_step(row: Message) -> bool:
     return row.role == Message.Role.ASSISTANT and row.turn_id is not None
 
 
-def serialize_rows(rows: Sequence[Message], *, branch: Branch) -> Iterator[dict[str, Any]]:
+def serialize_ui_rows(rows: Sequence[Message], *, branch: Branch) -> Iterator[dict[str, Any]]:
     """Yield the UI messages: the steps of a turn that follow each other are one message."""
     running = set(
         Turn.objects.filter(branch=branch, status__in=UNFINISHED).values_list("pk", flat=True)

@@ -24,8 +24,8 @@ from chats.memory.references import (
     LONGEST,
     ChosenReferences,
     Reference,
-    format_day,
     format_excerpt,
+    format_iso_day,
     get_speaker_name,
 )
 from chats.models import Branch, SearchPlace
@@ -101,7 +101,7 @@ class PathTexts:
                 tokens -= MESSAGE_OVERHEAD
             else:
                 tokens = None
-            day = format_day(at, zone=self.zone)
+            day = format_iso_day(at, zone=self.zone)
             self.known[seq or 0] = PathText(
                 message_id, text, get_speaker_name(speaker), day, tokens
             )

@@ -263,9 +263,9 @@ def build_text_entry(
     if is_plain:
         return TextEntry(role, part)
     named = f"({author.name}) {part}" if author.name else part
-    return TextEntry(role, named, day=format_day(author.at, zone=zone))
+    return TextEntry(role, named, day=format_iso_day(author.at, zone=zone))
 
 
-def format_day(at: datetime, *, zone: str) -> str:
+def format_iso_day(at: datetime, *, zone: str) -> str:
     """Return the ISO day of a time in a time zone, or in UTC without one."""
     return format_local_day(zone, at) if zone else f"{at:%Y-%m-%d}"

@@ -62,6 +62,7 @@ OFFERS = {
     "NewPreference": ["folder", "slot", "text"],
     "PatchedPreferenceChange": ["text"],
     "NewMessage": ["as_role", "stream", "text"],
+    "UIRequestIn": ["id", "message", "messageId", "messages", "model", "trigger"],
     "NextMessage": ["form", "include_system", "question"],
     "PatchedStateChange": ["remove", "values", "version"],
     "StateRestoration": ["to", "version"],
