@@ -167,7 +167,7 @@ team-long: $(VENV)/.for-testing
 # Writes the OpenAPI schema from the endpoints; a test reports an outdated file.
 SCHEMA := docs/openapi.yaml
 schema: $(VENV)/.for-testing
-	@$(BIN)/python manage.py spectacular --generator-class chats.api.schema.Generator --file $(SCHEMA)
+	@$(BIN)/python manage.py spectacular --generator-class chats.api.core.schema.Generator --file $(SCHEMA)
 
 # Requests generated from the schema, to every endpoint, with more examples than `make test-all`:
 # make schema-fuzz [EXAMPLES=100]

@@ -1,16 +1,22 @@
-"""The conversation app. The path of a message, file by file:
+"""Chats with language models: messages, replies, summaries, pages, REST and `/v1`.
 
-    browser or client
-      web/chat_pages.py or api/messages.py      takes the POST and makes one call
-      turns/start.py                            one transaction: message, turn, ledger event
-      tasks.py                                  the Celery task, which waits for the end
-      turns/run.py                              claims the turn, calls the model, writes each step
-      prompt/composition.py                     fetches the facts; the engine decides what is sent
-      turns/steps.py                            every write of the turn, with its ledger events
+A message passes these files, in this order. Next to each file is the function that it enters first.
 
-The text of the reply is sent through `ground/live.py` to `streams/`, which pages and clients
-follow.
-When the turn has ended, `compaction/maintain.py` summarises old messages in the background.
-`pyproject.toml` defines the packages, and the layers in which they may import each other.
-`docs/architecture.md` describes the whole picture.
+    web/chat_pages.py        message_create   takes a message from the page
+    api/chats/messages.py    post             takes a message from a client
+    turns/start.py           start_turn       stores message, turn and ledger event together
+    tasks.py                 run_turn         Celery's task, which waits until the turn has ended
+    turns/worker/runtime.py  run              opens the turn, then continues on the event loop
+    turns/opening.py         open_turn        claims, composes and records in one database call
+    turns/writes.py          claim_and_open   makes all writes of the turn, with their ledger events
+    turns/lease.py           claim_turn       reserves the turn for this worker
+    prompt/composition.py    compose_prompt   loads messages, policy and model for the engine
+    contextpolicy/engine/compose/assembly.py  compose_context selects the content of the prompt
+    turns/attempt.py         run_opened_turn  runs the steps of the turn, and retries model calls
+    turns/calling.py         listen           reads the reply of the model
+
+At the end of each step, `turns/attempt.py` calls `turns/writes.py` again. The text of the reply
+reaches pages and clients through `ground/live.py` and `streams/`. After the turn,
+`compaction/maintain.py` prepares a summary in the background. `docs/architecture.md` describes the
+packages, and `pyproject.toml` defines the layers between them.
 """

@@ -17,7 +17,7 @@ class ChatsConfig(AppConfig):
         """Connect ledger receivers, ledger checks, and the facts that policies need."""
         import_module("chats.record.notices")
         import_module("chats.record.outbox")
-        import_module("chats.record.witness")
+        import_module("chats.record.commitment_check")
         import_module("chats.simulation.audience")
         import_module("chats.checkpoints.checks")
         import_module("chats.prompt.stored_messages")

@@ -25,10 +25,17 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
-from chats import shipping
 from chats.actions import erasure, pending_erasures, retention
+from chats.background import (
+    cache_warming,
+    ledger_export_lines,
+    preference_inference,
+    strategy_hooks,
+    titles,
+)
+from chats.background import sweep as background_sweep
 from chats.checkpoints import upkeep
-from chats.compaction import embedding, indexing, maintain, publish, running
+from chats.compaction import embedding, indexing, maintain, publish, running_summaries
 from chats.counts import keeping
 from chats.exchange import apart
 from chats.ground import databases, heartbeats, queue, queues
@@ -36,7 +43,6 @@ from chats.models import SkippedRow
 from chats.prompt.tokenizer import O200kCounter
 from chats.simulation import radius
 from chats.simulation import upkeep as evaluations
-from chats.turns import completed, inferring, recover, titles, warm_ups
 from chats.turns.worker.runtime import Runtime
 from chats.webhooks import delivering, stamping
 from contextpolicy import verification
@@ -82,7 +88,7 @@ def maintain_chat(*, chat_id: str, **_later: Any) -> None:
 @shared_task(name=queue.TELL_STRATEGY)
 def tell_strategy(*, turn_id: str, **_later: Any) -> None:
     """Notify the strategy of a plugin that a turn is complete."""
-    completed.tell_strategy(turn_id=uuid.UUID(turn_id), counter=O200kCounter())
+    strategy_hooks.tell_strategy(turn_id=uuid.UUID(turn_id), counter=O200kCounter())
 
 
 @shared_task(name=queue.VERIFY_LEDGER)
@@ -106,13 +112,17 @@ def stamp_ledger(**_later: Any) -> None:
 @shared_task(name=queue.COUNT)
 def count(**_later: Any) -> None:
     """Update the daily counts and the balances of compactions from the ledger."""
-    keeping.count_ledger_events(clock=timezone.now, is_closing=lambda: running.here.closing)
+    keeping.count_ledger_events(
+        clock=timezone.now, is_closing=lambda: running_summaries.here.closing
+    )
 
 
 @shared_task(name=queue.SHIP_LEDGER)
 def ship_ledger(**_later: Any) -> None:
     """Write new events of the ledger to the standard output."""
-    shipping.ship_events(clock=timezone.now, is_closing=lambda: running.here.closing)
+    ledger_export_lines.ship_events(
+        clock=timezone.now, is_closing=lambda: running_summaries.here.closing
+    )
 
 
 @shared_task(name=queue.INDEX_CHAT)
@@ -128,15 +138,15 @@ def index_chats(*, chat_ids: str, **_later: Any) -> None:
 
 
 @shared_task(name=queue.WARM_UP)
-def warm_up(*, branch_id: str, cause: warm_ups.Cause, tries: str = "1", **_later: Any) -> None:
+def warm_up(*, branch_id: str, cause: cache_warming.Cause, tries: str = "1", **_later: Any) -> None:
     """Prefill the prefix of a branch's next prompt on its model server."""
-    warm_ups.warm_up_branch(
+    cache_warming.warm_up_branch(
         branch_id=uuid.UUID(branch_id),
         cause=cause,
         tries=int(tries),
         counter=O200kCounter(),
         clock=timezone.now,
-        is_closing=lambda: running.here.closing,
+        is_closing=lambda: running_summaries.here.closing,
     )
 
 
@@ -147,18 +157,18 @@ def write_title(*, turn_id: str, **_later: Any) -> None:
         turn_id=uuid.UUID(turn_id),
         counter=O200kCounter(),
         clock=timezone.now,
-        is_closing=lambda: running.here.closing,
+        is_closing=lambda: running_summaries.here.closing,
     )
 
 
 @shared_task(name=queue.READ_PREFERENCES)
 def read_preferences(*, chat_id: str, **_later: Any) -> None:
     """Let the light model suggest preferences of a chat's owner."""
-    inferring.read_chat(
+    preference_inference.read_chat(
         chat_id=uuid.UUID(chat_id),
         counter=O200kCounter(),
         clock=timezone.now,
-        is_closing=lambda: running.here.closing,
+        is_closing=lambda: running_summaries.here.closing,
     )
 
 
@@ -194,7 +204,9 @@ def run_pending_erasure(*, erasure_id: str = "", wish_id: str = "", **_later: An
 @shared_task(name=queue.RETAIN)
 def retain(**_later: Any) -> None:
     """Continue the due retention run for some seconds."""
-    retention.continue_retention_run(clock=timezone.now, is_closing=lambda: running.here.closing)
+    retention.continue_retention_run(
+        clock=timezone.now, is_closing=lambda: running_summaries.here.closing
+    )
 
 
 @shared_task(name=queue.COUNT_RADIUS)
@@ -203,7 +215,7 @@ def count_radius(*, radius_id: str, **_later: Any) -> None:
     radius.continue_radius_count(
         radius_id=uuid.UUID(radius_id),
         clock=timezone.now,
-        is_closing=lambda: running.here.closing,
+        is_closing=lambda: running_summaries.here.closing,
     )
 
 
@@ -213,7 +225,7 @@ def evaluate(*, evaluation_id: str, **_later: Any) -> None:
     evaluations.continue_evaluation(
         evaluation_id=uuid.UUID(evaluation_id),
         clock=timezone.now,
-        is_closing=lambda: running.here.closing,
+        is_closing=lambda: running_summaries.here.closing,
     )
 
 
@@ -224,7 +236,7 @@ def import_file(*, import_id: str, **_later: Any) -> None:
         import_id=uuid.UUID(import_id),
         counter=O200kCounter(),
         clock=timezone.now,
-        is_closing=lambda: running.here.closing,
+        is_closing=lambda: running_summaries.here.closing,
     )
 
 
@@ -232,14 +244,14 @@ def import_file(*, import_id: str, **_later: Any) -> None:
 def deliver(*, lane: str, **_later: Any) -> None:
     """Send the queued webhook deliveries."""
     delivering.send_due_deliveries(
-        lane=lane, clock=timezone.now, is_closing=lambda: running.here.closing
+        lane=lane, clock=timezone.now, is_closing=lambda: running_summaries.here.closing
     )
 
 
 @shared_task(name=queue.SWEEP)
 def sweep(**_later: Any) -> None:
     """Resume work that dead workers or lost broker messages left unfinished."""
-    recover.run_sweep(now=timezone.now())
+    background_sweep.run_sweep(now=timezone.now())
     heartbeats.note_sweep()
 
 
@@ -269,7 +281,7 @@ def share_threads(sender: Any = None, **_signal: Any) -> None:
     Summaries wait for models most of the time. The other threads stay free for other work.
     """
     threads = sender.concurrency or 1
-    running.here.most = max(threads - math.ceil(threads / 4), 1)
+    running_summaries.here.most = max(threads - math.ceil(threads / 4), 1)
     taken = sender.app.amqp.queues.consume_from.keys()
     if queues.UPKEEP in taken:
         keeps_upkeep.set()
@@ -286,11 +298,11 @@ def sweep_at_start(**_signal: Any) -> None:
     The event loop and the tokenizer's vocabulary (90 MB) are loaded with the first turn, before it
     is claimed.
     """
-    running.here.keep_leases(publish.renew_all)
+    running_summaries.here.keep_leases(publish.renew_all)
     queue.index_batcher.start()
     if settings.TAKES_OVER:
-        recover.take_over(now=timezone.now(), worker=settings.TAKES_OVER)
-    recover.run_sweep(now=timezone.now())
+        background_sweep.take_over(now=timezone.now(), worker=settings.TAKES_OVER)
+    background_sweep.run_sweep(now=timezone.now())
     close_old_connections()
     logger.info("worker ready")
 
@@ -307,7 +319,7 @@ def sweep_instead() -> None:
     """Run the sweep in place of the schedule."""
     logger.warning("the schedule is late; this worker sweeps instead of it")
     try:
-        recover.run_sweep(now=timezone.now())
+        background_sweep.run_sweep(now=timezone.now())
     finally:
         close_old_connections()
 
@@ -343,7 +355,7 @@ def begin_to_drain(**_signal: Any) -> None:
     latest = threading.Timer(settings.WORKER_DRAIN_SECONDS + LAST_SECONDS, end_now)
     latest.daemon = True
     latest.start()
-    running.here.hand_back()
+    running_summaries.here.hand_back()
     queue.index_batcher.stop()
     if _runtime.cache_info().currsize:
         _runtime().start_draining(settings.WORKER_DRAIN_SECONDS)

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.utils.translation import gettext_noop
 
-from contextpolicy.engine.policy import LIMIT_FIELDS
+from contextpolicy.engine.policy.policy import LIMIT_FIELDS
 from contextpolicy.linter import findings
 from contextpolicy.resolution import (
     Layer,

@@ -13,9 +13,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from django.utils.translation import gettext
 
-from contextpolicy.engine.messages import Message
-from contextpolicy.engine.phrases import Phrase, gettext_noop
-from contextpolicy.engine.policy import Problem
+from contextpolicy.engine.messages.messages import Message
+from contextpolicy.engine.policy.policy import Problem
+from contextpolicy.engine.text.phrases import Phrase, gettext_noop
 from contextpolicy.packages import OfferRefused, Offers, load_offers
 from contextpolicy.wording import translate_phrase
 

@@ -17,7 +17,7 @@ from django.utils.text import slugify
 from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy import publish
-from contextpolicy.engine.policy import Problem, get_strategy_defaults
+from contextpolicy.engine.policy.policy import Problem, get_strategy_defaults
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.plugins import FOREIGN_KEYS, MalformedImport, parse_imported_strategy

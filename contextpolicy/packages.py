@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Any, Generic, TypeVar
 
-from contextpolicy.engine.phrases import Phrase, gettext_noop
+from contextpolicy.engine.text.phrases import Phrase, gettext_noop
 
 Offered = TypeVar("Offered")
 logger = logging.getLogger(__name__)

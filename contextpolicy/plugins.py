@@ -14,9 +14,7 @@ from typing import Any, cast
 
 from django.utils.translation import gettext
 
-from contextpolicy.engine.phrases import Phrase, gettext_noop
-from contextpolicy.engine.policy import Problem, get_strategy_defaults
-from contextpolicy.engine.schema import SchemaRefused, check_schema, find_schema_violations
+from contextpolicy.engine.policy.policy import Problem, get_strategy_defaults
 from contextpolicy.engine.strategies import contract
 from contextpolicy.engine.strategies.contract import (
     STRATEGIES,
@@ -24,6 +22,8 @@ from contextpolicy.engine.strategies.contract import (
     ComposingStrategy,
     Strategy,
 )
+from contextpolicy.engine.text.phrases import Phrase, gettext_noop
+from contextpolicy.engine.text.schema import SchemaRefused, check_schema, find_schema_violations
 from contextpolicy.packages import OfferRefused, Offers, load_offers
 from contextpolicy.wording import translate_phrase
 

@@ -17,8 +17,8 @@ from django.utils.translation import gettext
 
 from contextpolicy import blast, controls, two_persons
 from contextpolicy.controls import parse_actor_user
-from contextpolicy.engine import names
-from contextpolicy.engine.policy import TEXT_FIELDS, Problem
+from contextpolicy.engine.policy.policy import TEXT_FIELDS, Problem
+from contextpolicy.engine.text import names
 from contextpolicy.ledger import record_event
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import BlastRadius, ContextPolicy, PolicyAssignment, PolicyVersion

@@ -18,8 +18,8 @@ from uuid import UUID
 from django.db import OperationalError
 
 from contextpolicy import statements
-from contextpolicy.engine.budget import PolicyImpossible
-from contextpolicy.engine.policy import (
+from contextpolicy.engine.policy.budget import PolicyImpossible
+from contextpolicy.engine.policy.policy import (
     LIMIT_FIELDS,
     PolicyValues,
     apply_policy_fields,

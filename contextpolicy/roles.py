@@ -15,7 +15,7 @@ from django.utils.translation import gettext
 
 from contextpolicy import controls, two_persons
 from contextpolicy.controls import parse_actor_user
-from contextpolicy.engine import names
+from contextpolicy.engine.text import names
 from contextpolicy.holds import keep_members
 from contextpolicy.ledger import record_event
 from contextpolicy.models import LegalHold, PolicyAssignment

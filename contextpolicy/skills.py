@@ -7,7 +7,7 @@ from django.db import transaction
 from django.utils.translation import gettext
 
 from contextpolicy import ledger
-from contextpolicy.engine import names
+from contextpolicy.engine.text import names
 from contextpolicy.models import Skill
 from contextpolicy.models.skills import LONGEST_SKILL
 

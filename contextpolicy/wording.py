@@ -7,7 +7,7 @@ from django.utils.functional import lazy
 from django.utils.translation import gettext, pgettext
 from django_stubs_ext import StrOrPromise
 
-from contextpolicy.engine.phrases import Phrase
+from contextpolicy.engine.text.phrases import Phrase
 
 
 def join_items(items: Iterable[StrOrPromise]) -> str:

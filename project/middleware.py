@@ -24,7 +24,7 @@ from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext_noop
 from django.views import defaults
 
-from chats.api.errors import RequestTooLarge
+from chats.api.core.errors import RequestTooLarge
 from chats.gateway.relay import HELD, WaitingHead
 from chats.ground import csrf, databases
 from chats.ground.refusals import Refusal

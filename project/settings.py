@@ -373,15 +373,15 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 REST_FRAMEWORK = {
-    "DEFAULT_SCHEMA_CLASS": "chats.api.schema.EndpointSchema",
+    "DEFAULT_SCHEMA_CLASS": "chats.api.core.schema.EndpointSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["chats.api.parsing.StrictJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["chats.api.core.strict_json.StrictJSONParser"],
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "chats.api.authentication.KeyAuthentication",
+        "chats.api.core.authentication.KeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "EXCEPTION_HANDLER": "chats.api.errors.handle_api_error",
+    "EXCEPTION_HANDLER": "chats.api.core.errors.handle_api_error",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
 SPECTACULAR_SETTINGS = {

@@ -5,8 +5,8 @@ from django.views.decorators.cache import cache_control
 from django.views.i18n import JavaScriptCatalog
 
 from chats.admin import site
-from chats.api.endpoint import raise_not_found
-from chats.gateway.views import unknown_address
+from chats.api.core.base import raise_not_found
+from chats.gateway.chat_completions.views import unknown_address
 from project.probes import healthz, readyz
 
 handler400 = "project.middleware.bad_request"

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from contextpolicy.engine.assembly import AssembledContext, ComposeInput
-from contextpolicy.engine.messages import WireMessage, extract_message_text
-from contextpolicy.engine.partition import LeftOut
-from contextpolicy.engine.tokens import TokenCounter, count_wire_tokens
-from contextpolicy.engine.transcript import SECTION_JOINT
+from contextpolicy.engine.compose.assembly import AssembledContext, ComposeInput
+from contextpolicy.engine.compose.partition import LeftOut
+from contextpolicy.engine.messages.messages import WireMessage, extract_message_text
+from contextpolicy.engine.messages.tokens import TokenCounter, count_wire_tokens
+from contextpolicy.engine.messages.transcript import SECTION_JOINT
 
 FAULTS = (
     "over budget",

@@ -9,8 +9,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from contextpolicy.engine.acceptance import check_generated_summary
-from contextpolicy.engine.assembly import (
+from contextpolicy.engine.compose.assembly import (
     AssembledContext,
     ComposeInput,
     WindowNeeded,
@@ -18,11 +17,9 @@ from contextpolicy.engine.assembly import (
     compose_context,
     compute_compaction_threshold,
 )
-from contextpolicy.engine.budget import BudgetRefusal, compute_compact_mark
-from contextpolicy.engine.compaction import CompactionPlan, CoverageGap, plan_compaction
-from contextpolicy.engine.entries import estimate_sendable_tokens
-from contextpolicy.engine.extractive import build_extractive_summary
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.compose.partition import PartitionError
+from contextpolicy.engine.history.entries import estimate_sendable_tokens
+from contextpolicy.engine.messages.messages import (
     Message,
     Part,
     Role,
@@ -32,12 +29,15 @@ from contextpolicy.engine.messages import (
     ToolResultPart,
     extract_message_text,
 )
-from contextpolicy.engine.partition import PartitionError
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import select_summary_headings
+from contextpolicy.engine.messages.tokens import TokenCounter, count_uncut_tokens
+from contextpolicy.engine.messages.transcript import Background
+from contextpolicy.engine.policy.budget import BudgetRefusal, compute_compact_mark
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import format_state_text
-from contextpolicy.engine.tokens import TokenCounter, count_uncut_tokens
-from contextpolicy.engine.transcript import Background
+from contextpolicy.engine.summaries.acceptance import check_generated_summary
+from contextpolicy.engine.summaries.compaction import CompactionPlan, CoverageGap, plan_compaction
+from contextpolicy.engine.summaries.extractive import build_extractive_summary
+from contextpolicy.engine.summaries.prompts import select_summary_headings
 from replay.faults import find_prompt_faults, has_required_prefix
 from replay.recordings import RecordedStep, RecordedTurn
 

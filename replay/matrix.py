@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from contextpolicy.engine.policy import INSTANCE_DEFAULTS, PRESETS, PolicyValues
-from contextpolicy.engine.policy_fields import Layout
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.policy import INSTANCE_DEFAULTS, PRESETS, PolicyValues
 from replay.faults import FAULTS
 from replay.in_memory import PlayedTurn, Tally, play_conversation
 

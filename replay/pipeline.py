@@ -35,10 +35,10 @@ from chats.record import history
 from chats.turns.start import start_turn
 from chats.turns.worker.runtime import Runtime
 from contextpolicy import resolution
-from contextpolicy.engine.acceptance import check_generated_summary
-from contextpolicy.engine.messages import ToolCallPart, ToolSpec
-from contextpolicy.engine.prompts import SUMMARY_VERSIONS
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.messages.messages import ToolCallPart, ToolSpec
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.summaries.acceptance import check_generated_summary
+from contextpolicy.engine.summaries.prompts import SUMMARY_VERSIONS
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.presets import SYSTEM
 from contextpolicy.publish import assign_policy, create_policy

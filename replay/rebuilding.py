@@ -15,14 +15,14 @@ from typing import Any
 import httpx2
 from django.utils import timezone
 
-from chats.compaction import rebuilt as summaries
+from chats.compaction import reconstruction as summaries
 from chats.compaction.maintain import maintain_chat_context
 from chats.models import Chat, Compaction, Receipt, Turn
-from chats.prompt.as_sent import build_request_bodies
-from chats.prompt.rebuilt import rebuild_request
+from chats.prompt.reconstruction import rebuild_request
+from chats.prompt.sent_request import build_request_bodies
 from chats.turns.start import retry_turn, start_turn
 from contextpolicy import resolution
-from contextpolicy.engine.segments import compute_text_ref
+from contextpolicy.engine.messages.segments import compute_text_ref
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.presets import SYSTEM
 from contextpolicy.publish import assign_policy, create_policy, create_policy_version

@@ -22,7 +22,7 @@ from chats.actions import lifecycle
 from chats.ground import queue, rates
 from chats.models import Chat, ProviderAccount
 from chats.record import outbox
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from project import tables
 from tests.faults.harness import new_folder

@@ -3,11 +3,11 @@
 import uuid
 from datetime import datetime
 
-from chats.compaction.rebuilt import SummaryRequest, compare_with_previous_call
+from chats.compaction.reconstruction import SummaryRequest, compare_with_previous_call
 from chats.ground.refusals import NotFound
 from chats.models import Compaction, Receipt
-from chats.prompt.as_sent import AsSent, load_sent_request
-from chats.record import reading
+from chats.prompt.sent_request import AsSent, load_sent_request
+from chats.record import audit_access
 
 
 def find_any_receipt(receipt_id: uuid.UUID) -> Receipt:
@@ -36,9 +36,9 @@ def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") 
     Raises `ReadingNotOpen` if the auditor gave no reason.
     """
     chat_id = receipt.turn.branch.chat_id
-    reading.require_open(chat_id=chat_id, actor=actor, now=now)
+    audit_access.require_open(chat_id=chat_id, actor=actor, now=now)
     sent = load_sent_request(receipt, sees_hidden=True)
-    reading.note_read(
+    audit_access.note_read(
         chat_id=chat_id,
         call={"receipt": str(receipt.pk)},
         actor=actor,
@@ -59,10 +59,10 @@ def read_summary_request(
     Raises `ReadingNotOpen` if the auditor gave no reason, and `NoSuchCall`.
     """
     chat_id = row.branch.chat_id
-    reading.require_open(chat_id=chat_id, actor=actor, now=now)
+    audit_access.require_open(chat_id=chat_id, actor=actor, now=now)
     found = compare_with_previous_call(row, number=number, sees_hidden=True)
     call = {"compaction": str(row.pk)}
     # An incomplete request cannot be a file.
     form = form if found.file else ""
-    reading.note_read(chat_id=chat_id, call=call, actor=actor, now=now, form=form)
+    audit_access.note_read(chat_id=chat_id, call=call, actor=actor, now=now, form=form)
     return found

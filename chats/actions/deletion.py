@@ -1,7 +1,7 @@
 """Soft-deletes chats, and ends temporary ones.
 
-A deleted chat is hidden everywhere at once. When its retention period ends (`record.expiry`), it is
-erased like any other chat (`actions.erasure`).
+A deleted chat is hidden everywhere at once. When its retention period ends (`actions.expiry`), it
+is erased like any other chat (`actions.erasure`).
 """
 
 from datetime import datetime, timedelta

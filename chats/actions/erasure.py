@@ -16,18 +16,19 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext_noop
 
-from chats.actions import copies
+from chats.actions import erasure_targets
 from chats.actions.deletion import delete_chat
+from chats.actions.expiry import select_expired_chats
 from chats.compaction.coverage import (
     is_message_on_path,
     list_covering_summaries,
     load_locked_branches,
     retire_covering_summaries,
 )
+from chats.ground.commitments import compute_iterable_commitment, new_salt
 from chats.ground.refusals import Refusal
-from chats.ground.seals import compute_iterable_commitment, new_salt
-from chats.memory import archive
-from chats.memory.clearing import clear_index, truncate_log
+from chats.memory.search import archive
+from chats.memory.search.clearing import clear_index, truncate_log
 from chats.models import (
     Branch,
     Chat,
@@ -40,14 +41,12 @@ from chats.models import (
     TurnReference,
 )
 from chats.models.turns import UNFINISHED
-from chats.record import holds, imports, messages
+from chats.record import holds, imports, messages, title_sources
 from chats.record.erasure_marks import ErasureMarks
-from chats.record.expiry import select_expired_chats
 from chats.record.holds import UnderHold
 from chats.record.locking import lock_chat_for_erasure
 from chats.record.messages import Proof
 from chats.record.quotes import Quote, find_quotes
-from chats.turns import titles
 from chats.turns.start import derive_title
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
@@ -159,7 +158,9 @@ def erase_locked_message(
     summaries = (
         list_covering_summaries(message, branches=load_locked_branches(chat)) if message.seq else []
     )
-    counted = {name: reach(message, summaries, marks) for name, reach in copies.COPIES.items()}
+    counted = {
+        name: reach(message, summaries, marks) for name, reach in erasure_targets.COPIES.items()
+    }
     clear_summary_texts(summaries, now=now)
     counted["title"] = forget_title(chat, message=message, text=text)
     proof = messages.erase_message_content(message, now=now)
@@ -245,7 +246,7 @@ def clear_summary_texts(rows: Iterable[Compaction], *, now: datetime) -> None:
 def forget_title(chat: Chat, *, message: Message, text: str) -> int:
     """Clear a title that was made from the message, from its first words or by a model."""
     is_first_words = bool(text.strip()) and chat.title == derive_title(text)
-    if not is_first_words and not (chat.titled_by_model and titles.is_title_source(message)):
+    if not is_first_words and not (chat.titled_by_model and title_sources.is_title_source(message)):
         return 0
     return Chat.objects.filter(pk=chat.pk).update(title="", titled_by_model=False)
 
@@ -299,12 +300,12 @@ def erase_locked_chat(chat: Chat, *, by: str, reason: str, now: datetime, **more
     counted = {
         "messages": Message.objects.filter(branch__chat=chat).count(),
         "summaries": Compaction.objects.filter(branch__chat=chat).exclude(text="").count(),
-        "renderings": copies.erase_all_renderings(chat),
-        "prompt_texts": copies.erase_all_prompt_texts(chat, marks=marks),
-        "requests": copies.forget_all_requests(chat, marks=marks),
-        "frames": copies.forget_all_frames(chat, marks=marks),
-        "preferences": copies.erase_all_preferences(chat, marks=marks),
-        "references": copies.erase_all_references(chat, marks=marks),
+        "renderings": erasure_targets.erase_all_renderings(chat),
+        "prompt_texts": erasure_targets.erase_all_prompt_texts(chat, marks=marks),
+        "requests": erasure_targets.forget_all_requests(chat, marks=marks),
+        "frames": erasure_targets.forget_all_frames(chat, marks=marks),
+        "preferences": erasure_targets.erase_all_preferences(chat, marks=marks),
+        "references": erasure_targets.erase_all_references(chat, marks=marks),
         "import_files": imports.release_import_files(chat, now=now),
         # Deleted with the chat's rows.
         "states": ChatState.objects.filter(branch__chat=chat).count(),
@@ -338,7 +339,7 @@ def build_chat_proof(chat: Chat) -> Proof:
     salt = new_salt()
     lines = (
         f"{row.pk} {messages.format_canonical_parts(row.parts)}\n"
-        for row in rows.only("parts").iterator(chunk_size=copies.PAGE)
+        for row in rows.only("parts").iterator(chunk_size=erasure_targets.PAGE)
     )
     return Proof(salt, compute_iterable_commitment(lines, salt=salt))
 

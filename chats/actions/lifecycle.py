@@ -22,7 +22,7 @@ from chats.record import access, kept_texts, locking, notices
 from chats.record.idempotency import IdempotentRequest
 from chats.turns.start import Accepted, replay_request, retry_turn, start_turn
 from contextpolicy import ledger, resolution
-from contextpolicy.engine import names
+from contextpolicy.engine.text import names
 from contextpolicy.models import ModelSpec
 from speed import prepared
 

@@ -21,12 +21,12 @@ from chats.compaction.coverage import (
 )
 from chats.ground import queue
 from chats.ground.refusals import Refusal
-from chats.memory import archive
+from chats.memory.search import archive
 from chats.models import Branch, Chat, Message
 from chats.prompt import composition, model_choice
 from chats.record import history, messages
 from chats.record.locking import lock_chat
-from contextpolicy.engine.budget import compute_prompt_limit, convert_provider_tokens
+from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_provider_tokens
 
 
 class NotTakenUp(Refusal):

@@ -6,9 +6,9 @@ from datetime import datetime
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
-from chats.actions import copies
-from chats.memory import preferences
-from chats.memory.clearing import truncate_log
+from chats.actions import erasure_targets
+from chats.memory.preferences import preferences
+from chats.memory.search.clearing import truncate_log
 from chats.models import Chat, Folder, Preference
 from chats.record import holds, notices
 from chats.record.erasure_marks import ErasureMarks
@@ -45,7 +45,7 @@ def erase_preference(row: Preference, *, now: datetime, reopen: bool = False) ->
     preferences.lock_memory_settings(owner_id)
     row = preferences.get_preference(owner_id=owner_id, preference_id=row.pk)
     preferences.check_preference_holds([row], now=now)
-    copies.erase_of_person(owner_id, texts=[row.text], since=row.learned_at, marks=marks)
+    erasure_targets.erase_of_person(owner_id, texts=[row.text], since=row.learned_at, marks=marks)
     marks.record(actor=f"user:{owner_id}", erased="preference", source=row.pk)
     # Last: it locks the instance's chain, and a reply that ends locks its chat's chain first.
     preferences.delete_preference(owner_id=owner_id, preference_id=row.pk, now=now, reopen=reopen)

@@ -13,10 +13,10 @@ from django.db import transaction
 from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
-from chats.memory import preferences
+from chats.memory.preferences import preferences
 from chats.models import Chat, Folder
 from chats.record import kept_texts, notices
-from contextpolicy.engine import names
+from contextpolicy.engine.text import names
 
 NAME_LENGTH = 100
 

@@ -18,12 +18,12 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
-from chats.actions import ages, erasure
+from chats.actions import erasure, retention_rules
+from chats.actions.retention_schedule import is_retention_due, match_free_runs
 from chats.ground import databases, leases, queue
-from chats.ground.computing import alone, give_way
+from chats.ground.background_lock import alone, give_way
 from chats.ground.leases import LeaseLost
 from chats.models import Chat, RetentionEntry, RetentionRun
-from chats.record.ageing import is_retention_due, match_free_runs
 from chats.record.holds import UnderHold
 from chats.record.locking import lock_chat_for_erasure
 from contextpolicy import ledger
@@ -103,9 +103,9 @@ def run_retention_steps(lease: RetentionLease, *, clock: Callable[[], datetime])
     """
     run = RetentionRun.objects.get(pk=lease.run_id)
     place = run.place
-    while page := ages.list_next_chats(place):
+    while page := retention_rules.list_next_chats(place):
         place, seen = page[-1].pk, 0
-        due = ages.count_due_messages(page, now=clock())
+        due = retention_rules.count_due_messages(page, now=clock())
         for number, chat in enumerate(page, start=1):
             if chat.pk in due:
                 yield from erase_due_messages(chat, lease=lease, passed=number - seen, clock=clock)
@@ -166,11 +166,11 @@ def erase_message_batch(
     except Chat.DoesNotExist:
         save_retention_progress(lease, **ending)
         return False
-    days = ages.find_retention_days(chat)
+    days = retention_rules.find_retention_days(chat)
     if days is None:
         save_retention_progress(lease, **ending)
         return False
-    old = ages.select_expired_messages([chat.pk], days=days, now=now)
+    old = retention_rules.select_expired_messages([chat.pk], days=days, now=now)
     rows = list(old.select_related("branch").order_by("accepted")[: AT_ONCE + 1])
     if not rows:
         save_retention_progress(lease, **ending)
@@ -179,7 +179,7 @@ def erase_message_batch(
     before = LedgerHead.objects.filter(scope=f"chat:{chat_id}").values_list("count", flat=True)
     known = before.first() or 0
     run = str(lease.run_id)
-    if not ages.has_younger(chat, days=days, now=now):
+    if not retention_rules.has_younger(chat, days=days, now=now):
         counted, is_whole, is_more = old.count(), True, False
         erasure.erase_locked_chat(
             chat, by="system", reason="retention", now=now, run=run, days=days, erased=counted

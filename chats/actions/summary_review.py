@@ -14,9 +14,9 @@ from django.contrib.auth.models import User
 from chats.compaction.people import rights
 from chats.compaction.people.approve import NotWaiting
 from chats.ground.refusals import NotFound
-from chats.memory.archive import collect_searchable_texts
+from chats.memory.search.archive import collect_searchable_texts
 from chats.models import Compaction
-from chats.record import reading
+from chats.record import audit_access
 from chats.record.history import select_path_messages
 
 # Limit of the newest sources shown.
@@ -69,8 +69,8 @@ def find_review_expiry(row: Compaction, *, user: User, now: datetime) -> datetim
     """Return until when the person may read the chat. None if a reason is needed first."""
     chat = row.branch.chat
     if chat.owner_id == user.pk:
-        return now + reading.HALF_AN_HOUR
-    return reading.get_reading_expiry(chat_id=chat.pk, actor=f"user:{user.pk}", now=now)
+        return now + audit_access.HALF_AN_HOUR
+    return audit_access.get_reading_expiry(chat_id=chat.pk, actor=f"user:{user.pk}", now=now)
 
 
 def read_summary(row: Compaction, *, user: User, now: datetime) -> SummaryReview:
@@ -82,9 +82,9 @@ def read_summary(row: Compaction, *, user: User, now: datetime) -> SummaryReview
     """
     chat, actor = row.branch.chat, f"user:{user.pk}"
     if chat.owner_id != user.pk:
-        reading.require_open(chat_id=chat.pk, actor=actor, now=now)
+        audit_access.require_open(chat_id=chat.pk, actor=actor, now=now)
         call = {"compaction": str(row.pk)}
-        reading.note_read(chat_id=chat.pk, call=call, actor=actor, now=now)
+        audit_access.note_read(chat_id=chat.pk, call=call, actor=actor, now=now)
     after = row.previous.to_seq if row.previous else row.from_seq - 1
     found = select_path_messages(row.branch, after=after, before=row.to_seq + 1).filter(
         erased_at=None

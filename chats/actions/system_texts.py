@@ -1,7 +1,7 @@
 """A chat's own system text, written by its owner if the policy allows it.
 
 The policy's `chat_system`, and its layout if that says so, define how it is combined with the
-policy's text (`engine.systemtext.governed`). The ledger records the change and the length, never
+policy's text (`engine.compose.system_text`). The ledger records the change and the length, never
 the text.
 """
 
@@ -19,9 +19,9 @@ from chats.prompt import composition, model_choice
 from chats.record import kept_texts
 from chats.record.locking import lock_chat_for_writing
 from contextpolicy import ledger
-from contextpolicy.engine.policy import PolicyValues, find_value_problems
-from contextpolicy.engine.systemtext import filter_system_parts
-from contextpolicy.engine.transcript import SECTION_JOINT
+from contextpolicy.engine.compose.system_text import filter_system_parts
+from contextpolicy.engine.messages.transcript import SECTION_JOINT
+from contextpolicy.engine.policy.policy import PolicyValues, find_value_problems
 from contextpolicy.linter.errors import LONGEST_TEXT
 
 

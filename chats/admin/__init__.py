@@ -1,20 +1,24 @@
-"""Admin pages for providers, models, people, teams and pipeline rows."""
+"""The admin site: each model and the page that shows it."""
 
 from django.contrib.auth.models import Group, User
 
-from chats.admin.compactions import CompactionAdmin
-from chats.admin.dashboard import DashboardAdmin
-from chats.admin.effective import ExplainedPolicyAdmin
-from chats.admin.evaluations import EvaluationAdmin
-from chats.admin.kept_texts import KeptTextAdmin
-from chats.admin.ledger import VerifiedLedgerAdmin
+from chats.admin.audit.reading import ReadReceiptAdmin
+from chats.admin.audit.records import TurnAdmin
+from chats.admin.audit.verify import VerifiedLedgerAdmin
+from chats.admin.compactions.compactions import CompactionAdmin
+from chats.admin.dashboard.dashboard import DashboardAdmin
 from chats.admin.people import PeopleGroupAdmin, PersonAdmin
-from chats.admin.policies import PreviewedPolicyAdmin
+from chats.admin.policies.assignments import PolicyAssignmentAdmin
+from chats.admin.policies.editor_preview import PreviewedPolicyAdmin
+from chats.admin.policies.effective import ExplainedPolicyAdmin
+from chats.admin.policies.evaluations import EvaluationAdmin
+from chats.admin.policies.radius import BlastRadiusAdmin
+from chats.admin.policies.skills import SkillAdmin
 from chats.admin.providers import ModelSpecAdmin, ProviderAccountAdmin
-from chats.admin.radius import BlastRadiusAdmin
-from chats.admin.reading import ReadReceiptAdmin
-from chats.admin.records import TurnAdmin
-from chats.admin.retention import RetentionRunAdmin
+from chats.admin.retention.holds import LegalHoldAdmin
+from chats.admin.retention.kept_texts import KeptTextAdmin
+from chats.admin.retention.runs import RetentionRunAdmin
+from chats.admin.site import site
 from chats.admin.teams import TeamAdmin
 from chats.models import (
     Compaction,
@@ -26,19 +30,27 @@ from chats.models import (
     Team,
     Turn,
 )
-from contextpolicy.admin import site
 from contextpolicy.models import (
     AuditEvent,
     BlastRadius,
     ContextPolicy,
     EffectivePolicy,
     Evaluation,
+    LegalHold,
     ModelSpec,
+    PolicyAssignment,
+    Skill,
 )
 
 # `project.urls` imports the site from here, so every page is registered.
 __all__ = ["site"]
 
+site.register(ContextPolicy, PreviewedPolicyAdmin)
+site.register(PolicyAssignment, PolicyAssignmentAdmin)
+site.register(EffectivePolicy, ExplainedPolicyAdmin)
+site.register(BlastRadius, BlastRadiusAdmin)
+site.register(Evaluation, EvaluationAdmin)
+site.register(Skill, SkillAdmin)
 site.register(ProviderAccount, ProviderAccountAdmin)
 site.register(ModelSpec, ModelSpecAdmin)
 site.register(Turn, TurnAdmin)
@@ -46,14 +58,9 @@ site.register(Receipt, ReadReceiptAdmin)
 site.register(Compaction, CompactionAdmin)
 site.register(DailyCount, DashboardAdmin)
 site.register(Team, TeamAdmin)
+site.register(AuditEvent, VerifiedLedgerAdmin)
+site.register(LegalHold, LegalHoldAdmin)
 site.register(RetentionRun, RetentionRunAdmin)
 site.register(KeptText, KeptTextAdmin)
-site.register(BlastRadius, BlastRadiusAdmin)
-site.register(Evaluation, EvaluationAdmin)
 site.register(User, PersonAdmin)
 site.register(Group, PeopleGroupAdmin)
-# Replace the base pages, which lack background verification, chats and agents.
-site.unregister([AuditEvent, ContextPolicy, EffectivePolicy])
-site.register(ContextPolicy, PreviewedPolicyAdmin)
-site.register(EffectivePolicy, ExplainedPolicyAdmin)
-site.register(AuditEvent, VerifiedLedgerAdmin)

@@ -11,8 +11,8 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext
 
+from chats.admin.bases import ModelAdmin
 from chats.ground.refusals import Refusal
-from contextpolicy.admin.bases import ModelAdmin
 
 Row = TypeVar("Row", bound=Model)
 

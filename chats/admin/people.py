@@ -16,11 +16,11 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
-from chats.admin.fresh import FreshSignInAdmin, is_recently_confirmed, sign_in_again
+from chats.admin.reauthentication import FreshSignInAdmin, is_recently_confirmed, sign_in_again
+from chats.admin.site import get_request_actor
 from chats.ground.refusals import NotFound
 from chats.people import accounts, invitations, keys
 from contextpolicy import roles
-from contextpolicy.admin.site import get_request_actor
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.two_persons import SecondPersonNeeded
 from contextpolicy.wording import join_items

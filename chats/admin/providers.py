@@ -10,15 +10,15 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
+from chats.admin.bases import DomainAdmin
 from chats.admin.confirm import apply_to_rows, format_row_message, render_confirmation
-from chats.admin.fresh import FreshSignInAdmin
+from chats.admin.reauthentication import FreshSignInAdmin
+from chats.admin.site import get_request_actor
 from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
 from chats.providers import accounts, kinds, model_specs
 from chats.providers.address import AddressRefused
 from chats.turns import overflow_learning
-from contextpolicy.admin.bases import DomainAdmin
-from contextpolicy.admin.site import get_request_actor
 from contextpolicy.models import ModelSpec
 from contextpolicy.wording import join_items, join_sentences
 

@@ -30,13 +30,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy, ngettext
 from django_stubs_ext import StrOrPromise
 
-from chats.admin.compaction_deeds import get_request_user
+from chats.admin.bases import ReadOnlyAdmin
+from chats.admin.compactions.actions import get_request_user
 from chats.admin.confirm import apply_to_rows, render_confirmation
 from chats.admin.words import render_table
 from chats.compaction.people.rights import EDITS_POLICIES
 from chats.models import Agent, Chat, Team, TeamVersion
 from chats.teams import rosters
-from contextpolicy.admin.bases import ReadOnlyAdmin
 from contextpolicy.wording import join_items
 
 # Values of the filter and their lookups.

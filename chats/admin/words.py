@@ -11,9 +11,9 @@ from django_stubs_ext import StrOrPromise
 
 from chats.counts import balances
 from chats.counts.balances import Balance
-from contextpolicy.engine.costs import Money
+from contextpolicy.engine.policy.costs import Money
 
-# Method by which a summary was written (see `engine.ladder`).
+# Method by which a summary was written (see `engine.summaries.ladder`).
 RUNGS: Mapping[str, StrOrPromise] = {
     "": "",
     "model": gettext_lazy("By the model"),

@@ -3,49 +3,41 @@
 from django.urls import path, re_path, register_converter
 from django.urls.converters import IntConverter, StringConverter
 
-from chats.api import (
+from chats.api.account import keys, memory, models, usage, webhooks
+from chats.api.audit import audit, checkpoints, counts, holds, readings, retention
+from chats.api.chats import (
     archive,
-    audit,
     branches,
     chats,
-    checkpoints,
     compactions,
     context,
-    counts,
-    docs,
     erasures,
-    evaluations,
     exchange,
     folders,
-    holds,
     imports,
-    memory,
     message_actions,
     messages,
-    models,
-    own_keys,
-    policies,
     policy,
+    recent,
+    requests_sent,
+    search,
+    state,
+    summary_reviews,
+    turns,
+    ui_chats,
+)
+from chats.api.core import docs
+from chats.api.core.base import raise_not_found
+from chats.api.policies import (
+    evaluations,
+    policies,
     policy_assignments,
     policy_preview,
     policy_trial,
     policy_versions,
     radius,
-    readings,
-    recent,
-    requests_sent,
-    retention,
-    rosters,
-    search,
-    state,
-    summary_reviews,
-    teams,
-    turns,
-    ui_chats,
-    usage,
-    webhooks,
 )
-from chats.api.endpoint import raise_not_found
+from chats.api.teams import rosters, teams
 from chats.streams.api import turn_events
 
 
@@ -256,8 +248,8 @@ urlpatterns = [
         name="read-summary-request-file",
     ),
     path("models", models.Models.as_view(), name="models"),
-    path("keys", own_keys.Keys.as_view(), name="keys"),
-    path("keys/<uuid:key_id>", own_keys.KeyDetail.as_view(), name="key"),
+    path("keys", keys.Keys.as_view(), name="keys"),
+    path("keys/<uuid:key_id>", keys.KeyDetail.as_view(), name="key"),
     path("webhooks", webhooks.Webhooks.as_view(), name="webhooks"),
     path(WEBHOOK, webhooks.WebhookDetail.as_view(), name="webhook"),
     path(f"{WEBHOOK}/test", webhooks.TryWebhook.as_view(), name="webhook-test"),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 from django.utils.translation import gettext_noop
 
-from chats.checkpoints import keys, outside
+from chats.checkpoints import external_copy, keys
 from contextpolicy import ledger
 from contextpolicy.audit import notes
 from contextpolicy.audit.tree import Frontier, hash_leaf
@@ -48,8 +48,8 @@ def verify_checkpoints(*, scope: str | None, told: Counter[str]) -> Iterator[Bre
 def read_checkpoint_file() -> str | None:
     """Return the note in the checkpoint file: "" without a file, None if it is unreadable."""
     try:
-        return outside.load_checkpoint_note()
-    except outside.FileUnreadable:
+        return external_copy.load_checkpoint_note()
+    except external_copy.FileUnreadable:
         return None
 
 

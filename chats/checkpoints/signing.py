@@ -17,7 +17,7 @@ from django.db.models import F, Max, OuterRef, Subquery
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from chats.checkpoints import keys, listed, outside
+from chats.checkpoints import external_copy, keys, log_file
 from chats.ground.refusals import Refusal
 from contextpolicy import ledger
 from contextpolicy.audit import notes
@@ -102,7 +102,7 @@ def open_origin(*, actor: str, now: datetime, reason: str) -> LedgerCheckpoint:
     """
     with transaction.atomic():
         ledger.lock_chain_head(ledger.INSTANCE)
-        before = outside.load_checkpoint_note()
+        before = external_copy.load_checkpoint_note()
         old = keys.ensure_signing_key(now=now)
         if is_note_known(before) and is_key_readable(old):
             raise NothingToOpen
@@ -120,7 +120,7 @@ def open_origin(*, actor: str, now: datetime, reason: str) -> LedgerCheckpoint:
         LedgerLeaf.objects.create(origin=origin, place=log.add(notes.encode_first_entry(before)))
         data = {"origin": name, "before": parse_note_origin(before), "reason": reason[:300]}
         ledger.record_event("checkpoint.origin_opened", actor=actor, now=now, data=data)
-        transaction.on_commit(lambda: outside.set_aside(str(origin.pk)))
+        transaction.on_commit(lambda: external_copy.set_aside(str(origin.pk)))
         made = create_checkpoint(
             log,
             actor=actor,
@@ -155,8 +155,8 @@ def create_checkpoint(
         last_event=newest,
     )
     ledger.checkpointed.send(sender=LedgerCheckpoint, checkpoint=made)
-    transaction.on_commit(lambda: outside.replace_checkpoint_note(note))
-    transaction.on_commit(listed.add_missing)
+    transaction.on_commit(lambda: external_copy.replace_checkpoint_note(note))
+    transaction.on_commit(log_file.add_missing)
     return made
 
 
@@ -208,7 +208,7 @@ def select_signing_keys(*, new: bool, now: datetime) -> list[LedgerKey]:
 
 def require_last() -> None:
     """Raise `LedgerIsOlder` unless the database contains the checkpoint of the file."""
-    before = outside.load_checkpoint_note()
+    before = external_copy.load_checkpoint_note()
     if not is_note_known(before):
         known = try_parse_checkpoint(before)
         raise LedgerIsOlder(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from django.db import transaction
 from django.utils.translation import gettext
 
-from chats.checkpoints import listed, signing, stamps
+from chats.checkpoints import log_file, signing, timestamps
 from chats.ground import databases, queue
 from chats.ground.refusals import Refusal
 from chats.models import SkippedRow
@@ -36,7 +36,7 @@ def enqueue_due(*, now: datetime) -> int:
     wanted = []
     if is_checkpoint_due(now=now) or select_due_verification(now=now):
         wanted.append(queue.KEEP_LEDGER)
-    if stamps.is_timestamp_due(now=now):
+    if timestamps.is_timestamp_due(now=now):
         wanted.append(queue.STAMP_LEDGER)
     for task in wanted:
         queue.enqueue(task)
@@ -147,9 +147,9 @@ def list_check_warnings(*, now: datetime) -> list[LedgerWarning]:
         signing.require_last()
     except Refusal as refusal:
         found[refusal.code] = refusal.localized
-    if listed.is_log_file_behind(last):
-        found["list_incomplete"] = gettext(listed.BEHIND)
-    if said := stamps.describe_late_timestamps(now=now):
+    if log_file.is_log_file_behind(last):
+        found["list_incomplete"] = gettext(log_file.BEHIND)
+    if said := timestamps.describe_late_timestamps(now=now):
         found["timestamp_late"] = said
     whole = find_verification_time(whole=True) or began
     newest_end = max(whole, find_verification_time(whole=False) or began)

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from contextpolicy.engine.messages import Message, Summary, WireMessage
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import (
+from contextpolicy.engine.messages.messages import Message, Summary, WireMessage
+from contextpolicy.engine.messages.segments import Segment, compute_text_ref
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.prompts import (
     SUMMARY_V1,
     build_merge_request,
     build_summary_request,
     count_transcript_tokens,
 )
-from contextpolicy.engine.segments import Segment, compute_text_ref
-from contextpolicy.engine.tokens import TokenCounter
 
 
 @dataclass(frozen=True, slots=True)

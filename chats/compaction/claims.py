@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
-from chats.compaction import pauses, places
+from chats.compaction import pauses, summary_slots
 from chats.compaction.coverage import (
     IN_THE_MAKING,
     close_attempt,
@@ -32,16 +32,16 @@ from chats.compaction.plan import (
     snapshot_branch_state,
 )
 from chats.ground import leases, queue
-from chats.ground.computing import alone
+from chats.ground.background_lock import alone
 from chats.models import Branch, Compaction, Turn
 from chats.models.compactions import EXTRACTIVE
 from chats.prompt import model_choice
 from chats.record import locking
 from contextpolicy import ledger
-from contextpolicy.engine.compaction import CompactionPlan
-from contextpolicy.engine.messages import Message
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.messages.messages import Message
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.compaction import CompactionPlan
 from contextpolicy.models import ModelSpec
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ def claim_compaction(
         if draft is None:
             return None
         with alone, transaction.atomic():
-            places.lock_owner(chat_id)
+            summary_slots.lock_owner(chat_id)
             branch = lock_active_branch(chat_id)
             if branch is None:
                 return None
@@ -113,11 +113,11 @@ def claim_draft(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed 
     found = claim_drafted(branch, draft=draft, now=now)
     if isinstance(found, Claimed):
         return found
-    if found == places.PUT_OFF:
+    if found == summary_slots.PUT_OFF:
         record_outcome(branch, outcome=found)
-        places.put_off(branch, now=now)
+        summary_slots.put_off(branch, now=now)
     else:
-        places.clear_summary_due(branch)
+        summary_slots.clear_summary_due(branch)
         record_skipped_compaction(branch, reason=found, attempt=draft.attempt, now=now)
     return None
 
@@ -153,8 +153,8 @@ def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claime
     if not asked and not is_worth_it(branch, choice=choice, plan=plan):
         return "not_grown"
     # Later attempts keep the slot of the first one.
-    if draft.attempt.number == 1 and not places.has_place(branch):
-        return places.PUT_OFF
+    if draft.attempt.number == 1 and not summary_slots.has_place(branch):
+        return summary_slots.PUT_OFF
     return store_claim(
         branch,
         choice=choice,
@@ -240,7 +240,7 @@ def store_claim(
     rerun = uuid.UUID(asked.compaction) if asked and asked.compaction else None
     trigger = "rerun" if rerun else plan.trigger
     record_outcome(branch, outcome="started")
-    places.clear_summary_due(branch)
+    summary_slots.clear_summary_due(branch)
     row = Compaction.objects.create(
         branch=branch,
         kind=Compaction.Kind.SUMMARY,
@@ -265,7 +265,7 @@ def store_claim(
         tokens_before=plan.tokens_before,
         worker=settings.WORKER_NAME,
         lease_token=token,
-        # Renewed by `running.keep_leases`.
+        # Renewed by `running_summaries.keep_leases`.
         lease_until=leases.compute_lease_end(),
         created_at=now,
     )
@@ -321,7 +321,7 @@ def sweep_dead(*, now: datetime) -> int:
             branch = locking.find_branch(branch_id)
             if branch is not None:
                 release_dead(branch=branch, now=now)
-                places.put_off(branch, now=now)
+                summary_slots.put_off(branch, now=now)
                 queue.enqueue(queue.MAINTAIN_CHAT, chat_id=branch.chat_id)
     return len(branches)
 

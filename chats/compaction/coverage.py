@@ -13,8 +13,8 @@ from typing import Any, cast
 from django.db.models import Q
 
 from chats.ground import queue
-from chats.ground.seals import compute_commitment
-from chats.memory import archive
+from chats.ground.commitments import compute_commitment
+from chats.memory.search import archive
 from chats.models import Branch, Chat, Compaction, Message
 from chats.record import history
 from contextpolicy import ledger

@@ -24,7 +24,7 @@ from chats.compaction.people import rights
 from chats.ground import databases, leases, queue
 from chats.ground.breakers import LatenessBreaker
 from chats.ground.refusals import NotFound, Refusal
-from chats.memory import nearest, vectors
+from chats.memory.search import nearest, vectors
 from chats.models import (
     Chat,
     Folder,

@@ -9,7 +9,7 @@ from django.db.models import F
 
 from chats.compaction.people import rights
 from chats.ground import queue
-from chats.memory import archive, bulk_indexing, vectors
+from chats.memory.search import archive, bulk_indexing, vectors
 from chats.models import Branch, Chat, ImportedChat
 from contextpolicy.models import ContextPolicy
 

@@ -14,20 +14,28 @@ from functools import partial
 from django.conf import settings
 from django.db.models import F
 
-from chats.compaction import cap, claims, indexing, places, plan, publish, running
+from chats.compaction import (
+    claims,
+    indexing,
+    message_cap,
+    plan,
+    publish,
+    running_summaries,
+    summary_slots,
+)
 from chats.compaction.claims import Claimed, Clock
 from chats.compaction.perform import Performed, perform_compaction
 from chats.compaction.plan import AttemptSpec
 from chats.ground import leases, queue
-from chats.ground.computing import alone
+from chats.ground.background_lock import alone
 from chats.ground.failpoints import failpoint
 from chats.ground.refusals import Refusal
-from chats.memory import archive
+from chats.memory.search import archive
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import ProviderError
-from contextpolicy.engine.budget import compute_compact_mark, compute_prompt_limit
-from contextpolicy.engine.ladder import Attempt, AttemptOutcome, select_next_rung
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy.budget import compute_compact_mark, compute_prompt_limit
+from contextpolicy.engine.summaries.ladder import Attempt, AttemptOutcome, select_next_rung
 
 logger = logging.getLogger(__name__)
 # Maximum compactions of one task: a due one, and one requested by a person in the meantime.
@@ -43,7 +51,7 @@ def maintain_chat_context(
     call, which may take minutes. Without it the time does not advance.
     """
     clock = clock or (lambda: now)
-    cap.apply_message_cap(chat_id=chat_id, now=now)
+    message_cap.apply_message_cap(chat_id=chat_id, now=now)
     for branch in Branch.objects.select_related("active_compaction__base", "chat", "parent").filter(
         chat_id=chat_id, chat__active_branch=F("pk")
     ):
@@ -59,11 +67,11 @@ def run_compaction(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -
     if is_met(chat_id=chat_id, now=clock()):
         return
     if indexing.is_index_first(chat_id=chat_id, now=clock()):
-        places.put_off_chat(chat_id, now=clock())
+        summary_slots.put_off_chat(chat_id, now=clock())
         return
-    with running.here.place() as is_free:
+    with running_summaries.here.place() as is_free:
         if not is_free:
-            places.put_off_chat(chat_id, now=clock())
+            summary_slots.put_off_chat(chat_id, now=clock())
             return
         claimed = claims.claim_compaction(
             chat_id=chat_id, counter=counter, now=clock(), clock=clock
@@ -71,7 +79,7 @@ def run_compaction(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -
         if claimed is None:
             return
         run_attempt_ladder(claimed, counter=counter, clock=clock)
-    places.call_next(now=clock())
+    summary_slots.call_next(now=clock())
 
 
 def run_attempt_ladder(first: Claimed, *, counter: TokenCounter, clock: Clock) -> None:
@@ -84,7 +92,7 @@ def run_attempt_ladder(first: Claimed, *, counter: TokenCounter, clock: Clock) -
         except publish.ClaimLost:
             logger.info("compaction %s lost its claim", claimed.row.pk)
             return
-        except running.HandedBack:
+        except running_summaries.HandedBack:
             logger.info("compaction %s is handed back", claimed.row.pk)
             return
         attempts.append(attempt)
@@ -141,7 +149,7 @@ def run_summary_attempt(
 
     Raises `ClaimLost`, after which nothing was written, and `HandedBack`.
     """
-    with running.here.held(row_id=claimed.row.pk, token=claimed.token):
+    with running_summaries.here.held(row_id=claimed.row.pk, token=claimed.token):
         try:
             failpoint("before_summary")
             performed = perform_compaction(
@@ -150,7 +158,7 @@ def run_summary_attempt(
             failpoint("after_summary")
         except publish.ClaimLost:
             raise
-        except running.HandedBack:
+        except running_summaries.HandedBack:
             publish.hand_back_attempt(claimed=claimed, now=clock())
             raise
         except (ProviderError, Refusal) as error:
@@ -202,7 +210,9 @@ def sweep_summaries(*, now: datetime) -> int:
     since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))
     overdue = Branch.objects.filter(asked_at__lt=since)
     # De-duplicated here: with DISTINCT the database scans all branches.
-    chats = set(overdue.values_list("chat", flat=True)[:1000]) | set(places.find_overdue_chats())
+    chats = set(overdue.values_list("chat", flat=True)[:1000]) | set(
+        summary_slots.find_overdue_chats()
+    )
     for chat_id in chats:
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
     return claims.sweep_dead(now=now) + len(chats)

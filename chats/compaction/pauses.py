@@ -12,9 +12,9 @@ from chats.models import Branch, Chat, Compaction
 from chats.prompt import composition, model_choice
 from chats.record.locking import lock_chat
 from contextpolicy import ledger
-from contextpolicy.engine.budget import compute_prompt_limit, convert_provider_tokens
-from contextpolicy.engine.compaction import CompactionPlan
-from contextpolicy.engine.ladder import (
+from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_provider_tokens
+from contextpolicy.engine.summaries.compaction import CompactionPlan
+from contextpolicy.engine.summaries.ladder import (
     Attempt,
     AttemptOutcome,
     Breaker,

@@ -10,32 +10,32 @@ from typing import Any
 
 from django.conf import settings
 
-from chats.compaction import running
+from chats.compaction import running_summaries
 from chats.compaction.calls import CallRecord, SummaryCall, SummarySources
 from chats.compaction.claims import Claimed
-from chats.ground.computing import alone
+from chats.ground.background_lock import alone
 from chats.prompt import model_choice
 from chats.providers import registry
 from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.collector import ReplyCollector
 from chats.providers.demo import is_own_account
 from chats.providers.registry import ProviderAccountValue as Account
-from contextpolicy.engine import costs
-from contextpolicy.engine.acceptance import check_generated_summary, keep_sections
-from contextpolicy.engine.chunks import map_reduce
-from contextpolicy.engine.claims import strip_summary_labels
-from contextpolicy.engine.extractive import EXTRACTIVE_V7, build_extractive_summary
-from contextpolicy.engine.facts import compare_summary_facts
-from contextpolicy.engine.messages import Message, Summary, extract_message_text
-from contextpolicy.engine.prompts import (
+from contextpolicy.engine.messages.messages import Message, Summary, extract_message_text
+from contextpolicy.engine.messages.segments import format_prompt_json
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy import costs
+from contextpolicy.engine.summaries.acceptance import check_generated_summary, keep_sections
+from contextpolicy.engine.summaries.chunks import map_reduce
+from contextpolicy.engine.summaries.extractive import EXTRACTIVE_V7, build_extractive_summary
+from contextpolicy.engine.summaries.prompts import (
     SECTIONS,
     count_request_tokens,
     count_transcript_tokens,
     select_prompt_version,
     select_summary_headings,
 )
-from contextpolicy.engine.segments import format_prompt_json
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.text.claims import strip_summary_labels
+from contextpolicy.engine.text.facts import compare_summary_facts
 from contextpolicy.models import ModelSpec
 
 # In tokens: the frame of a merged summary, and the default limit of a request.
@@ -313,7 +313,7 @@ class Calls:
             stream=not self.spec.cannot_stream,
         )
         account = model_choice.get_model_account(self.spec)
-        written = running.here.wait_for(
+        written = running_summaries.here.wait_for(
             call_summariser(request, account=account), token=self.claimed.token
         )
         self.is_unreported |= costs.parse_reported_usage(written.usage) is None

@@ -16,18 +16,18 @@ from chats.ground import leases
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from chats.prompt import composition, model_choice
 from chats.record import history
-from contextpolicy.engine import messages as engine
-from contextpolicy.engine.budget import (
+from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy.budget import (
     compute_prompt_limit,
     compute_readable_tokens,
     convert_provider_tokens,
 )
-from contextpolicy.engine.claims import parse_source_seqs
-from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan_recompaction
-from contextpolicy.engine.compaction import plan_compaction as plan_values
-from contextpolicy.engine.ladder import Rung, has_grown
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.compaction import CompactionPlan, NotNeeded, plan_recompaction
+from contextpolicy.engine.summaries.compaction import plan_compaction as plan_values
+from contextpolicy.engine.summaries.ladder import Rung, has_grown
+from contextpolicy.engine.text.claims import parse_source_seqs
 from contextpolicy.models import ModelSpec
 
 # Maximum messages one plan reads. It is large, so that a long chat catches up in one step, and

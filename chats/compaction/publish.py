@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import transaction
 
-from chats.compaction import coverage, places, window
+from chats.compaction import coverage, summary_slots, window
 from chats.compaction.calls import CallRecord
 from chats.compaction.claims import Claimed
 from chats.compaction.coverage import (
@@ -19,18 +19,18 @@ from chats.compaction.coverage import (
 from chats.compaction.perform import Performed
 from chats.compaction.provenance import attribute_sections
 from chats.ground import leases, queue
+from chats.ground.commitments import compute_commitment
 from chats.ground.failpoints import failpoint
-from chats.ground.seals import compute_commitment
-from chats.memory import readings
+from chats.memory.preferences import inference_queue
 from chats.models import Branch, Compaction
 from chats.prompt import composition
 from chats.record.locking import lock_branch
-from contextpolicy.engine.budget import (
+from contextpolicy.engine.policy.budget import (
     compute_low_mark,
     compute_prompt_limit,
     convert_provider_tokens,
 )
-from contextpolicy.engine.ladder import classify_attempt
+from contextpolicy.engine.summaries.ladder import classify_attempt
 
 
 class ClaimLost(Exception):
@@ -133,7 +133,7 @@ def hand_back_attempt(*, claimed: Claimed, now: datetime) -> None:
     # A person's request is repeated with the same options.
     if asked := claimed.attempt.asked:
         Branch.objects.filter(pk=branch.pk, asked_at=None).update(asked=asdict(asked), asked_at=now)
-    places.put_off(branch, now=now)
+    summary_slots.put_off(branch, now=now)
     queue.enqueue(queue.MAINTAIN_CHAT, chat_id=branch.chat_id)
 
 
@@ -206,5 +206,5 @@ def publish_summary(row: Compaction, *, branch: Branch, actor: str, now: datetim
     failpoint("in_publication")
     record_compaction_event("compaction.published", row=row, now=now, actor=actor)
     # Prefill now, while the previous prefix is still in the server's memory.
-    readings.schedule_immediate_reading(branch.chat_id, now=now)
+    inference_queue.schedule_immediate_reading(branch.chat_id, now=now)
     return True

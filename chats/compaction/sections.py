@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from contextpolicy.engine.claims import split_bullet_claims
-from contextpolicy.engine.prompts import strip_heading_signs
+from contextpolicy.engine.summaries.prompts import strip_heading_signs
+from contextpolicy.engine.text.claims import split_bullet_claims
 
 HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$")
 BULLET = re.compile(r"^\s*[-*•]\s+(.+)$")

@@ -6,14 +6,14 @@ from datetime import datetime
 from django.db import transaction
 
 from chats.compaction.coverage import get_active_summary, update_compaction_statuses
-from chats.memory import archive
+from chats.memory.search import archive
 from chats.models import Branch, Compaction
 from chats.prompt.composition import WindowMoveRequired, get_calibration_factor
 from chats.prompt.widening import WIDENED
 from chats.record.locking import lock_branch
 from contextpolicy import ledger
-from contextpolicy.engine.budget import compute_prompt_limit, convert_provider_tokens
-from contextpolicy.engine.policy import parse_policy_values
+from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_provider_tokens
+from contextpolicy.engine.policy.policy import parse_policy_values
 from contextpolicy.engine.window import MoveReason
 
 # Reason of a window that was moved by a team's message cap, not by a prompt.

@@ -9,7 +9,7 @@ from django.db.models import Count, Q, Sum
 from django.utils.translation import gettext
 
 from chats.models import Chat, Compaction, CompactionBalance, DailyCount
-from contextpolicy.engine.costs import Money
+from contextpolicy.engine.policy.costs import Money
 from contextpolicy.wording import join_items
 
 # Number of newest compactions listed per chat.

@@ -11,7 +11,7 @@ from django.utils.translation import gettext
 
 from chats.counts.sums import BUCKETS, MORE, NAMED
 from chats.models import DailyCount
-from contextpolicy.engine.costs import Money
+from contextpolicy.engine.policy.costs import Money
 
 BY = ("day", "model", "policy")
 # Counters, and each amount with the counter of its unknown prices.

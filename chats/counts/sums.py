@@ -12,7 +12,7 @@ from django.db import models
 from django.db.models import F
 
 from chats.models import CompactionBalance, DailyCount
-from contextpolicy.engine.costs import Effect
+from contextpolicy.engine.policy.costs import Effect
 from contextpolicy.models import EffectivePolicy, ModelSpec
 
 # Upper bounds of the first-token histogram in ms. Slower replies fall in `MORE`.

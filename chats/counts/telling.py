@@ -9,7 +9,7 @@ from datetime import date, datetime
 
 from chats.counts.sums import DayGroup, Sums, build_day_group, find_histogram_bucket
 from chats.models import Compaction, CompactionBalance, Receipt, Turn
-from contextpolicy.engine.costs import (
+from contextpolicy.engine.policy.costs import (
     Effect,
     PricedCall,
     UsedTokens,

@@ -12,10 +12,10 @@ from typing import IO
 from django.utils.translation import gettext_noop
 
 from chats.exchange import bounds
-from chats.exchange.building import Builder, Unreadable
+from chats.exchange.draft_builder import Builder, Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused
 from chats.ground.sentences import Sentence
-from contextpolicy.engine.messages import TextPart
+from contextpolicy.engine.messages.messages import TextPart
 
 START = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?)\s*")
 

@@ -13,10 +13,10 @@ from datetime import datetime
 
 from django.conf import settings
 
-from chats.exchange import taking
+from chats.exchange import import_job
 from chats.ground import databases
 from chats.models import FileImport
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.messages.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
 COMMAND = "import_part"
@@ -36,7 +36,7 @@ def import_file(
     """Import chats of a file for some seconds; large files use a separate process."""
     size = FileImport.objects.filter(pk=import_id).values_list("size", flat=True).first()
     if size is None or size <= settings.IMPORT_APART_BYTES:
-        taking.continue_import(
+        import_job.continue_import(
             import_id=import_id, counter=counter, clock=clock, is_closing=is_closing
         )
         return

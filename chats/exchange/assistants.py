@@ -13,11 +13,11 @@ from typing import Any
 
 from django.utils.translation import gettext_noop
 
-from chats.exchange.building import Builder, Unreadable, parse_milliseconds, select_texts
 from chats.exchange.citations import link_citation_numbers, remove_citation_cards
+from chats.exchange.draft_builder import Builder, Unreadable, parse_milliseconds, select_texts
 from chats.exchange.drafts import ChatDraft
 from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy_value
-from contextpolicy.engine.messages import FilePart, Part, ReasoningPart, TextPart
+from contextpolicy.engine.messages.messages import FilePart, Part, ReasoningPart, TextPart
 
 Found = ChatDraft | Unreadable
 # Prefix of a person's text in an activity.

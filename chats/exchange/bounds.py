@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange.drafts import ImportRefused
 from chats.ground.sentences import Sentence
-from contextpolicy.engine import names
+from contextpolicy.engine.text import names
 
 MIB = 1024 * 1024
 # Maximum size of a line, and of a message in a list.

@@ -17,7 +17,7 @@ from chats.models import Chat, Message, MessageImage
 from chats.record import history
 from chats.record.images import format_data_url, iter_image_hashes
 from chats.rendering.markdown import render_markdown
-from contextpolicy.engine.messages import FilePart, format_file_text
+from contextpolicy.engine.messages.messages import FilePart, format_file_text
 
 KINDS = {
     "markdown": "text/markdown; charset=utf-8",

@@ -7,7 +7,7 @@ from django.utils.functional import Promise
 
 from chats.ground.refusals import Refusal
 from chats.record.images import Bytes
-from contextpolicy.engine.messages import Part, Role
+from contextpolicy.engine.messages.messages import Part, Role
 
 
 class ImportRefused(Refusal):

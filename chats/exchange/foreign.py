@@ -8,7 +8,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import assistants, bounds, sessions, trees
-from chats.exchange.building import Unreadable
+from chats.exchange.draft_builder import Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused
 from chats.exchange.jsonstream import describe_object_names, get_list_items, is_json_list
 from chats.ground.sentences import Sentence

@@ -14,9 +14,9 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import aider, assistants, bounds, everything, foreign, jsonstream, reading
-from chats.exchange.building import MOST_LOSSES, Unreadable
+from chats.exchange.chat_writer import clean_draft
+from chats.exchange.draft_builder import MOST_LOSSES, Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
-from chats.exchange.storing import clean_draft
 from chats.ground.sentences import Sentence
 
 UI = "ui"

@@ -12,7 +12,7 @@ from chats.exchange import bounds
 from chats.exchange.drafts import Node
 from chats.models import Message, MessageImage
 from chats.record.images import Bytes, detect_media_type
-from contextpolicy.engine.messages import FilePart
+from contextpolicy.engine.messages.messages import FilePart
 
 FOLDER = "images/"
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}

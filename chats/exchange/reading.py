@@ -16,9 +16,13 @@ from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
 from chats.exchange.shelf import IN_MEMORY, Shelf, ShelvedMetadata
 from chats.exchange.thoughts import extract_reasoning_parts
 from chats.ground.sentences import Sentence
-from contextpolicy.engine import names
-from contextpolicy.engine.messages import TextPart
-from contextpolicy.engine.uimessages import MalformedUIMessage, UIMessage, parse_ui_message
+from contextpolicy.engine.messages.messages import TextPart
+from contextpolicy.engine.messages.ui_messages import (
+    MalformedUIMessage,
+    UIMessage,
+    parse_ui_message,
+)
+from contextpolicy.engine.text import names
 
 ARCHIVED = re.compile(r"archive/\d{1,15}-\d{1,10}-\d{1,10}\.json")
 HISTORY = "history.jsonl"

@@ -15,7 +15,7 @@ from typing import Any
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext_noop
 
-from chats.exchange.building import (
+from chats.exchange.draft_builder import (
     Builder,
     Role,
     Unreadable,
@@ -26,14 +26,14 @@ from chats.exchange.building import (
 )
 from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused
 from chats.exchange.jsonstream import get_list_items
-from contextpolicy.engine.chatmessages import MalformedChatMessage, parse_chat_messages
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
     ReasoningPart,
     TextPart,
     ToolCallPart,
 )
+from contextpolicy.engine.messages.openai_chat import MalformedChatMessage, parse_chat_messages
 
 Found = ChatDraft | Unreadable
 Lines = Iterable[Mapping[str, Any]]

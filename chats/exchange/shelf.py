@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import IO, Any, cast, overload
 
 from chats.exchange.drafts import Node
-from contextpolicy.engine.messages import Part, parse_parts, serialize_parts
+from contextpolicy.engine.messages.messages import Part, parse_parts, serialize_parts
 
 # Number of messages of a chat that stay in memory.
 IN_MEMORY = 2_000

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from chats.providers.think_tags import ThinkTags, split_unopened
-from contextpolicy.engine.messages import Part, ReasoningPart, TextPart
+from contextpolicy.engine.messages.messages import Part, ReasoningPart, TextPart
 
 # The block of Open WebUI; each line of the reasoning is quoted.
 _DETAILS = re.compile(

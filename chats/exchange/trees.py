@@ -11,17 +11,17 @@ from typing import Any
 
 from django.utils.translation import gettext_noop
 
-from chats.exchange.building import (
+from chats.exchange.citations import replace_citation_marks
+from chats.exchange.draft_builder import (
     Builder,
     Unreadable,
     encode_as_json,
     extract_result_text,
     select_texts,
 )
-from chats.exchange.citations import replace_citation_marks
 from chats.exchange.drafts import ChatDraft
 from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy_value
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
     ReasoningPart,

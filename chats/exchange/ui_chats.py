@@ -26,14 +26,14 @@ from chats.models import ApiKey, Branch, Chat, Message, Turn
 from chats.models.turns import UNFINISHED
 from chats.record import access, history, messages
 from chats.turns.start import Accepted, retry_turn, start_turn
-from contextpolicy.engine import names
-from contextpolicy.engine.messages import Part, TextPart, parse_parts
-from contextpolicy.engine.uimessages import (
+from contextpolicy.engine.messages.messages import Part, TextPart, parse_parts
+from contextpolicy.engine.messages.ui_messages import (
     MalformedUIMessage,
     UIMessage,
     parse_ui_message,
     serialize_ui_message,
 )
+from contextpolicy.engine.text import names
 
 LONGEST_ID = 200
 # Bytes of a message's metadata and `data-…` parts, as JSON.

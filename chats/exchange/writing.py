@@ -19,8 +19,8 @@ from chats.exchange import pictures
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message
 from chats.record import history
 from contextpolicy import ledger
-from contextpolicy.engine.messages import TextPart, parse_parts
-from contextpolicy.engine.uimessages import METADATA, UIMessage, serialize_ui_message
+from contextpolicy.engine.messages.messages import TextPart, parse_parts
+from contextpolicy.engine.messages.ui_messages import METADATA, UIMessage, serialize_ui_message
 
 Scope = Literal["active", "full", "all"]
 PAGE = 500

@@ -9,7 +9,7 @@ from typing import IO, Any, NoReturn
 from django.conf import settings
 
 from chats.gateway import parameters
-from chats.gateway.refused import BodyTooLarge, InvalidRequest
+from chats.gateway.errors import BodyTooLarge, InvalidRequest
 from chats.ground.texts import UNSTORABLE, sanitise_text, sanitise_value
 
 DEPTH = 64
@@ -81,7 +81,7 @@ class RequestFields:
     dropped: tuple[str, ...] = ()
     # Types of tools that are offered but not supported.
     left_out: tuple[str, ...] = ()
-    # Item form of the calls of tools that are not plain functions (`offered.build_call_item`).
+    # Item form of the calls of tools that are not plain functions (`tools.build_call_item`).
     forms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 

@@ -10,18 +10,13 @@ from django.db.models import Q, QuerySet
 
 from chats.actions import lifecycle
 from chats.compaction.people.rights import EDITS_POLICIES
-from chats.gateway.refused import (
-    InvalidRequest,
-    MakesNoEmbeddings,
-    ModelNotFound,
-    TeamInChat,
-)
+from chats.gateway.errors import InvalidRequest, MakesNoEmbeddings, ModelNotFound, TeamInChat
 from chats.ground.refusals import NotFound
 from chats.models import Chat, ProviderAccount
 from chats.prompt import model_choice
 from chats.record import access
 from contextpolicy import resolution
-from contextpolicy.engine.budget import compute_prompt_limit
+from contextpolicy.engine.policy.budget import compute_prompt_limit
 from contextpolicy.models import ContextPolicy, ModelSpec
 
 POLICY, CHAT = "policy:", "chat:"

@@ -7,11 +7,12 @@ from typing import IO, Any, cast
 
 from django.http import HttpRequest, HttpResponseBase
 
-from chats.gateway import body, choice, direct, parameters
-from chats.gateway.direct import DirectCall
-from chats.gateway.refused import InvalidRequest
+from chats.gateway import body, choice, parameters
+from chats.gateway.chat_completions.views import gateway
+from chats.gateway.errors import InvalidRequest
+from chats.gateway.passthrough import provider_call
+from chats.gateway.passthrough.provider_call import DirectCall
 from chats.gateway.relay import WaitingHead
-from chats.gateway.views import gateway
 from chats.models import ApiKey, PassedOn
 from chats.providers.base import ProviderError
 from chats.providers.embeddings import request_embeddings
@@ -33,7 +34,7 @@ def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     name = body.parse_model_name(sent)
     check_embedding_request(sent)
     model = choice.find_embedding_model(name, user=key.owner)
-    call = direct.begin_direct_call(
+    call = provider_call.begin_direct_call(
         key=key, model=model, kind=PassedOn.Kind.EMBEDDINGS, why=PassedOn.Why.KIND
     )
     asked = {
@@ -43,7 +44,7 @@ def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     headers = parameters.build_dropped_header(
         parameters.list_dropped_fields(sent, allowed=parameters.EMBEDDINGS)
     )
-    return direct.build_direct_response(
+    return provider_call.build_direct_response(
         request,
         call,
         partial(stream_embeddings_body, asked, name),
@@ -58,7 +59,7 @@ async def stream_embeddings_body(
     """Yield the response body, or the error."""
     try:
         found = await request_embeddings(
-            call.account, asked, timeouts=direct.build_provider_timeouts()
+            call.account, asked, timeouts=provider_call.build_provider_timeouts()
         )
     except ProviderError as error:
         yield held.fail(await call.fail(error))

@@ -12,10 +12,10 @@ from typing import Any
 
 from django.conf import settings
 
-from chats.gateway.refused import InvalidRequest
+from chats.gateway.errors import InvalidRequest
 from chats.record.images import Bytes, detect_media_type
-from contextpolicy.engine.images import Image
-from contextpolicy.engine.messages import FilePart
+from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.messages import FilePart
 
 _DATA = re.compile(r"data:([a-z0-9.+/-]*);base64,(.*)", re.DOTALL | re.IGNORECASE)
 _ADDRESS = re.compile(r"https://[!-~]{1,2000}")

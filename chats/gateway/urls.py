@@ -3,7 +3,9 @@
 from django.urls import path, re_path, register_converter
 from django.urls.converters import StringConverter
 
-from chats.gateway import embedding_views, response_views, views
+from chats.gateway import embedding_views
+from chats.gateway.chat_completions import views
+from chats.gateway.responses import response_views
 
 
 class ModelName(StringConverter):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from chats.ground.refusals import Refusal
 from chats.models import Message, Turn
-from contextpolicy.engine.extras import ORIGIN_MARK, THOUGHTS, hash_origin, read_extras
+from contextpolicy.engine.messages.extras import ORIGIN_MARK, THOUGHTS, hash_origin, read_extras
 
 DONE = "data: [DONE]\n\n"
 # The usual field for reasoning.

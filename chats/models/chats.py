@@ -9,7 +9,7 @@ from django.db.models import Q
 from django.utils.translation import gettext, gettext_lazy
 
 from chats.models.parts import PartsField
-from contextpolicy.engine.messages import JOINT
+from contextpolicy.engine.messages.messages import JOINT
 from contextpolicy.models.base import Stored
 
 
@@ -163,7 +163,7 @@ class Branch(Stored):
     asked_at = models.DateTimeField(null=True, blank=True)
     # Outcome of the last request: `reason` or `compaction`, and `after`, the turn before it.
     request_outcome = models.JSONField(null=True, blank=True)
-    # Time since which the next summary waits for capacity or a worker (`compaction.places`).
+    # Time since which the next summary waits for capacity or a worker (`compaction.summary_slots`).
     summary_due_at = models.DateTimeField(null=True, blank=True)
     # Failures before this moment no longer count.
     breaker_reset_at = models.DateTimeField(null=True, blank=True)

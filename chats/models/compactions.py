@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy
 
-from chats.ground.seals import new_salt
+from chats.ground.commitments import new_salt
 from contextpolicy.models.base import Stored
 
 # Model name of summaries that were written without a model.
@@ -87,7 +87,7 @@ class Compaction(Stored):
         max_length=60, blank=True, default="worker", verbose_name=gettext_lazy("asked by")
     )
     focus = models.CharField(max_length=500, blank=True, default="")
-    # Step of the fallback ladder (see `engine.ladder`) and the attempt number, from 1.
+    # Step of the fallback ladder (see `engine.summaries.ladder`) and the attempt number, from 1.
     rung = models.CharField(
         max_length=20, blank=True, default="", verbose_name=gettext_lazy("rung")
     )

@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy
 
-from chats.ground.seals import new_salt
+from chats.ground.commitments import new_salt
 from contextpolicy.models.base import Stored
 
 

@@ -28,7 +28,7 @@ class SearchPlace(Stored):
     id = models.BigAutoField(primary_key=True)
     branch = models.OneToOneField(Branch, on_delete=models.CASCADE, related_name="search_place")
     to_seq = models.PositiveBigIntegerField(default=0)
-    # Version of the word analysis (`chats.memory.words`). Older branches are reindexed.
+    # Version of the word analysis (`chats.memory.search.words`). Older branches are reindexed.
     version = models.PositiveSmallIntegerField(default=0)
     # The policy excludes the original messages from every search: nothing is indexed.
     closed = models.BooleanField(default=False)

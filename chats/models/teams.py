@@ -8,8 +8,8 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy
 
-from contextpolicy.engine.rounds import HOP_LIMIT, SECONDS_LIMIT, TOKEN_LIMIT
-from contextpolicy.engine.team import MAX_BYTES, WINDOW_SIZE
+from contextpolicy.engine.team.rounds import HOP_LIMIT, SECONDS_LIMIT, TOKEN_LIMIT
+from contextpolicy.engine.team.team import MAX_BYTES, WINDOW_SIZE
 from contextpolicy.models.base import Stored
 
 

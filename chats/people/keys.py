@@ -20,7 +20,7 @@ from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey
 from chats.people import signin, statements
 from contextpolicy import ledger
-from contextpolicy.engine import names
+from contextpolicy.engine.text import names
 from contextpolicy.models import ContextPolicy
 from contextpolicy.presets import CODING_AGENTS
 

@@ -1,8 +1,8 @@
 """The prompt of an agent's turn: the agent's view of its team's chat.
 
 The turn sets the agent's window and the last visible message. The system text holds its
-instruction, the team and the task. `engine.team_view` decides how each message appears, so that
-prompt, receipt and preview agree.
+instruction, the team and the task. `engine.team.team_view` decides how each message appears, so
+that prompt, receipt and preview agree.
 """
 
 from collections.abc import Sequence
@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 from chats.models import Agent, Branch, Chat, Message, Turn
 from chats.prompt import statements
 from chats.record import history
-from contextpolicy.engine import messages as engine
-from contextpolicy.engine.agent_layouts import is_text_form
-from contextpolicy.engine.assembly import ComposeInput
-from contextpolicy.engine.partition import explain_unsendable_message
-from contextpolicy.engine.team import Speaker
-from contextpolicy.engine.team_view import (
+from contextpolicy.engine.compose.agent_layouts import is_text_form
+from contextpolicy.engine.compose.assembly import ComposeInput
+from contextpolicy.engine.compose.partition import explain_unsendable_message
+from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.team.team import Speaker
+from contextpolicy.engine.team.team_view import (
     Viewer,
     build_team_instructions,
     compute_agent_window,
     rewrite_for_text_prompt,
     rewrite_for_viewer,
 )
-from contextpolicy.engine.tokens import TokenCounter
 
 # How many of the newest messages are searched for an agent's question.
 NEWEST = 50

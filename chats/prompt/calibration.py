@@ -7,8 +7,8 @@ dropped.
 from collections.abc import Mapping
 
 from chats.prompt import statements
-from contextpolicy.engine.calibration import BilledUsage, Factors, explain_calibration_skip
-from contextpolicy.engine.costs import parse_reported_usage
+from contextpolicy.engine.policy.calibration import BilledUsage, Factors, explain_calibration_skip
+from contextpolicy.engine.policy.costs import parse_reported_usage
 
 # In tokens. In shorter prompts, the provider's own frame outweighs the local count.
 SMALLEST_PROMPT = 200

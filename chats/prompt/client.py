@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from chats.providers.base import ProviderRequest
-from contextpolicy.engine.assembly import AssembledContext, ComposeInput
-from contextpolicy.engine.messages import ToolSpec
-from contextpolicy.engine.systemtext import order_system_parts
+from contextpolicy.engine.compose.assembly import AssembledContext, ComposeInput
+from contextpolicy.engine.compose.system_text import order_system_parts
+from contextpolicy.engine.messages.messages import ToolSpec
 
 # Label of a client's own tools in receipts. Their text is stored for its chat only.
 TOOLS = "client"

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from chats.ground.refusals import Refusal
-from chats.memory import references, told
+from chats.memory.preferences import preference_patterns
+from chats.memory.search import references
 from chats.models import Branch, Chat, ChatState, Compaction, Message, Turn
 from chats.prompt import agents, client, model_choice, person, statements, tail, widening
 from chats.prompt.tools import registry as tools
@@ -20,9 +21,7 @@ from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, images, receipts, zones
 from chats.record.provided import load_provided
 from contextpolicy import plugins, skills
-from contextpolicy.engine import messages as engine
-from contextpolicy.engine import scripts
-from contextpolicy.engine.assembly import (
+from contextpolicy.engine.compose.assembly import (
     AssembledContext,
     CompactionNeed,
     ComposeInput,
@@ -32,24 +31,26 @@ from contextpolicy.engine.assembly import (
     extract_shared_prefix,
     is_compressed,
 )
-from contextpolicy.engine.assembly import compose_context as assemble
-from contextpolicy.engine.budget import (
+from contextpolicy.engine.compose.assembly import compose_context as assemble
+from contextpolicy.engine.compose.system_text import (
+    format_budget_note,
+    format_runtime_note,
+    order_system_parts,
+)
+from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.messages.transcript import Background
+from contextpolicy.engine.policy.budget import (
     BudgetRefusal,
     compute_compact_mark,
     compute_prompt_limit,
     convert_provider_tokens,
 )
-from contextpolicy.engine.calibration import Factors
-from contextpolicy.engine.policy import PolicyValues, can_compact_messages
+from contextpolicy.engine.policy.calibration import Factors
+from contextpolicy.engine.policy.policy import PolicyValues, can_compact_messages
 from contextpolicy.engine.strategies.entity_state import format_state_text
-from contextpolicy.engine.systemtext import (
-    format_budget_note,
-    format_runtime_note,
-    order_system_parts,
-)
-from contextpolicy.engine.team_view import compute_agent_window
-from contextpolicy.engine.tokens import TokenCounter
-from contextpolicy.engine.transcript import Background
+from contextpolicy.engine.team.team_view import compute_agent_window
+from contextpolicy.engine.text import scripts
 from contextpolicy.ledger import count_chat_events
 from contextpolicy.models import EffectivePolicy, ModelSpec
 
@@ -806,7 +807,9 @@ def has_preference_statement(given: ComposeInput) -> bool:
     asked = (m for m in (*given.question, *given.steps) if m.role == "user")
     texts = [engine.extract_message_text(message) for message in asked]
     return any(
-        told.extract_statements(text) or told.extract_forget_requests(text) for text in texts
+        preference_patterns.extract_statements(text)
+        or preference_patterns.extract_forget_requests(text)
+        for text in texts
     )
 
 

@@ -14,13 +14,13 @@ from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
 from chats.models import Branch, Chat, Compaction
 from chats.prompt import model_choice
-from chats.prompt.outlook import Outlook, compose_next_prompt, get_segment_disposition
+from chats.prompt.next_prompt import Outlook, compose_next_prompt, get_segment_disposition
 from chats.prompt.tail import measure_excerpt_room
 from chats.prompt.tokenizer import get_page_counter
 from chats.record import states
-from contextpolicy.engine.assembly import assess_compaction_need
-from contextpolicy.engine.budget import compute_compact_mark, compute_prepare_mark
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.compose.assembly import assess_compaction_need
+from contextpolicy.engine.policy.budget import compute_compact_mark, compute_prepare_mark
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.wording import join_items
 
 IN_THE_MAKING = [Compaction.Status.PREPARING, Compaction.Status.PREPARED]

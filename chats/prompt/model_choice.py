@@ -16,9 +16,9 @@ from chats.prompt import statements
 from chats.providers.address import is_private
 from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy import resolution
-from contextpolicy.engine.budget import PolicyImpossible
-from contextpolicy.engine.costs import UsedTokens, compute_call_cost
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.budget import PolicyImpossible
+from contextpolicy.engine.policy.costs import UsedTokens, compute_call_cost
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.explanation import ExplainedField, explain_policy_fields
 from contextpolicy.models import ContextPolicy, EffectivePolicy, ModelSpec
 

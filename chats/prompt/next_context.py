@@ -13,20 +13,20 @@ from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat
-from chats.prompt import model_choice, outlook, sent_texts
+from chats.prompt import model_choice, next_prompt, sent_texts
 from chats.prompt.tokenizer import get_page_counter
 from chats.record import receipts
 from chats.record.messages import check_text
-from contextpolicy.engine import messages as engine
-from contextpolicy.engine.messages import WireMessage
-from contextpolicy.engine.segments import Segment
-from contextpolicy.engine.systemtext import filter_system_parts, order_system_parts
-from contextpolicy.engine.text_layouts import (
+from contextpolicy.engine.compose.system_text import filter_system_parts, order_system_parts
+from contextpolicy.engine.compose.text_layouts import (
     TextContext,
     build_context_messages,
     format_context_text,
 )
-from contextpolicy.engine.transcript import SECTION_JOINT, TextEntry
+from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.messages.messages import WireMessage
+from contextpolicy.engine.messages.segments import Segment
+from contextpolicy.engine.messages.transcript import SECTION_JOINT, TextEntry
 
 # Seconds to wait for the tokenizer at a process's first request. Usually it takes less than one.
 SECONDS = 5
@@ -47,7 +47,7 @@ class TeamRepliesHere(Refusal):
 class NextContext:
     """The prompt of the next message: its segments, and its content as values."""
 
-    outlook: outlook.Outlook
+    outlook: next_prompt.Outlook
     question: str
     # In the receipt's format.
     segments: Sequence[Sequence[object]]
@@ -96,7 +96,7 @@ def compose_next_context(*, chat: Chat, question: str, now: datetime) -> NextCon
     rows = Branch.objects.select_related("active_compaction__base", "parent")
     branch = rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
     branch.chat = chat
-    found = outlook.compose_next_prompt(
+    found = next_prompt.compose_next_prompt(
         branch, choice=choice, counter=get_page_counter(wait=SECONDS), now=now, question=question
     )
     segments = [[*build_segment_row(segment)] for segment in found.sent.segments]
@@ -127,7 +127,7 @@ def build_segment_row(segment: Segment) -> tuple[object, ...]:
     return (s.origin, s.message_id, s.seq, s.tokens, s.cut_to, s.text_ref, s.result_limit)
 
 
-def collect_segment_texts(found: outlook.Outlook, *, chat: Chat) -> Mapping[str, str]:
+def collect_segment_texts(found: next_prompt.Outlook, *, chat: Chat) -> Mapping[str, str]:
     """Return the texts other than messages, by the digests that segments refer to."""
     named: dict[str, str] = {}
     for segment in found.sent.segments:
@@ -140,12 +140,12 @@ def collect_segment_texts(found: outlook.Outlook, *, chat: Chat) -> Mapping[str,
     return named
 
 
-def has_origin(found: outlook.Outlook, origin: str) -> bool:
+def has_origin(found: next_prompt.Outlook, origin: str) -> bool:
     """Return True if the prompt has a segment of that origin."""
     return any(segment.origin == origin for segment in found.sent.segments)
 
 
-def get_visible_system_text(found: outlook.Outlook) -> str:
+def get_visible_system_text(found: next_prompt.Outlook) -> str:
     """Return the system text as sent, without parts that the policy hides."""
     values = found.choice.values
     parts = filter_system_parts(order_system_parts(found.given.system), values=values)
@@ -154,7 +154,7 @@ def get_visible_system_text(found: outlook.Outlook) -> str:
 
 
 def build_context_entries(
-    found: outlook.Outlook,
+    found: next_prompt.Outlook,
     *,
     segments: Sequence[Sequence[object]],
     sources: sent_texts.SegmentSources,

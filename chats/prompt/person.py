@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from chats.memory import preferences
+from chats.memory.preferences import preferences
 from chats.models import (
     Branch,
     Chat,
@@ -24,9 +24,9 @@ from chats.prompt import statements
 from chats.prompt.model_choice import ChosenModel
 from chats.record import access
 from chats.record.recent import list_recent_messages
-from contextpolicy.engine.policy_checks import estimate_tokens
-from contextpolicy.engine.transcript import TextEntry
-from contextpolicy.engine.truncation import cut_text
+from contextpolicy.engine.history.truncation import cut_text
+from contextpolicy.engine.messages.transcript import TextEntry
+from contextpolicy.engine.policy.checks import estimate_tokens
 
 # Limits for preferences, and for messages of other chats. In estimated tokens, which are
 # independent of the counter: the outlook page has no tokenizer.

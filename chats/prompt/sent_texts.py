@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from chats.models import Message, PromptText, Receipt
 from chats.prompt.agents import AgentView
 from chats.record.history import build_engine_message
-from contextpolicy.engine.entries import build_prompt_entry
-from contextpolicy.engine.messages import WireMessage, convert_parts_to_wires
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.history.entries import build_prompt_entry
+from contextpolicy.engine.messages.messages import WireMessage, convert_parts_to_wires
+from contextpolicy.engine.messages.tokens import ApproximateCounter
+from contextpolicy.engine.policy.policy import PolicyValues
 
 # A segment in the receipt's format: origin, label, `seq`, tokens, cut, digest, cut of tool results.
 Row = Sequence[object]

@@ -15,11 +15,11 @@ from functools import partial
 from django.utils.translation import gettext_noop
 
 from chats.ground import databases
-from chats.ground.computing import give_way
+from chats.ground.background_lock import give_way
 from chats.models import Chat, Message, Receipt
-from chats.prompt.rebuilt import rebuild_request
+from chats.prompt.reconstruction import rebuild_request
+from chats.record.commitment_check import SCOPE, iter_ledger_chat_pages
 from chats.record.message_commitments import verify_message_commitments
-from chats.record.witness import SCOPE, iter_ledger_chat_pages
 from contextpolicy.ledger import CONTENTS, Break
 from contextpolicy.models import LedgerReader
 

@@ -6,10 +6,10 @@ from chats.models import Branch, Message, Turn
 from chats.prompt import person
 from chats.prompt.agents import Seen
 from chats.prompt.model_choice import ChosenModel
-from contextpolicy.engine.assembly import AssembledContext, ComposeInput
-from contextpolicy.engine.budget import convert_provider_tokens
-from contextpolicy.engine.partition import explain_unsendable_message
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.compose.assembly import AssembledContext, ComposeInput
+from contextpolicy.engine.compose.partition import explain_unsendable_message
+from contextpolicy.engine.policy.budget import convert_provider_tokens
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState
 from contextpolicy.ledger import count_chat_events
 

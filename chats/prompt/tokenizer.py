@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tiktoken
 
-from contextpolicy.engine.tokens import ApproximateCounter, TokenCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter, TokenCounter
 from speed.counts import CountCache
 
 VOCABULARY = Path(__file__).parent / "vocabulary" / "o200k_base.tiktoken.gz"

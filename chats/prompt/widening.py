@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from chats.models import Branch, Compaction
 from chats.prompt import model_choice
-from contextpolicy.engine.assembly import WindowNeeded
-from contextpolicy.engine.budget import (
+from contextpolicy.engine.compose.assembly import WindowNeeded
+from contextpolicy.engine.policy.budget import (
     compute_low_mark,
     compute_prompt_limit,
     convert_provider_tokens,

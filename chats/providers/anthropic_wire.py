@@ -15,8 +15,8 @@ from chats.ground.texts import read_server_json, sanitise_value
 from chats.providers.anthropic_chunks import THINKING_BLOCKS
 from chats.providers.base import ProviderRequest
 from chats.providers.wire import collect_sent_fields, open_loop
-from contextpolicy.engine.layouts import OPENING
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.compose.layouts import OPENING
+from contextpolicy.engine.messages.messages import (
     FilePart,
     ToolCallPart,
     ToolSpec,

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 from django.utils.translation import gettext_noop
 
 from chats.ground.sentences import Sentence, render_english
-from contextpolicy.engine.messages import ToolSpec, WireMessage
+from contextpolicy.engine.messages.messages import ToolSpec, WireMessage
 
 FinishReason = Literal["stop", "length", "tool_calls", "refusal", "none"]
 ErrorCode = Literal[

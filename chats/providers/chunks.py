@@ -25,8 +25,8 @@ from chats.providers.failures import parse_stream_failure
 from chats.providers.sse import TextJoiner
 from chats.providers.stream_end import StreamEnd
 from chats.providers.tool_calls import ToolCalls
-from contextpolicy.engine.costs import is_count
-from contextpolicy.engine.extras import THOUGHTS, select_unknown_message_fields
+from contextpolicy.engine.messages.extras import THOUGHTS, select_unknown_message_fields
+from contextpolicy.engine.policy.costs import is_count
 
 # The provider's filter ended the reply: OpenAI and Azure, Zhipu, Bedrock, Cohere, and Gemini, which
 # also sends "content_filter: RECITATION".

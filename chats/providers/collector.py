@@ -21,8 +21,8 @@ from chats.providers.base import (
     UsageReport,
 )
 from chats.providers.think_tags import ThinkTags, split_unopened
-from contextpolicy.engine.extras import CallExtras
-from contextpolicy.engine.messages import ToolCallPart
+from contextpolicy.engine.messages.extras import CallExtras
+from contextpolicy.engine.messages.messages import ToolCallPart
 
 # Forwards one delta: its kind (text or reasoning), the delta, and the length before it.
 Say = Callable[[str, str, int], None]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from chats.providers.base import StateTask
-from contextpolicy.engine.schema import find_schema_violations
+from contextpolicy.engine.text.schema import find_schema_violations
 
 LONGEST_VALUE = 200
 _WORDS = {"true": True, "yes": True, "false": False, "no": False}

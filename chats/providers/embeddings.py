@@ -19,7 +19,7 @@ from chats.providers.base import ProviderError, Timeouts
 from chats.providers.failures import parse_response_failure
 from chats.providers.registry import ProviderAccountValue
 from chats.providers.transport import build_guarded_client, fetch_response
-from contextpolicy.engine.costs import is_count
+from contextpolicy.engine.policy.costs import is_count
 
 # Twice the size of 2,048 embeddings of 1,536 numbers as JSON text.
 MOST_BYTES = 64 << 20

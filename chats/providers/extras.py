@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chats.ground.texts import sanitise_value
-from contextpolicy.engine.extras import MOST
+from contextpolicy.engine.messages.extras import MOST
 
 # Texts that arrive in pieces. Other values replace earlier ones.
 GROWING = ("text", "summary")

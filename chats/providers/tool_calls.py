@@ -15,7 +15,7 @@ from chats.ground.texts import sanitise_text
 from chats.providers.base import ExtraFields, ToolCallDelta
 from chats.providers.extras import FieldsSoFar
 from chats.providers.sse import TextJoiner
-from contextpolicy.engine.extras import select_unknown_call_fields
+from contextpolicy.engine.messages.extras import select_unknown_call_fields
 
 
 @dataclass(slots=True)

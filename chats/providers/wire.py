@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 from chats.ground.texts import UNSTORABLE, sanitise_value
 from chats.providers.base import ProviderRequest
-from contextpolicy.engine.extras import CallExtras, hash_origin, read_extras
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.messages.extras import CallExtras, hash_origin, read_extras
+from contextpolicy.engine.messages.messages import (
     FilePart,
     ToolCallPart,
     ToolSpec,

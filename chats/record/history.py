@@ -14,10 +14,10 @@ from django.db.models import QuerySet
 from chats.models import Branch, Message
 from chats.record import statements
 from chats.record.zones import format_local_day
-from contextpolicy.engine import messages as engine
-from contextpolicy.engine.entries import estimate_sendable_tokens
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import TokenCounter, count_uncut_tokens
+from contextpolicy.engine.history.entries import estimate_sendable_tokens
+from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.messages.tokens import TokenCounter, count_uncut_tokens
+from contextpolicy.engine.policy.policy import PolicyValues
 
 FIRST_PAGE = 200
 PAGE_GROWTH = 4

@@ -10,8 +10,8 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q
 from django.utils.translation import gettext_noop
 
+from chats.ground.commitments import compute_commitment, is_commitment_valid, new_salt
 from chats.ground.refusals import Refusal
-from chats.ground.seals import compute_commitment, is_commitment_valid, new_salt
 from chats.models import IdempotencyRecord
 
 KEY_LIFETIME = timedelta(hours=24)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from chats.models import Chat, Message, MessageImage
-from contextpolicy.engine.images import parse_image_reference
-from contextpolicy.engine.messages import WireMessage
+from contextpolicy.engine.messages.images import parse_image_reference
+from contextpolicy.engine.messages.messages import WireMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 
 from chats.ground.refusals import NotFound
 from chats.models import Chat, Folder, KeptText
-from chats.record import reading
+from chats.record import audit_access
 from contextpolicy import holds, ledger
 
 Kind = KeptText.Kind
@@ -111,7 +111,7 @@ def read_kept_text(text_id: uuid.UUID, *, reason: str, actor: str, now: datetime
     chat of the person if the text belongs to no chat. Raises `NotFound`, `ReasonNeeded`,
     `InvalidCharacter` and `ReadingNotOpen`.
     """
-    words = reading.clean_reason(reason)
+    words = audit_access.clean_reason(reason)
     row = KeptText.objects.select_related("owner").filter(pk=text_id).first()
     if row is None:
         raise NotFound
@@ -125,9 +125,9 @@ def read_kept_text(text_id: uuid.UUID, *, reason: str, actor: str, now: datetime
 
 def check_granted(row: KeptText, *, actor: str, now: datetime) -> None:
     """Raise `ReadingNotOpen` unless a second auditor has granted a reading of the person."""
-    opened = {one.chat_id for one in reading.list_open_readings(actor=actor, now=now)}
+    opened = {one.chat_id for one in audit_access.list_open_readings(actor=actor, now=now)}
     chats = Chat.objects.filter(owner=row.owner_id, pk__in=opened)
     if row.chat_id:
         chats = chats.filter(pk=row.chat_id)
     if not chats.exists():
-        raise reading.ReadingNotOpen
+        raise audit_access.ReadingNotOpen

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from chats.ground.seals import compute_commitment, new_salt
+from chats.ground.commitments import compute_commitment, new_salt
 from chats.models import Chat, Message
-from chats.record.witness import ENDINGS, ERASURE, SCOPE
+from chats.record.commitment_check import ENDINGS, ERASURE, SCOPE
 from contextpolicy import ledger, rollback
 from contextpolicy.ledger import Break
 from contextpolicy.models import AuditEvent

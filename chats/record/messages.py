@@ -10,8 +10,8 @@ from django.db.models import F
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext_noop
 
+from chats.ground.commitments import compute_commitment, new_salt
 from chats.ground.refusals import Refusal
-from chats.ground.seals import compute_commitment, new_salt
 from chats.ground.texts import UNSTORABLE
 from chats.models import Branch, Chat, Message, Turn
 from chats.record import statements
@@ -22,15 +22,15 @@ from chats.record.message_commitments import (
     seal_message,
 )
 from contextpolicy import ledger
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.messages.messages import (
     Part,
     Role,
     ToolResultPart,
     parse_parts,
     serialize_parts,
 )
-from contextpolicy.engine.team import TeamMessage, serialize_speaker
-from contextpolicy.engine.tokens import TokenCounter, count_uncut_tokens
+from contextpolicy.engine.messages.tokens import TokenCounter, count_uncut_tokens
+from contextpolicy.engine.team.team import TeamMessage, serialize_speaker
 from speed import prepared
 
 # The upper limit of a message in code points, for all policies.

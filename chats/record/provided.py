@@ -11,11 +11,11 @@ from chats.record.history import (
     iter_newest_first,
     load_newest_messages,
 )
-from contextpolicy.engine import messages as engine
-from contextpolicy.engine.entries import estimate_sendable_tokens
-from contextpolicy.engine.partition import Range, split_range_around
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.compose.partition import Range, split_range_around
+from contextpolicy.engine.history.entries import estimate_sendable_tokens
+from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.history_providers import (
     HistoryProvider,
     HistoryQuery,

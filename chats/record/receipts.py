@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db.models import F, QuerySet
 
-from chats.ground.seals import compute_commitment, new_salt
+from chats.ground.commitments import compute_commitment, new_salt
 from chats.models import PromptText, Receipt
 from chats.record import statements
 from chats.record.erasure_marks import ErasureMarks

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_noop
 from chats.ground.refusals import Refusal
 from chats.models import Branch, ChatState
 from chats.record.locking import lock_branch
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState
 
 

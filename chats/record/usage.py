@@ -25,7 +25,7 @@ from django.db.models.functions import Cast, Coalesce, Concat, TruncDate
 
 from chats.models import Compaction, PassedOn, Receipt
 from chats.record.access import get_visible_chats
-from contextpolicy.engine.costs import MOST_TOKENS
+from contextpolicy.engine.policy.costs import MOST_TOKENS
 
 FAILED = (Receipt.Outcome.FAILED, Receipt.Outcome.LOST)
 ANSWERED = (Receipt.Outcome.OK, Receipt.Outcome.STOPPED)

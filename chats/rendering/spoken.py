@@ -7,8 +7,8 @@ stored HTML of both.
 import re
 
 from chats.models import Message
-from contextpolicy.engine.markers import strip_display_markers
-from contextpolicy.engine.team_view import Said, fold_member_name, split_reply_speakers
+from contextpolicy.engine.team.markers import strip_display_markers
+from contextpolicy.engine.team.team_view import Said, fold_member_name, split_reply_speakers
 
 
 def extract_displayed_text(message: Message) -> Said:

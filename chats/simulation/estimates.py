@@ -10,10 +10,10 @@ from statistics import median, quantiles
 
 from chats.models import Compaction
 from chats.models.compactions import EXTRACTIVE
-from chats.prompt.outlook import Outlook
+from chats.prompt.next_prompt import Outlook
 from chats.simulation.forecast import SHARE_OF_SUMMARY, Point, Size, forecast_following_prompts
-from contextpolicy.engine.costs import Money, UsedTokens, compute_call_cost
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.costs import Money, UsedTokens, compute_call_cost
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import ModelSpec
 
 # Number of turns and summaries the estimates use, number of turns in a cost, and how many turns

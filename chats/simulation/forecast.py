@@ -7,9 +7,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from contextpolicy.engine.budget import compute_compact_mark, compute_low_mark, compute_prompt_limit
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_checks import estimate_tokens
+from contextpolicy.engine.policy.budget import (
+    compute_compact_mark,
+    compute_low_mark,
+    compute_prompt_limit,
+)
+from contextpolicy.engine.policy.checks import estimate_tokens
+from contextpolicy.engine.policy.policy import PolicyValues
 
 # Summaries are usually shorter than their limit.
 SHARE_OF_SUMMARY = 0.6

@@ -21,7 +21,7 @@ from django.utils.translation import gettext, ngettext
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat
 from chats.prompt import statements
-from chats.prompt.outlook import Outlook, compose_next_prompt, get_segment_disposition
+from chats.prompt.next_prompt import Outlook, compose_next_prompt, get_segment_disposition
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import history
 from chats.simulation.estimates import Estimate, estimate_turns
@@ -32,8 +32,8 @@ from chats.simulation.proposals import (
     choose_under,
     resolve_assigned_policies,
 )
-from contextpolicy.engine.assembly import assess_compaction_need
-from contextpolicy.engine.messages import WireMessage
+from contextpolicy.engine.compose.assembly import assess_compaction_need
+from contextpolicy.engine.messages.messages import WireMessage
 
 # Maximum number of diff lines; the page says if there are more.
 MOST_LINES = 400

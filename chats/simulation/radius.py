@@ -22,12 +22,12 @@ from django.utils.functional import lazy
 from django.utils.translation import gettext_noop
 
 from chats.ground import databases, leases, queue
-from chats.ground.computing import alone, give_way
+from chats.ground.background_lock import alone, give_way
 from chats.ground.leases import LeaseLost
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat
-from chats.record.simulations import match_free_simulations
 from chats.simulation import sampling
+from chats.simulation.due import match_free_simulations
 from chats.simulation.preview import Preview, find_previewable_chat, preview_proposal
 from chats.simulation.proposals import PolicyProposal, build_group_proposal
 from chats.simulation.sampling import WORST, Judged, compare_chat

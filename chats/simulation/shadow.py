@@ -18,16 +18,16 @@ from chats.compaction.plan import AttemptSpec, find_summariser, plan_for
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from chats.prompt.model_choice import ChosenModel
-from chats.prompt.outlook import compose_next_prompt
+from chats.prompt.next_prompt import compose_next_prompt
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import history
 from chats.simulation.forecast import SHARE_OF_SUMMARY
 from chats.simulation.preview import Side, build_side
 from chats.simulation.proposals import PolicyProposal, choose_under
-from contextpolicy.engine import messages as engine
-from contextpolicy.engine.compaction import CompactionPlan
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState
+from contextpolicy.engine.summaries.compaction import CompactionPlan
 from contextpolicy.models import AuditEvent, EvaluatedTurn, Evaluation, VirtualCoverage
 from contextpolicy.resolution import load_policy_values
 

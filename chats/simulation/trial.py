@@ -29,11 +29,11 @@ from chats.providers.base import ProviderError, ProviderRequest
 from chats.record import passed_on
 from chats.simulation.estimates import find_summary_writer
 from chats.simulation.proposals import PolicyProposal, choose_under
-from contextpolicy.engine.acceptance import check_generated_summary, keep_sections
-from contextpolicy.engine.compaction import CompactionPlan, NotNeeded
-from contextpolicy.engine.costs import Money, compute_call_cost, parse_reported_usage
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import (
+from contextpolicy.engine.policy.costs import Money, compute_call_cost, parse_reported_usage
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.acceptance import check_generated_summary, keep_sections
+from contextpolicy.engine.summaries.compaction import CompactionPlan, NotNeeded
+from contextpolicy.engine.summaries.prompts import (
     build_summary_request,
     count_request_tokens,
     select_prompt_version,

@@ -15,10 +15,10 @@ from django.db import transaction
 from django.db.models import F
 
 from chats.ground import databases, leases, queue
-from chats.ground.computing import alone, give_way
+from chats.ground.background_lock import alone, give_way
 from chats.ground.leases import LeaseLost
 from chats.models import Turn
-from chats.record.simulations import ENDED_TURN, match_free_simulations
+from chats.simulation.due import ENDED_TURN, match_free_simulations
 from chats.simulation.evaluating import end_if_due
 from chats.simulation.shadow import (
     Judgement,

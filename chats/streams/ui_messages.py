@@ -35,8 +35,8 @@ from chats.streams.follow import (
     follow_turn,
     read_row_with_reply_and_thoughts,
 )
-from contextpolicy.engine.messages import parse_parts
-from contextpolicy.engine.uimessages import UIMessage, serialize_ui_message
+from contextpolicy.engine.messages.messages import parse_parts
+from contextpolicy.engine.messages.ui_messages import UIMessage, serialize_ui_message
 
 # Clients recognise the protocol by this header.
 PROTOCOL_HEADER = ("x-vercel-ai-ui-message-stream", "v1")

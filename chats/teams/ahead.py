@@ -7,14 +7,14 @@ from uuid import UUID
 
 from chats.models import Agent, Chat, Team, Turn
 from chats.prompt import model_choice
-from chats.prompt.agent_outlook import estimate_agent_tokens
+from chats.prompt.agent_next_prompt import estimate_agent_tokens
 from chats.prompt.agents import build_agent_view
 from chats.prompt.composition import PromptRefused
-from chats.prompt.outlook import Outlook
+from chats.prompt.next_prompt import Outlook
 from chats.teams import play
 from chats.turns.roster import Roster
-from contextpolicy.engine.costs import UsedTokens, parse_reported_usage
-from contextpolicy.engine.rounds import build_opening_queue
+from contextpolicy.engine.policy.costs import UsedTokens, parse_reported_usage
+from contextpolicy.engine.team.rounds import build_opening_queue
 from contextpolicy.models import ModelSpec
 
 

@@ -17,7 +17,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.utils.translation import gettext, gettext_noop
 
-from chats.compaction import cap
+from chats.compaction import message_cap
 from chats.ground import queue
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, KeptText, Message, TeamVersion, Turn
@@ -32,15 +32,16 @@ from chats.teams import signals
 from chats.turns.roster import select_current_version
 from chats.turns.start import ChatFull, derive_title, get_active_branch
 from contextpolicy import ledger, resolution
-from contextpolicy.engine import names, team
-from contextpolicy.engine.agentformats import (
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.team import team
+from contextpolicy.engine.team.agent_formats import (
     AgentPrompt,
     AgentPromptTooLarge,
     assemble_prompt,
     normalise_agent_type,
 )
-from contextpolicy.engine.team import Speaker, TeamMessage
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.team.team import Speaker, TeamMessage
+from contextpolicy.engine.text import names
 from speed import prepared
 
 logger = logging.getLogger(__name__)
@@ -192,7 +193,7 @@ def add_message(
             },
         )
         keyed.remember(result={"message": str(row.pk)}, now=now)
-        if cap.is_over_message_cap(branch, cap=cap.get_message_cap(chat)):
+        if message_cap.is_over_message_cap(branch, cap=message_cap.get_message_cap(chat)):
             queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
         signals.send_signal_on_commit(signals.message_added, chat_id=chat.pk, message=added)
     logger.debug("[ContextManager] Message added: %s", added.id)
@@ -296,7 +297,7 @@ def assemble_agent_context(*, chat: Chat, agent: RequestedAgent) -> team.AgentCo
             raise InstructionTooLong(param=param, length=len(text))
     branch = get_active_branch(chat)
     # The newest message is separate, and one more shows whether there are earlier ones.
-    window_size = min(agent.window_size, cap.get_message_cap(chat) or LARGEST_WINDOW)
+    window_size = min(agent.window_size, message_cap.get_message_cap(chat) or LARGEST_WINDOW)
     most = window_size + 2
     backwards = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by(
         "-seq"

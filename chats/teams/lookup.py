@@ -5,7 +5,7 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
-from chats.memory.speakers import UNNAMED
+from chats.memory.search.speakers import UNNAMED
 from chats.models import Chat, Message
 from chats.record import history
 from chats.turns.start import get_active_branch

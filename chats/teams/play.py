@@ -13,9 +13,9 @@ from chats.teams import conversation, rosters
 from chats.turns import round_again, rounds
 from chats.turns.roster import Roster, TeamGone, load_current_roster
 from chats.turns.start import check_turn_limits, get_active_branch
-from contextpolicy.engine.agent_layouts import is_text_form
-from contextpolicy.engine.team import cut_team_task
-from contextpolicy.engine.team_view import Viewer, build_team_instructions
+from contextpolicy.engine.compose.agent_layouts import is_text_form
+from contextpolicy.engine.team.team import cut_team_task
+from contextpolicy.engine.team.team_view import Viewer, build_team_instructions
 
 
 @transaction.atomic

@@ -26,8 +26,9 @@ from chats.record.locking import lock_chat_for_writing
 from chats.teams.conversation import LARGEST_WINDOW, LONGEST_INSTRUCTION, cut_notice
 from chats.turns.roster import load_roster
 from contextpolicy import ledger, two_persons
-from contextpolicy.engine import names, rounds, team, team_view
-from contextpolicy.engine.agentformats import FORMS, normalise_agent_type
+from contextpolicy.engine.team import rounds, team, team_view
+from contextpolicy.engine.team.agent_formats import FORMS, normalise_agent_type
+from contextpolicy.engine.text import names
 from contextpolicy.models import ContextPolicy, ModelSpec
 
 MOST_TEAMS = 100

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.utils.translation import gettext_noop
 
 from chats.actions.branching import open_empty_branch
-from chats.compaction import cap
+from chats.compaction import message_cap
 from chats.ground import queue
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Message
@@ -23,9 +23,10 @@ from chats.record.messages import check_characters
 from chats.teams import conversation
 from chats.turns.start import ChatFull, get_active_branch
 from contextpolicy import ledger
-from contextpolicy.engine import names, team_state
-from contextpolicy.engine.team import TeamMessage, count_utf8_bytes
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.team import team_state
+from contextpolicy.engine.team.team import TeamMessage, count_utf8_bytes
+from contextpolicy.engine.text import names
 
 # Rows per batch.
 PAGE = 500
@@ -117,7 +118,7 @@ def import_team_snapshot(
             team_id_offset=team_state.compute_next_number(said) - 1 - len(said),
         )
         store_snapshot_rows(rows, chat=chat, branch=branch, now=now)
-        if cap.is_over_message_cap(branch, cap=cap.get_message_cap(chat)):
+        if message_cap.is_over_message_cap(branch, cap=message_cap.get_message_cap(chat)):
             queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
         ledger.record_event(
             "team.imported",

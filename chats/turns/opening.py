@@ -1,7 +1,7 @@
 """Opens a turn in one database call: claim it, compose its first prompt, record its call.
 
 Most turns start this way: each switch between the event loop and a database thread costs as much as
-the query. `turns.run` handles the remaining cases step by step.
+the query. `turns.attempt` handles the remaining cases step by step.
 """
 
 import uuid
@@ -12,9 +12,9 @@ from chats.ground.leases import LeaseLost
 from chats.models import Turn
 from chats.prompt import composition
 from chats.prompt.tail import TailRequired
-from chats.turns import steps
+from chats.turns import writes
 from chats.turns.lease import Lease
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.messages.tokens import TokenCounter
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def open_turn(
 
     None if another worker holds the turn.
     """
-    begun = steps.claim_and_open(turn_id=turn_id, worker=worker, counter=counter, now=now)
+    begun = writes.claim_and_open(turn_id=turn_id, worker=worker, counter=counter, now=now)
     if begun is None:
         return None
     lease, turn = begun
@@ -49,13 +49,13 @@ def open_turn(
             return ClaimedTurn(lease, turn, due=prompt)
         if not isinstance(prompt, composition.Prompt) or prompt.need.action == "swap":
             return ClaimedTurn(lease, turn)
-        receipt_id = steps.create_receipt(
+        receipt_id = writes.create_receipt(
             lease=lease, turn=turn, prompt=prompt, call=1, now=now, is_first_asking=True
         )
     except LeaseLost:
         return None
-    except Exception:  # noqa: BLE001  # nothing is swallowed: `turns.run` composes again
-        # `turns.run` meets the error again and handles it. Raised from here, a connection error
+    except Exception:  # noqa: BLE001  # nothing is swallowed: `turns.attempt` composes again
+        # `turns.attempt` meets the error again and handles it. Raised from here, a connection error
         # would retry the claim, which this worker already holds. The chat would then see the error
         # only after the lease expires.
         return ClaimedTurn(lease, turn)

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from chats.prompt import composition
 from chats.providers.base import ProviderError
-from chats.turns.call import ModelCall
+from chats.turns.calling import ModelCall
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
 

@@ -21,17 +21,17 @@ from chats.compaction import embedding
 from chats.compaction.embedding import QuestionEmbedder, QuestionVector, Unreachable
 from chats.compaction.people import rights
 from chats.ground.breakers import LatenessBreaker
-from chats.memory import excerpts, meaning, references
-from chats.memory.meaning import Look
-from chats.memory.recall import remove_speaker_names
-from chats.memory.references import ChosenReferences
+from chats.memory.search import excerpts, meaning, references
+from chats.memory.search.meaning import Look
+from chats.memory.search.recall import remove_speaker_names
+from chats.memory.search.references import ChosenReferences
 from chats.models import Branch, Chat, Message, Turn, TurnReference
 from chats.prompt import composition
 from chats.record.history import select_path_messages
 from chats.turns.lease import Lease, lock_held_turn, update_held_turn
-from contextpolicy.engine.markers import strip_markers
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.team.markers import strip_markers
 from speed import prepared
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ async def look_up(
     """Return the retrieved context of a turn's question, or the reason why there is none.
 
     `room`, `sent` and `seq` select excerpts of the chat itself, see `prompt.tail.TailDue`. Reasons
-    are `late`, `failed` and those of `memory.references.find`. If vectors could not be used,
+    are `late`, `failed` and those of `memory.search.references.find`. If vectors could not be used,
     `by_words` has the reason.
     """
     began = time.monotonic()

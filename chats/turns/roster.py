@@ -9,7 +9,7 @@ from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
 from chats.models import Agent, Chat, TeamVersion
-from contextpolicy.engine import rounds as engine
+from contextpolicy.engine.team import rounds as engine
 
 
 class TeamGone(Refusal):

@@ -14,8 +14,8 @@ from chats.record.locking import lock_branch
 from chats.turns import lanes
 from chats.turns.roster import Roster, load_current_roster, load_roster
 from chats.turns.rounds import assign_turn, start_parallel_turns, start_round
-from contextpolicy.engine import rounds as engine
-from contextpolicy.engine import team_view
+from contextpolicy.engine.team import rounds as engine
+from contextpolicy.engine.team import team_view
 
 
 class NoSuchSeat(Refusal):

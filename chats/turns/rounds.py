@@ -1,8 +1,8 @@
 """Rounds of a team: agents reply one after another to a person's message.
 
-`engine.rounds` decides which agent follows. This module stores the decision, in the transaction
-that accepts a message or ends a turn. At most one turn that has not started is queued on a branch:
-the next agent's. It also answers messages that arrive before it starts.
+`engine.team.rounds` decides which agent follows. This module stores the decision, in the
+transaction that accepts a message or ends a turn. At most one turn that has not started is queued
+on a branch: the next agent's. It also answers messages that arrive before it starts.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from chats.turns import lanes
 from chats.turns.events import record_turn_started
 from chats.turns.roster import Roster, TeamGone, load_current_roster, load_roster
 from contextpolicy import ledger
-from contextpolicy.engine import rounds as engine
-from contextpolicy.engine import team_view
-from contextpolicy.engine.costs import parse_reported_usage
-from contextpolicy.engine.markers import strip_markers
+from contextpolicy.engine.policy.costs import parse_reported_usage
+from contextpolicy.engine.team import rounds as engine
+from contextpolicy.engine.team import team_view
+from contextpolicy.engine.team.markers import strip_markers
 from contextpolicy.models import ModelSpec
 
 WORKER = "worker"

@@ -11,9 +11,9 @@ from typing import Any
 from chats.models import PromptText, Receipt, Turn
 from chats.providers.base import ProviderRequest
 from chats.record import receipts
-from contextpolicy.engine import messages as engine
-from contextpolicy.engine.budget import Budget
-from contextpolicy.engine.segments import compute_text_ref, format_prompt_json
+from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.messages.segments import compute_text_ref, format_prompt_json
+from contextpolicy.engine.policy.budget import Budget
 from contextpolicy.models import EffectivePolicy
 from speed import prepared
 

@@ -29,7 +29,7 @@ from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import lock_chat_for_writing
 from chats.turns import round_again, round_messages, statements
 from chats.turns.events import record_turn_started
-from contextpolicy.engine import names
+from contextpolicy.engine.text import names
 from speed import prepared
 
 # A text that is a single tagged block, and the tags of a client's block within a text.

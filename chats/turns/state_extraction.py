@@ -24,16 +24,16 @@ from chats.providers.collector import discard_piece
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import locking, states
 from chats.turns import breaker, side_calls, state_prompt
-from chats.turns.call import ModelCall
+from chats.turns.calling import ModelCall
 from chats.turns.lease import Lease, lock_held_turn, update_held_turn
-from chats.turns.steps import WORKER, StepResult, close_call
+from chats.turns.writes import WORKER, StepResult, close_call
 from contextpolicy import ledger
+from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.strategies.entity_state import (
     STATE_V1,
     StateUpdate,
     parse_state_answer,
 )
-from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 
 SENTENCE = gettext_noop("Updating the state of this chat from your message.")

@@ -5,16 +5,16 @@ from chats.prompt import composition
 from chats.providers.base import ProviderRequest, StateTask
 from chats.record import history
 from chats.turns.side_calls import SidePrompt
-from contextpolicy.engine import messages as engine
-from contextpolicy.engine.budget import Budget, compute_prompt_limit, convert_provider_tokens
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.messages.tokens import TokenCounter, count_wire_tokens
+from contextpolicy.engine.policy.budget import Budget, compute_prompt_limit, convert_provider_tokens
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import (
     STATE_V1,
     build_state_request,
     format_request_schema,
     format_state_text,
 )
-from contextpolicy.engine.tokens import TokenCounter, count_wire_tokens
 from contextpolicy.models import ModelSpec
 
 # The most user messages that one extraction reads. There is more than one after a failure, or if

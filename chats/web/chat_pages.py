@@ -11,13 +11,13 @@ from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import reswap, retarget
 
 from chats.actions import lifecycle
+from chats.background.cache_warming import request_warm_up
 from chats.ground.refusals import Refusal
 from chats.ground.texts import sanitise_text
 from chats.models import Branch, Chat
 from chats.record import access
 from chats.record.idempotency import IdempotencyKeyReused
 from chats.turns.start import start_turn
-from chats.turns.warm_ups import request_warm_up
 from chats.web.auth import PersonRequest, count_message, count_warm_up, format_actor, signed_in
 from chats.web.shell import build_shell
 from chats.web.thread.composer import build_composer, build_meter_view

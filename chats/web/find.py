@@ -14,10 +14,10 @@ from django.views.decorators.http import require_GET
 from chats.compaction.coverage import get_active_summary
 from chats.compaction.people import rights
 from chats.ground.refusals import Refusal
-from chats.memory import archive, speakers
-from chats.memory.marking import find_question_matches, select_match_excerpt, split_excerpt
-from chats.memory.question import ParsedQuestion, parse_question
-from chats.memory.search import QuestionTooLong, SearchResult, check_question, search_archive
+from chats.memory.search import archive, speakers
+from chats.memory.search.marking import find_question_matches, select_match_excerpt, split_excerpt
+from chats.memory.search.question import ParsedQuestion, parse_question
+from chats.memory.search.search import QuestionTooLong, SearchResult, check_question, search_archive
 from chats.models import Branch, Chat, Message
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in

@@ -24,8 +24,8 @@ from chats.web.shell import build_shell
 from chats.web.teams import list_selectable_teams, parse_uuid_or_nil
 from chats.web.thread.composer import Mention, build_composer
 from contextpolicy import resolution
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.team_view import EVERYBODY
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.team.team_view import EVERYBODY
 
 # Suggested first messages: button label, purpose, text.
 SUGGESTIONS = (

@@ -18,8 +18,8 @@ from chats.actions import branching, listing
 from chats.actions.searching import MOST, PAGE, Hit, Searched, SearchTooLong, search_chats
 from chats.compaction.coverage import get_active_summary, is_message_on_path
 from chats.ground.refusals import NotFound, Refusal
-from chats.memory.marking import split_excerpt
-from chats.memory.recall import Scope
+from chats.memory.search.marking import split_excerpt
+from chats.memory.search.recall import Scope
 from chats.models import Branch, Chat, Message
 from chats.record import access
 from chats.web.actions.in_place import in_place

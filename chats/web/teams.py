@@ -21,8 +21,8 @@ from chats.teams.rosters import AgentDraft, Saved, TeamDraft
 from chats.web.auth import PersonRequest, count_message, format_actor, signed_in
 from chats.web.thread.entries import get_role_shape
 from chats.web.thread.updates import render_tail_update
-from contextpolicy.engine.rounds import MOST_MEMBERS
-from contextpolicy.engine.team import MAX_BYTES
+from contextpolicy.engine.team.rounds import MOST_MEMBERS
+from contextpolicy.engine.team.team import MAX_BYTES
 from contextpolicy.models import ContextPolicy
 
 # Text and number fields of the form, named like the draft's fields.

@@ -12,7 +12,7 @@ from datetime import datetime
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
-from chats.checkpoints import stamps
+from chats.checkpoints import timestamps as checkpoint_timestamps
 from chats.ground import databases
 from chats.providers.address import AddressRefused
 from chats.providers.base import ProviderError
@@ -29,7 +29,7 @@ HEADERS = {
 
 def request_due_timestamp(*, clock: Callable[[], datetime]) -> None:
     """Request a timestamp of the newest checkpoint, if one is due."""
-    row = stamps.claim_timestamp(now=clock())
+    row = checkpoint_timestamps.claim_timestamp(now=clock())
     if row is None:
         return
     digest = hashlib.sha256(row.checkpoint.note.encode()).digest()
@@ -39,7 +39,9 @@ def request_due_timestamp(*, clock: Callable[[], datetime]) -> None:
         timestamps.build_timestamp_request(digest, nonce=nonce)
     )
     problem = problem or timestamps.find_response_fault(response, digest=digest, nonce=nonce)
-    stamps.store_timestamp_response(row, response=response, problem=problem, now=clock())
+    checkpoint_timestamps.store_timestamp_response(
+        row, response=response, problem=problem, now=clock()
+    )
 
 
 async def call_timestamp_authority(request: bytes) -> tuple[bytes, str]:

@@ -18,7 +18,7 @@ from django.db.models.functions import Cast
 from django.db.models.lookups import Contains, Regex
 from django.utils.translation import gettext, gettext_lazy, pgettext
 
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.ledger import EVENT_TYPES, INSTANCE
 from contextpolicy.models import AuditEvent
 

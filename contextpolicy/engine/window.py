@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from contextpolicy.engine.entries import Entries
-from contextpolicy.engine.groups import find_turn_starts
-from contextpolicy.engine.messages import Message, ToolSpec
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.history.entries import Entries
+from contextpolicy.engine.messages.messages import Message, ToolSpec
+from contextpolicy.engine.messages.turn_groups import find_turn_starts
+from contextpolicy.engine.policy.policy import PolicyValues
 
 # `cap`: moved by a team's message limit, not by a prompt. `widened`: moved back by a policy with
 # more room.

@@ -7,7 +7,7 @@ from typing import Any
 from django.utils.translation import gettext
 
 from contextpolicy import plugins
-from contextpolicy.engine.policy import (
+from contextpolicy.engine.policy.policy import (
     MalformedPolicy,
     PolicyValues,
     Problem,
@@ -16,7 +16,7 @@ from contextpolicy.engine.policy import (
     get_strategy_defaults,
     parse_policy_values,
 )
-from contextpolicy.engine.schema import SchemaRefused, check_schema
+from contextpolicy.engine.text.schema import SchemaRefused, check_schema
 from contextpolicy.history_providers import find_provider_problems
 from contextpolicy.models import ModelSpec, Skill
 from contextpolicy.wording import translate_phrase

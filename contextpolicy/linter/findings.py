@@ -8,9 +8,17 @@ from typing import Literal
 
 from django.utils.translation import gettext, ngettext
 
-from contextpolicy.engine.budget import compute_compact_mark, compute_low_mark, compute_prompt_limit
-from contextpolicy.engine.policy import PolicyValues, compute_default_reserve, get_strategy_defaults
-from contextpolicy.engine.policy_checks import estimate_tokens
+from contextpolicy.engine.policy.budget import (
+    compute_compact_mark,
+    compute_low_mark,
+    compute_prompt_limit,
+)
+from contextpolicy.engine.policy.checks import estimate_tokens
+from contextpolicy.engine.policy.policy import (
+    PolicyValues,
+    compute_default_reserve,
+    get_strategy_defaults,
+)
 
 # A compaction that frees less than this share of the prompt limit is due again within a few turns.
 SMALL_GAP = 0.15

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from contextpolicy.engine.policy import (
+from contextpolicy.engine.policy.policy import (
     MalformedPolicy,
     PolicyValues,
     apply_policy_fields,

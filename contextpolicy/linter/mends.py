@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from contextpolicy.engine.budget import compute_low_mark, compute_prompt_limit
-from contextpolicy.engine.policy import PolicyValues, Problem, compute_default_reserve
-from contextpolicy.engine.policy_checks import (
+from contextpolicy.engine.policy.budget import compute_low_mark, compute_prompt_limit
+from contextpolicy.engine.policy.checks import (
     LONGEST_PREFIX,
     MOST_DAYS,
     MOST_REFERENCES,
@@ -12,6 +11,7 @@ from contextpolicy.engine.policy_checks import (
     SMALLEST_ROOM,
     estimate_tokens,
 )
+from contextpolicy.engine.policy.policy import PolicyValues, Problem, compute_default_reserve
 from contextpolicy.linter.findings import UNSET
 from contextpolicy.models import ModelSpec, Skill
 

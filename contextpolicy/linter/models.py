@@ -5,14 +5,14 @@ from decimal import Decimal
 
 from django.utils.translation import gettext
 
-from contextpolicy.engine.budget import (
+from contextpolicy.engine.policy.budget import (
     PolicyImpossible,
     compute_compact_mark,
     compute_low_mark,
     compute_prompt_limit,
 )
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_checks import SMALLEST_ROOM, estimate_tokens
+from contextpolicy.engine.policy.checks import SMALLEST_ROOM, estimate_tokens
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.linter.findings import USUAL_TURN, Finding
 from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import Adjustment, adjust_policy_values

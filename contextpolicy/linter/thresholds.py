@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from django.utils.translation import gettext
 
-from contextpolicy.engine.budget import (
+from contextpolicy.engine.policy.budget import (
     compute_compact_mark,
     compute_low_mark,
     compute_prepare_mark,
     compute_prompt_limit,
 )
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_checks import estimate_tokens
+from contextpolicy.engine.policy.checks import estimate_tokens
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.linter.findings import UNSET, USUAL_TURN, Finding
 
 USUAL_MESSAGE = USUAL_TURN // 2

@@ -41,7 +41,7 @@ class ContextPolicy(Stored):
 class PolicyVersion(Stored):
     """One immutable set of values. An unset field leaves its value to other policies.
 
-    `values` has only the fields that are set, by the names of `engine.policy.PolicyValues`. `locks`
+    `values` has only the fields that are set, by the names of `PolicyValues` in the engine. `locks`
     names the fields that no nearer level may override.
     """
 

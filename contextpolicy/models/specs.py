@@ -5,8 +5,8 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy
 
-from contextpolicy.engine.calibration import Factors
-from contextpolicy.engine.costs import Prices
+from contextpolicy.engine.policy.calibration import Factors
+from contextpolicy.engine.policy.costs import Prices
 from contextpolicy.models.base import Stored
 
 
@@ -130,7 +130,7 @@ class ModelSpec(Stored):
     is_default = models.BooleanField(default=False, verbose_name=gettext_lazy("default"))
     # Provider tokens ÷ our estimate, learned from usage; 1.0 until the first usage.
     calibration = models.FloatField(default=1.0, editable=False)
-    # The same, for prompts that are nearly all in one script, by its name in `engine.scripts`.
+    # The same, for prompts that are nearly all in one script, by its name in `engine.text.scripts`.
     calibration_by_script = models.JSONField(default=dict, editable=False)
     calibration_samples = models.PositiveIntegerField(default=0, editable=False)
     # The same by script. A script without a count was learned before counts were stored.

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.messages.tokens import TokenCounter
 from replay.evidence.conversations import QuestionedConversation
 from replay.evidence.presence import split_lowercase_words
 

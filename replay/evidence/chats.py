@@ -21,17 +21,17 @@ from django.db import transaction
 from chats.actions import lifecycle
 from chats.compaction.indexing import update_chat_index
 from chats.compaction.maintain import maintain_chat_context
-from chats.exchange import importing, storing
+from chats.exchange import chat_writer, importing
 from chats.exchange.drafts import ChatDraft
 from chats.ground.live import Frame
 from chats.models import Chat, Compaction, ProviderAccount, SearchPlace, Turn
 from chats.prompt.composition import Prompt
 from chats.providers.base import Finished, Provider, ProviderRequest, TextDelta
 from chats.providers.registry import ProviderAccountValue as Account
+from chats.turns.attempt import TurnAttempt, run_opened_turn
 from chats.turns.opening import open_turn
-from chats.turns.run import TurnAttempt, run_opened_turn
 from chats.turns.start import start_turn
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import SYSTEM, Preset
 from contextpolicy.publish import assign_policy, create_policy
@@ -199,7 +199,7 @@ def import_chat(conversation: QuestionedConversation, *, counter: TokenCounter) 
         (read,) = source.behind(0, (0, 0))
         if not isinstance(read.draft, ChatDraft):
             raise RuntimeError(f"{conversation.name}: {read.draft.reason}")
-        made = storing.store_draft(
+        made = chat_writer.store_draft(
             read.draft,
             owner=owner,
             form=source.kept_as,

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chats.memory import references
-from chats.memory.recall import Passage, Scope, recall_passages
+from chats.memory.search import references
+from chats.memory.search.recall import Passage, Scope, recall_passages
 from chats.models import Branch, Message, SearchText, Turn
 from chats.prompt.composition import Prompt
 from chats.record.history import select_path_messages
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.resolution import load_policy_values
 from replay.evidence.chats import MeasuredChat
 

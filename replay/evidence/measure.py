@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.messages.tokens import TokenCounter
 from replay.evidence.chats import MeasuredChat, roll_back_changes
 from replay.evidence.conversations import EvidenceQuestion, QuestionedConversation
 from replay.evidence.losses import find_lost_step, repeat_search

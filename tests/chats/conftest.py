@@ -17,9 +17,9 @@ from chats.models import Turn
 from chats.prompt import tokenizer
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta
+from chats.turns.attempt import TurnAttempt, run_opened_turn
 from chats.turns.opening import open_turn
-from chats.turns.run import TurnAttempt, run_opened_turn
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.messages.tokens import TokenCounter
 from tests.chats.rebuilding import not_rebuilt
 from tests.fakes.receiver import Receiver, receiving
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from chats.compaction.rebuilt import rebuild_summary_request
+from chats.compaction.reconstruction import rebuild_summary_request
 from chats.models import Compaction, Receipt
-from chats.prompt.rebuilt import rebuild_request
+from chats.prompt.reconstruction import rebuild_request
 
 
 def not_rebuilt(*, some: bool = True) -> list[str]:

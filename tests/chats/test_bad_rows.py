@@ -15,16 +15,16 @@ from django.http import HttpResponse
 from django.test import Client, RequestFactory
 from django.utils import timezone
 
-from chats import shipping, tasks
+from chats import tasks
+from chats.background import ledger_export_lines, sweep
 from chats.checkpoints import signing, upkeep
 from chats.compaction import indexing
 from chats.counts import keeping, telling
 from chats.ground import databases
 from chats.models import Chat, DailyCount, Receipt, SkippedRow
 from chats.providers.base import Finished, TextDelta, UsageReport
-from chats.turns import recover
 from chats.turns.start import start_turn
-from contextpolicy.engine.costs import UsedTokens, parse_reported_usage
+from contextpolicy.engine.policy.costs import UsedTokens, parse_reported_usage
 from contextpolicy.models import AuditEvent, LedgerReader, LedgerVerification
 from contextpolicy.roles import OPERATOR
 from project.middleware import ForeseenErrorsMiddleware
@@ -147,9 +147,9 @@ def test_sweep_does_every_step_although_one_fails(
         return 1
 
     steps = {"titles": fails, "webhooks": send}
-    monkeypatch.setattr(recover, "STEPS", steps)
-    assert recover.run_sweep(now=timezone.now()) == 1
-    assert recover.run_sweep(now=timezone.now()) == 1
+    monkeypatch.setattr(sweep, "STEPS", steps)
+    assert sweep.run_sweep(now=timezone.now()) == 1
+    assert sweep.run_sweep(now=timezone.now()) == 1
     assert done == ["webhooks"] * 2
     row = SkippedRow.objects.get()
     assert (row.job, row.row, row.problem, row.times) == ("sweep", "titles", "ValueError", 2)
@@ -165,12 +165,12 @@ def test_event_without_a_line_is_skipped_by_the_shipping(
             raise ValueError(event.pk)
         return str(event.pk)
 
-    monkeypatch.setattr(shipping, "FORMS", {"own": own_line})
+    monkeypatch.setattr(ledger_export_lines, "FORMS", {"own": own_line})
     settings.LEDGER_LINES = "own"
     out = io.StringIO()
-    shipping.ship_events(clock=timezone.now, is_closing=lambda: False, out=out)
+    ledger_export_lines.ship_events(clock=timezone.now, is_closing=lambda: False, out=out)
     assert str(first.pk) not in out.getvalue().split()
-    place = LedgerReader.objects.get(pk=shipping.READER)
+    place = LedgerReader.objects.get(pk=ledger_export_lines.READER)
     assert place.last == AuditEvent.objects.order_by("-pk").values_list("pk", flat=True)[0]
     assert SkippedRow.objects.get().job == "ledger lines"
 

@@ -21,9 +21,13 @@ from chats.providers.base import (
     UsageReport,
 )
 from chats.turns.start import start_turn
-from contextpolicy.engine import scripts
-from contextpolicy.engine.calibration import Factors
-from contextpolicy.engine.tokens import ApproximateCounter, count_tool_tokens, count_wire_tokens
+from contextpolicy.engine.messages.tokens import (
+    ApproximateCounter,
+    count_tool_tokens,
+    count_wire_tokens,
+)
+from contextpolicy.engine.policy.calibration import Factors
+from contextpolicy.engine.text import scripts
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment, PolicyVersion
 from tests.chats.conftest import InlineWorker, ScriptedProvider
 

@@ -13,7 +13,7 @@ from chats.compaction import window
 from chats.models import Branch, Chat, Message, Turn
 from chats.prompt import composition, model_choice
 from chats.turns.start import start_turn
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 
 
 def fill(chat: Chat, count: int, now: datetime) -> Branch:

@@ -9,10 +9,10 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from chats.models import Agent, Chat, Team
-from chats.prompt.explained import NotThere, explain_for, resolve_viewpoint
+from chats.prompt.policy_explanation import NotThere, explain_for, resolve_viewpoint
 from chats.teams import rosters
 from chats.teams.rosters import AgentDraft, TeamDraft
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.explanation import LOST, WON, ExplainedField
 from contextpolicy.models import ModelSpec
 from contextpolicy.publish import assign_policy, create_policy

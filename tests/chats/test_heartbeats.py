@@ -13,9 +13,9 @@ from pytest_django import Settings
 from redis import Redis
 
 from chats import tasks
+from chats.background import sweep
 from chats.ground import broker_facts, heartbeats, queue, queues
 from chats.ground.heartbeats import WorkerHeartbeat
-from chats.turns import recover
 from tests.faults.harness import new_folder
 from tests.faults.stores import Broker
 
@@ -115,7 +115,7 @@ def test_a_worker_without_any_sweep_waits_before_it_sweeps(broker: Redis) -> Non
 def test_the_schedule_and_the_sweep_leave_their_marks(
     broker: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recover, "run_sweep", lambda **_named: 0)
+    monkeypatch.setattr(sweep, "run_sweep", lambda **_named: 0)
     tasks.sweep()
     assert [one.name for one in heartbeats.list_heartbeats()] == [heartbeats.SWEEP]
     after_task_publish.send(sender=queue.SWEEP)

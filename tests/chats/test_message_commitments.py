@@ -11,7 +11,7 @@ from chats.actions import erasure
 from chats.models import Chat, Message, Turn
 from chats.prompt.stored_messages import MATCHED, NOT_COMPARABLE
 from chats.record import message_commitments, messages
-from chats.turns import steps
+from chats.turns import writes
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent
 from tests.chats.test_stored_messages import change, nightly, verified
@@ -138,10 +138,10 @@ def test_the_ledger_has_a_commitment_to_each_step_of_a_turn(
     """An attempt that ends without a reply still commits to the steps that it stored."""
     turn = reply.turn
     assert turn is not None
-    data = steps.build_attempt_data(turn)
+    data = writes.build_attempt_data(turn)
     assert data["stored"] == [[str(reply.pk), reply.commitment]]
     turn.step = 2
-    assert steps.build_attempt_data(turn, reply=reply)["stored"] == data["stored"]
+    assert writes.build_attempt_data(turn, reply=reply)["stored"] == data["stored"]
 
 
 def test_a_commitment_depends_on_its_salt(reply: Message) -> None:

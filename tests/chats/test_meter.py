@@ -15,7 +15,7 @@ from chats.prompt.meter import (
     Meter,
     build_meter,
 )
-from contextpolicy.engine.tokens import MESSAGE_OVERHEAD
+from contextpolicy.engine.messages.tokens import MESSAGE_OVERHEAD
 from contextpolicy.models import EffectivePolicy, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
 from tests.conftest import NOON

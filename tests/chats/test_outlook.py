@@ -12,12 +12,12 @@ from django.test.utils import CaptureQueriesContext
 
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.prompt import model_choice
-from chats.prompt.outlook import Outlook, compose_next_prompt
+from chats.prompt.next_prompt import Outlook, compose_next_prompt
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start_turn
-from contextpolicy.engine.messages import parse_parts
-from contextpolicy.engine.tokens import count_uncut_tokens
+from contextpolicy.engine.messages.messages import parse_parts
+from contextpolicy.engine.messages.tokens import count_uncut_tokens
 from contextpolicy.models import EffectivePolicy, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.states import SCHEMA, lay

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.models import Chat
-from chats.record import reading
+from chats.record import audit_access
 from contextpolicy.models import AuditEvent
 
 
@@ -19,11 +19,11 @@ def test_a_reason_without_words_opens_nothing(
     reason: str, chat: Chat, bob: User, now: datetime
 ) -> None:
     actor = f"user:{bob.pk}"
-    with pytest.raises(reading.ReasonNeeded):
-        reading.open_reading(chat_id=chat.pk, actor=actor, reason=reason, now=now)
+    with pytest.raises(audit_access.ReasonNeeded):
+        audit_access.open_reading(chat_id=chat.pk, actor=actor, reason=reason, now=now)
     assert not AuditEvent.objects.filter(type="content.opened").exists()
-    with pytest.raises(reading.ReadingNotOpen):
-        reading.require_open(chat_id=chat.pk, actor=actor, now=now)
+    with pytest.raises(audit_access.ReadingNotOpen):
+        audit_access.require_open(chat_id=chat.pk, actor=actor, now=now)
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,6 @@ def test_a_reason_without_words_opens_nothing(
     ],
 )
 def test_a_reason_in_any_script_opens_it(reason: str, chat: Chat, bob: User, now: datetime) -> None:
-    assert reading.open_reading(chat_id=chat.pk, actor=f"user:{bob.pk}", reason=reason, now=now)
+    assert audit_access.open_reading(
+        chat_id=chat.pk, actor=f"user:{bob.pk}", reason=reason, now=now
+    )

@@ -11,9 +11,9 @@ from django.utils.translation import gettext_lazy, gettext_noop, ngettext_lazy
 from django_stubs_ext import StrOrPromise
 from rest_framework import exceptions
 
-from chats.api import parsing
-from chats.api.errors import CsrfFailed, convert_validation_error
-from chats.api.inputs import FIELD_UNKNOWN, NewChat
+from chats.api.core import strict_json
+from chats.api.core.errors import CsrfFailed, convert_validation_error
+from chats.api.core.inputs import FIELD_UNKNOWN, NewChat
 from chats.compaction.people.rights import WORDS, NotAllowedByPolicy
 from chats.exchange.words import WORDS as LOSSES
 from chats.exchange.words import describe_loss
@@ -138,17 +138,17 @@ def test_a_server_that_cannot_be_connected() -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (b'{"a": 1, "a": 2}', parsing.KEY_TWICE),
-        (b"[" * 40 + b"]" * 40, parsing.NOT_AN_OBJECT),
-        (b'{"a": ' + b"[" * 40 + b"]" * 40 + b"}", parsing.TOO_DEEP),
+        (b'{"a": 1, "a": 2}', strict_json.KEY_TWICE),
+        (b"[" * 40 + b"]" * 40, strict_json.NOT_AN_OBJECT),
+        (b'{"a": ' + b"[" * 40 + b"]" * 40 + b"}", strict_json.TOO_DEEP),
         (b"{", "1"),
     ],
     ids=["a key twice", "a list", "41 levels", "cut off"],
 )
 def test_an_unreadable_body(body: bytes, problem: StrOrPromise) -> None:
-    refusal = refused(lambda: parsing.parse_json_object(body))
+    refusal = refused(lambda: strict_json.parse_json_object(body))
 
-    assert isinstance(refusal, parsing.InvalidJSON)
+    assert isinstance(refusal, strict_json.InvalidJSON)
     assert str(problem) in str(refusal.details["problem"])
     english, shown = both(refusal)
     assert "「" not in english

@@ -16,7 +16,7 @@ from django.db.migrations.loader import MigrationLoader
 
 from chats.checkpoints import signing
 from chats.models import Chat, Compaction, Message, Receipt
-from chats.record import witness
+from chats.record import commitment_check
 from chats.turns.start import start_turn
 from contextpolicy import ledger, rollback
 from contextpolicy.models import LedgerHead
@@ -190,8 +190,8 @@ def test_a_later_migration_is_guarded_without_a_word_of_its_own(
 def test_every_column_of_receipts_and_summaries_is_protected_or_free() -> None:
     """A developer who adds a column decides here whether the ledger commits to it."""
     for model, committed, free in (
-        (Receipt, witness.COMMITTED_OF_RECEIPTS, FREE_OF_RECEIPTS),
-        (Compaction, witness.COMMITTED_OF_SUMMARIES, FREE_OF_SUMMARIES),
+        (Receipt, commitment_check.COMMITTED_OF_RECEIPTS, FREE_OF_RECEIPTS),
+        (Compaction, commitment_check.COMMITTED_OF_SUMMARIES, FREE_OF_SUMMARIES),
     ):
         columns = {field.name for field in model._meta.concrete_fields}
         names = {name.removesuffix("_id") for name in committed} if model is Receipt else committed

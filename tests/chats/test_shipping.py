@@ -11,10 +11,9 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from pytest_django import Settings
 
-from chats import shipping
+from chats.background import ledger_export_lines, sweep
 from chats.ground import queue
 from chats.models import Chat
-from chats.turns import recover
 from contextpolicy import following, ledger
 from contextpolicy.audit import ocsf
 from contextpolicy.models import AuditEvent, LedgerReader
@@ -31,7 +30,7 @@ def ship(settings: Settings) -> Ship:
     def shipping_all(form: str = "own", *, closing: bool = False) -> list[dict[str, Any]]:
         settings.LEDGER_LINES = form
         out = io.StringIO()
-        shipping.ship_events(clock=timezone.now, is_closing=lambda: closing, out=out)
+        ledger_export_lines.ship_events(clock=timezone.now, is_closing=lambda: closing, out=out)
         return [json.loads(line) for line in out.getvalue().splitlines()]
 
     return shipping_all
@@ -54,7 +53,7 @@ def test_each_event_is_one_line_in_its_order(ship: Ship, chat: Chat, now: dateti
     assert ship() == [], "each once"
     some(now, "skill.created")
     assert [line["type"] for line in ship()] == ["skill.created"]
-    assert shipping.count_unshipped_events() == 0
+    assert ledger_export_lines.count_unshipped_events() == 0
 
 
 @pytest.mark.policy_case(25)
@@ -78,7 +77,7 @@ def test_who_is_killed_before_the_place_moves_writes_again(
 
 def test_one_process_ships_at_a_time(ship: Ship, now: datetime, db: None) -> None:
     some(now, "login.succeeded")
-    assert shipping.claim_shipping()
+    assert ledger_export_lines.claim_shipping()
     assert ship() == []
     LedgerReader.objects.update(lease_until=timezone.now() - timedelta(minutes=5))
     assert len(ship()) == 1
@@ -93,11 +92,11 @@ def test_it_is_sent_where_it_is_switched_on(
     django_capture_on_commit_callbacks: Callable[..., Any],
 ) -> None:
     some(now, "login.succeeded")
-    assert shipping.enqueue_due() == 0
+    assert ledger_export_lines.enqueue_due() == 0
     assert ship("") == []
     settings.LEDGER_LINES = "ocsf"
     with django_capture_on_commit_callbacks(execute=True):
-        recover.run_sweep(now=now)
+        sweep.run_sweep(now=now)
     assert (queue.SHIP_LEDGER, {}) in sent
 
 
@@ -150,7 +149,7 @@ def test_a_late_commit_comes_when_it_is_there(
 ) -> None:
     ship()
     some(timezone.now(), "login.succeeded", "logout.succeeded")
-    place = LedgerReader.objects.get(pk=shipping.READER)
+    place = LedgerReader.objects.get(pk=ledger_export_lines.READER)
     late, newest = AuditEvent.objects.order_by("-pk")[:2][::-1]
     # Simulates a reader that passed the first event while it had an id but no commit.
     place.last, place.missed = newest.pk, [[late.pk, timezone.now().isoformat()]]

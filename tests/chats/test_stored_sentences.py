@@ -16,9 +16,9 @@ from chats.ground.sentences import (
 )
 from chats.models import Turn
 from chats.providers.base import ProviderError
+from chats.turns.attempt import ASKED_SENTENCE, WAIT_SENTENCE, format_provider_error
 from chats.turns.recover import LOST_SENTENCE
-from chats.turns.run import ASKED_SENTENCE, WAIT_SENTENCE, format_provider_error
-from chats.turns.steps import build_failure_fields
+from chats.turns.writes import build_failure_fields
 from contextpolicy.wording import join_items
 
 LANGUAGE = "zh-hans"

@@ -12,6 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from django.urls.resolvers import URLPattern, URLResolver
 
+from chats.admin.site import site
 from chats.models import (
     Agent,
     Branch,
@@ -28,7 +29,6 @@ from chats.models import (
     Turn,
 )
 from contextpolicy import roles
-from contextpolicy.admin.site import site
 from contextpolicy.holds import place_hold
 from contextpolicy.ledger import record_event
 from contextpolicy.models import (

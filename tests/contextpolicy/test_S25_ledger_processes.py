@@ -245,7 +245,7 @@ from django.db import connection
 from django.utils import timezone
 from chats.record import idempotency
 from chats.models import Compaction, IdempotencyRecord, Message, PromptText, Receipt
-from chats.ground.seals import is_commitment_valid
+from chats.ground.commitments import is_commitment_valid
 from contextpolicy.models import AuditEvent
 sha = lambda text: hashlib.sha256(text.encode()).hexdigest()
 now = timezone.now()

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.test import Client
 from django.urls import reverse
 
-from contextpolicy.admin.site import TITLES, site
+from chats.admin.site import TITLES, site
 from contextpolicy.ledger import record_event
 from contextpolicy.models import AuditEvent
 from contextpolicy.presets import seed_policies

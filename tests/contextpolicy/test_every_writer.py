@@ -10,8 +10,8 @@ from django.contrib import admin
 from django.contrib.auth.models import Group, User
 from django.test import RequestFactory
 
+from chats.admin.site import PalimpsestAdminSite
 from contextpolicy import ledger, roles
-from contextpolicy.admin.site import PalimpsestAdminSite
 from contextpolicy.models import AuditEvent, ContextPolicy
 from contextpolicy.publish import assign_policy, create_policy
 from tests.contextpolicy.people import person

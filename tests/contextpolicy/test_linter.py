@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from contextpolicy.engine.policy import (
+from contextpolicy.engine.policy.policy import (
     PolicyValues,
     apply_policy_fields,
     compute_default_reserve,
@@ -316,7 +316,7 @@ def test_a_lock_without_a_value_gets_the_value_that_holds(models: None) -> None:
 def test_no_finding_is_without_a_mend_unless_only_a_person_can_say() -> None:
     """From the sources: each code is in one of the tables."""
     root = Path(lint_policy.__code__.co_filename).parents[1]
-    sources = [*root.glob("linter/*.py"), root / "engine/policy_checks.py", root / "plugins.py"]
+    sources = [*root.glob("linter/*.py"), root / "engine/policy/checks.py", root / "plugins.py"]
     made = re.compile(r'(?:Finding|Problem)\(\s*"(\w+)"|(?:append\(|\[)\(\s*"(\w+)", \(')
     codes = {
         one or other

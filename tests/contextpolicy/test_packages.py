@@ -5,7 +5,7 @@ from typing import Any
 
 from django.utils import translation
 
-from contextpolicy.engine.phrases import Phrase
+from contextpolicy.engine.text.phrases import Phrase
 from contextpolicy.packages import OfferRefused, load_offers
 from contextpolicy.plugins import UNUSABLE as STRATEGY_UNUSABLE
 from contextpolicy.wording import translate_phrase

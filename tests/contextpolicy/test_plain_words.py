@@ -2,14 +2,14 @@
 
 import pytest
 
-from contextpolicy.admin.plain_words import (
+from chats.admin.policies.description import (
     NEWEST_THAT_FIT,
     OLDEST_DROPPED,
     Figure,
     build_description_parts,
     describe_policy,
 )
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.policy import PolicyValues
 
 STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
 

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import pytest
 
 from contextpolicy import packages, plugins
-from contextpolicy.engine.assembly import AssembledContext, compose_context
-from contextpolicy.engine.messages import ToolSpec
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.compose.assembly import AssembledContext, compose_context
+from contextpolicy.engine.messages.messages import ToolSpec
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.contract import call_turn_hook
 from contextpolicy.engine.window import WindowChoice
 from tests.engine.engine_builders import chat, given, left

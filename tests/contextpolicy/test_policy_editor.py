@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import (
     AuditEvent,
     ContextPolicy,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.utils import translation
 
-from contextpolicy.engine.policy import PolicyValues, find_value_problems
+from contextpolicy.engine.policy.policy import PolicyValues, find_value_problems
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.roles import POLICY_ADMIN
 from tests.contextpolicy.people import person, signed_in

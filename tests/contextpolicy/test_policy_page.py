@@ -12,9 +12,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from contextpolicy.admin.form_words import FIGURE_CHANGED, NO_ROOM, NOT_SET
-from contextpolicy.admin.plain_words import BUILT_IN_WRITER
-from contextpolicy.engine.policy import PolicyValues
+from chats.admin.policies.description import BUILT_IN_WRITER
+from chats.admin.policies.form_text import FIGURE_CHANGED, NO_ROOM, NOT_SET
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.imports import OWN_FORM
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, PolicyVersion
 from contextpolicy.presets import RETRIEVED

@@ -4,15 +4,15 @@ from datetime import datetime
 
 import pytest
 
-from contextpolicy.engine.budget import compute_prompt_limit
-from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan_compaction
-from contextpolicy.engine.messages import Message, TextPart
-from contextpolicy.engine.policy import (
+from contextpolicy.engine.messages.messages import Message, TextPart
+from contextpolicy.engine.policy.budget import compute_prompt_limit
+from contextpolicy.engine.policy.policy import (
     PolicyValues,
     find_value_problems,
     get_strategy_defaults,
     parse_policy_values,
 )
+from contextpolicy.engine.summaries.compaction import CompactionPlan, NotNeeded, plan_compaction
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.linter.findings import find_policy_warnings
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyAssignment, PolicyVersion

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.ledger import find_ledger_breaks
 from contextpolicy.linter.errors import LONGEST_TEXT, find_policy_errors
 from contextpolicy.linter.findings import find_policy_warnings

@@ -11,8 +11,8 @@ from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from contextpolicy.engine.budget import PolicyImpossible
-from contextpolicy.engine.policy import LIMIT_FIELDS, PolicyValues, find_value_problems
+from contextpolicy.engine.policy.budget import PolicyImpossible
+from contextpolicy.engine.policy.policy import LIMIT_FIELDS, PolicyValues, find_value_problems
 from contextpolicy.models import EffectivePolicy
 from contextpolicy.resolution import load_policy_values, resolve_policy
 

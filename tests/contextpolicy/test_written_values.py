@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from contextpolicy.admin.written import (
+from chats.admin.policies.line_formats import (
     KINDS,
     LinesRefused,
     format_schema_lines,

@@ -5,15 +5,13 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import (
+from contextpolicy.engine.compose.assembly import (
     AssembledContext,
     ComposeInput,
     WindowNeeded,
     compose_context,
 )
-from contextpolicy.engine.compaction import CompactionPlan, plan_compaction
-from contextpolicy.engine.extractive import build_extractive_summary
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.messages.messages import (
     Message,
     Part,
     Role,
@@ -22,8 +20,10 @@ from contextpolicy.engine.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import ApproximateCounter, count_uncut_tokens
+from contextpolicy.engine.messages.tokens import ApproximateCounter, count_uncut_tokens
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.compaction import CompactionPlan, plan_compaction
+from contextpolicy.engine.summaries.extractive import build_extractive_summary
 
 COUNTER = ApproximateCounter()
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection
 from itertools import dropwhile
 
-from contextpolicy.engine.facts import KeptFacts
-from contextpolicy.engine.factscan import Kind
+from contextpolicy.engine.text.fact_scanner import Kind
+from contextpolicy.engine.text.facts import KeptFacts
 
 _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"

@@ -1,6 +1,6 @@
 """Team messages as callers send them."""
 
-from contextpolicy.engine.team_state import TeamState
+from contextpolicy.engine.team.team_state import TeamState
 
 
 def said(

@@ -5,16 +5,20 @@ from typing import Any
 
 import pytest
 
-from contextpolicy.engine.agent_layouts import PROMPT_FORMS, is_text_form
-from contextpolicy.engine.assembly import AssembledContext, compose_context
-from contextpolicy.engine.images import Image
-from contextpolicy.engine.messages import FilePart, Message, Summary, TextPart
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.segments import format_prompt_json
-from contextpolicy.engine.team import Speaker
-from contextpolicy.engine.team_view import Viewer, build_team_instructions, rewrite_for_text_prompt
-from contextpolicy.engine.tokens import count_wire_tokens
-from contextpolicy.engine.transcript import Background
+from contextpolicy.engine.compose.agent_layouts import PROMPT_FORMS, is_text_form
+from contextpolicy.engine.compose.assembly import AssembledContext, compose_context
+from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.messages import FilePart, Message, Summary, TextPart
+from contextpolicy.engine.messages.segments import format_prompt_json
+from contextpolicy.engine.messages.tokens import count_wire_tokens
+from contextpolicy.engine.messages.transcript import Background
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.team.team import Speaker
+from contextpolicy.engine.team.team_view import (
+    Viewer,
+    build_team_instructions,
+    rewrite_for_text_prompt,
+)
 from tests.engine.engine_builders import COUNTER, composed, given, message, step
 
 SYSTEM = (

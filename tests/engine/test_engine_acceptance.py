@@ -4,7 +4,9 @@ import time
 
 import pytest
 
-from contextpolicy.engine.acceptance import (
+from contextpolicy.engine.messages.messages import Message, Summary
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.acceptance import (
     Verdict,
     append_lost_facts,
     check_generated_summary,
@@ -12,8 +14,6 @@ from contextpolicy.engine.acceptance import (
     has_unknown_url,
     keep_sections,
 )
-from contextpolicy.engine.messages import Message, Summary
-from contextpolicy.engine.policy import PolicyValues
 from tests.engine.engine_builders import COUNTER, message, step
 
 GOOD = """## Facts

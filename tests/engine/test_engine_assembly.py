@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from contextpolicy.engine.assembly import (
+from contextpolicy.engine.compose.assembly import (
     AssembledContext,
     WindowNeeded,
     compose_context,
     is_compressed,
 )
-from contextpolicy.engine.budget import PolicyImpossible, QuestionTooLarge, TurnTooLarge
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.compose.partition import PartitionError
+from contextpolicy.engine.messages.messages import (
     ReasoningPart,
     Summary,
     TextPart,
@@ -22,9 +22,9 @@ from contextpolicy.engine.messages import (
     ToolSpec,
     WireMessage,
 )
-from contextpolicy.engine.partition import PartitionError
-from contextpolicy.engine.policy import PolicyValues, get_strategy_defaults
-from contextpolicy.engine.segments import format_prompt_json
+from contextpolicy.engine.messages.segments import format_prompt_json
+from contextpolicy.engine.policy.budget import PolicyImpossible, QuestionTooLarge, TurnTooLarge
+from contextpolicy.engine.policy.policy import PolicyValues, get_strategy_defaults
 from tests.engine.engine_builders import (
     COUNTER,
     accounted,

@@ -9,17 +9,9 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import ComposeInput
-from contextpolicy.engine.budget import (
-    BudgetRefusal,
-    PolicyImpossible,
-    QuestionTooLarge,
-    TurnTooLarge,
-)
-from contextpolicy.engine.chatmessages import MalformedChatMessage, parse_chat_messages
-from contextpolicy.engine.compaction import CompactionPlan, plan_compaction
-from contextpolicy.engine.extractive import build_extractive_summary
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.compose.assembly import ComposeInput
+from contextpolicy.engine.compose.partition import PartitionError
+from contextpolicy.engine.messages.messages import (
     MalformedParts,
     Message,
     Part,
@@ -28,20 +20,28 @@ from contextpolicy.engine.messages import (
     ToolResultPart,
     parse_parts,
 )
-from contextpolicy.engine.partition import PartitionError
-from contextpolicy.engine.policy import (
-    MalformedPolicy,
-    PolicyValues,
-    find_value_problems,
-    parse_policy_values,
-)
-from contextpolicy.engine.policy_fields import Layout
-from contextpolicy.engine.uimessages import (
+from contextpolicy.engine.messages.openai_chat import MalformedChatMessage, parse_chat_messages
+from contextpolicy.engine.messages.ui_messages import (
     MalformedUIMessage,
     parse_ui_message,
     parse_ui_messages,
     serialize_ui_message,
 )
+from contextpolicy.engine.policy.budget import (
+    BudgetRefusal,
+    PolicyImpossible,
+    QuestionTooLarge,
+    TurnTooLarge,
+)
+from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.policy import (
+    MalformedPolicy,
+    PolicyValues,
+    find_value_problems,
+    parse_policy_values,
+)
+from contextpolicy.engine.summaries.compaction import CompactionPlan, plan_compaction
+from contextpolicy.engine.summaries.extractive import build_extractive_summary
 from tests.engine.engine_builders import COUNTER, composed, given, message, step
 
 LAYOUTS: tuple[Layout, ...] = ("multi_turn", "A", "B", "C")

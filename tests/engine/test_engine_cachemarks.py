@@ -7,11 +7,15 @@ import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import AssembledContext, compose_context, extract_shared_prefix
-from contextpolicy.engine.messages import ToolSpec
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_fields import Layout
-from contextpolicy.engine.transcript import Background
+from contextpolicy.engine.compose.assembly import (
+    AssembledContext,
+    compose_context,
+    extract_shared_prefix,
+)
+from contextpolicy.engine.messages.messages import ToolSpec
+from contextpolicy.engine.messages.transcript import Background
+from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.policy import PolicyValues
 from tests.engine.engine_builders import chat, given, message, step
 from tests.engine.test_engine_lead import SUMMARY, TOOLS, rich
 

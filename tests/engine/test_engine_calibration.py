@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine import scripts
-from contextpolicy.engine.calibration import (
+from contextpolicy.engine.policy.calibration import (
     FEW_SAMPLES,
     HIGHEST,
     LARGEST_STEP,
@@ -17,6 +16,7 @@ from contextpolicy.engine.calibration import (
     compute_calibration_factor,
     explain_calibration_skip,
 )
+from contextpolicy.engine.text import scripts
 
 
 def usage(**fields: Any) -> BilledUsage:

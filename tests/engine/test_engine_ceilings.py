@@ -8,19 +8,23 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import AssembledContext, WindowNeeded, compose_context
-from contextpolicy.engine.budget import PolicyImpossible, QuestionTooLarge
-from contextpolicy.engine.compaction import CompactionPlan, plan_compaction
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.compose.assembly import AssembledContext, WindowNeeded, compose_context
+from contextpolicy.engine.history.tool_rules import find_stubbed_results, format_result_stub
+from contextpolicy.engine.messages.messages import (
     Message,
     TextPart,
     ToolCallPart,
     ToolResultPart,
     ToolSpec,
 )
-from contextpolicy.engine.policy import PolicyValues, find_value_problems, parse_policy_values
-from contextpolicy.engine.segments import count_tool_bytes, count_wire_bytes
-from contextpolicy.engine.toolrules import find_stubbed_results, format_result_stub
+from contextpolicy.engine.messages.segments import count_tool_bytes, count_wire_bytes
+from contextpolicy.engine.policy.budget import PolicyImpossible, QuestionTooLarge
+from contextpolicy.engine.policy.policy import (
+    PolicyValues,
+    find_value_problems,
+    parse_policy_values,
+)
+from contextpolicy.engine.summaries.compaction import CompactionPlan, plan_compaction
 from contextpolicy.engine.window import compute_adaptive_low
 from tests.engine.engine_builders import (
     COUNTER,

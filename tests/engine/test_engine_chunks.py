@@ -5,12 +5,12 @@ from functools import partial
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.budget import compute_request_limit
-from contextpolicy.engine.chunks import map_reduce
-from contextpolicy.engine.groups import find_turn_starts
-from contextpolicy.engine.messages import Message, Summary
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import (
+from contextpolicy.engine.messages.messages import Message, Summary
+from contextpolicy.engine.messages.turn_groups import find_turn_starts
+from contextpolicy.engine.policy.budget import compute_request_limit
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.chunks import map_reduce
+from contextpolicy.engine.summaries.prompts import (
     build_merge_request,
     build_summary_request,
     count_request_tokens,

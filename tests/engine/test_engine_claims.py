@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.claims import (
+from contextpolicy.engine.text.claims import (
     Claim,
     parse_source_seqs,
     read_label,

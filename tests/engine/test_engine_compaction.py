@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.compaction import (
+from contextpolicy.engine.messages.messages import Message, Summary, TextPart
+from contextpolicy.engine.policy.policy import PRESETS, PolicyValues
+from contextpolicy.engine.summaries.compaction import (
     CompactionPlan,
     CoverageGap,
     NotNeeded,
     plan_compaction,
     plan_recompaction,
 )
-from contextpolicy.engine.messages import Message, Summary, TextPart
-from contextpolicy.engine.policy import PRESETS, PolicyValues
 from tests.engine.engine_builders import COUNTER, Player, chat, chats, message, step
 
 # Prompt limit 1,000: prepare at 700, swap at 900, down to 450.

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from contextpolicy.engine.assembly import AssembledContext, compose_context
-from contextpolicy.engine.messages import Message, ToolSpec
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.compose.assembly import AssembledContext, compose_context
+from contextpolicy.engine.messages.messages import Message, ToolSpec
+from contextpolicy.engine.messages.transcript import Background, TextEntry
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.contract import (
     Composing,
     Payload,
     call_turn_hook,
     has_turn_hook,
 )
-from contextpolicy.engine.transcript import Background, TextEntry
 from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove
 from tests.engine.engine_builders import chat, given, message
 

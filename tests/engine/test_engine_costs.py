@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contextpolicy.engine.costs import (
+from contextpolicy.engine.policy.costs import (
     Effect,
     Money,
     PricedCall,

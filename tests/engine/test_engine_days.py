@@ -6,17 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import (
+from contextpolicy.engine.compose.assembly import (
     AssembledContext,
     ComposeInput,
     WindowNeeded,
     compose_context,
 )
-from contextpolicy.engine.days import find_day_starts
-from contextpolicy.engine.messages import Message, Role, TextPart, extract_message_text
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import ApproximateCounter, count_uncut_tokens, count_wire_tokens
-from contextpolicy.engine.transcript import format_day_line
+from contextpolicy.engine.messages.days import find_day_starts
+from contextpolicy.engine.messages.messages import Message, Role, TextPart, extract_message_text
+from contextpolicy.engine.messages.tokens import (
+    ApproximateCounter,
+    count_uncut_tokens,
+    count_wire_tokens,
+)
+from contextpolicy.engine.messages.transcript import format_day_line
+from contextpolicy.engine.policy.policy import PolicyValues
 
 COUNTER = ApproximateCounter()
 

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import (
+from contextpolicy.engine.compose.assembly import (
     AssembledContext,
     WindowNeeded,
     assess_compaction_need,
     compose_context,
 )
-from contextpolicy.engine.budget import PolicyImpossible
-from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan_compaction
-from contextpolicy.engine.messages import Message, ToolCallPart
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_fields import Layout
+from contextpolicy.engine.messages.messages import Message, ToolCallPart
+from contextpolicy.engine.policy.budget import PolicyImpossible
+from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.compaction import CompactionPlan, NotNeeded, plan_compaction
 from tests.engine.engine_builders import Player, chat, composed, given, message, step
 
 VALUES = PolicyValues(keep_last_messages=2, summary_max_tokens=500)

@@ -4,16 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from contextpolicy.engine.acceptance import SHORTEST_SUMMARY, append_lost_facts
-from contextpolicy.engine.budget import (
+from contextpolicy.engine.messages.messages import Message, Summary, TextPart
+from contextpolicy.engine.policy.budget import (
     BudgetRefusal,
     Marks,
     compute_prompt_marks,
     convert_provider_tokens,
 )
-from contextpolicy.engine.compaction import SMALLEST_SOURCE, CoverageGap, NotNeeded, plan_compaction
-from contextpolicy.engine.messages import Message, Summary, TextPart
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.acceptance import SHORTEST_SUMMARY, append_lost_facts
+from contextpolicy.engine.summaries.compaction import (
+    SMALLEST_SOURCE,
+    CoverageGap,
+    NotNeeded,
+    plan_compaction,
+)
 from contextpolicy.engine.window import compute_adaptive_low
 from tests.engine.engine_builders import COUNTER, message, step
 from tests.engine.test_engine_acceptance import GOOD, judged

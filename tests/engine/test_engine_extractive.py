@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.acceptance import check_generated_summary, find_missing_sections
-from contextpolicy.engine.extractive import build_extractive_summary
-from contextpolicy.engine.messages import Message, Summary
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.sayings import is_small_talk, score_sentence
+from contextpolicy.engine.messages.messages import Message, Summary
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.acceptance import check_generated_summary, find_missing_sections
+from contextpolicy.engine.summaries.extractive import build_extractive_summary
+from contextpolicy.engine.summaries.sentence_scores import is_small_talk, score_sentence
 from tests.engine.engine_builders import COUNTER, chats, message, step
 
 TALK = [

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from contextpolicy.engine.extras import (
+from contextpolicy.engine.messages.extras import (
     MOST,
     CallExtras,
     hash_origin,
@@ -12,7 +12,7 @@ from contextpolicy.engine.extras import (
     select_unknown_call_fields,
     select_unknown_message_fields,
 )
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.messages.messages import (
     ReasoningPart,
     TextPart,
     ToolCallPart,

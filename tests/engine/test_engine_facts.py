@@ -2,7 +2,7 @@
 
 import pytest
 
-from contextpolicy.engine.facts import compare_summary_facts, extract_facts, extract_names
+from contextpolicy.engine.text.facts import compare_summary_facts, extract_facts, extract_names
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextpolicy.engine import facts
-from contextpolicy.engine.claims import strip_source_marks
+from contextpolicy.engine.text import facts
+from contextpolicy.engine.text.claims import strip_source_marks
 from tests.engine import facts_by_definition as defined
 from tests.load.facts import TEXTS, growth
 

@@ -4,15 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.groups import (
-    NO_RESULT,
-    convert_message_to_wires,
-    find_turn_starts,
-    has_content,
-    repair_tool_parts,
-    split_open_turn,
-)
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.messages.messages import (
     Part,
     ReasoningPart,
     TextPart,
@@ -20,6 +12,14 @@ from contextpolicy.engine.messages import (
     ToolResultPart,
     WireMessage,
     convert_parts_to_wires,
+)
+from contextpolicy.engine.messages.turn_groups import (
+    NO_RESULT,
+    convert_message_to_wires,
+    find_turn_starts,
+    has_content,
+    repair_tool_parts,
+    split_open_turn,
 )
 from tests.engine.engine_builders import chat, message, step
 

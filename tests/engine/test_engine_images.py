@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from contextpolicy.engine.assembly import AssembledContext, compose_context
-from contextpolicy.engine.entries import estimate_sendable_tokens
-from contextpolicy.engine.images import Image, parse_image_reference
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.compose.assembly import AssembledContext, compose_context
+from contextpolicy.engine.history.entries import estimate_sendable_tokens
+from contextpolicy.engine.messages.images import Image, parse_image_reference
+from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
     TextPart,
@@ -15,10 +15,14 @@ from contextpolicy.engine.messages import (
     convert_parts_to_wires,
     format_image_text,
 )
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import build_summary_request
-from contextpolicy.engine.segments import format_prompt_json
-from contextpolicy.engine.tokens import ApproximateCounter, count_uncut_tokens, count_wire_tokens
+from contextpolicy.engine.messages.segments import format_prompt_json
+from contextpolicy.engine.messages.tokens import (
+    ApproximateCounter,
+    count_uncut_tokens,
+    count_wire_tokens,
+)
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.prompts import build_summary_request
 from tests.engine.engine_builders import given, message
 
 COUNTER = ApproximateCounter()

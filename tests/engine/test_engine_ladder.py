@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.ladder import (
+from contextpolicy.engine.summaries.ladder import (
     FAILURES_TO_OPEN,
     FIRST_PAUSE,
     LONGEST_PAUSE,

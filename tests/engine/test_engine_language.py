@@ -2,7 +2,7 @@
 
 import pytest
 
-from contextpolicy.engine.language import detect_text_language, is_other_language
+from contextpolicy.engine.text.language import detect_text_language, is_other_language
 
 TEXTS = {
     "en": "We decided that the train to Oslo is the best choice "

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import (
+from contextpolicy.engine.compose.assembly import (
     CHANGES,
     FALLBACKS,
     REPAIRS,
@@ -17,15 +17,15 @@ from contextpolicy.engine.assembly import (
     WindowNeeded,
     compose_context,
 )
-from contextpolicy.engine.budget import BudgetRefusal, PolicyImpossible
-from contextpolicy.engine.groups import has_content
-from contextpolicy.engine.messages import Message, Summary, TextPart, ToolSpec
-from contextpolicy.engine.partition import REASONS
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_fields import Layout
-from contextpolicy.engine.segments import count_tool_bytes, count_wire_bytes
-from contextpolicy.engine.tokens import count_tool_tokens, count_wire_tokens
-from contextpolicy.engine.transcript import Background, TextEntry
+from contextpolicy.engine.compose.partition import REASONS
+from contextpolicy.engine.messages.messages import Message, Summary, TextPart, ToolSpec
+from contextpolicy.engine.messages.segments import count_tool_bytes, count_wire_bytes
+from contextpolicy.engine.messages.tokens import count_tool_tokens, count_wire_tokens
+from contextpolicy.engine.messages.transcript import Background, TextEntry
+from contextpolicy.engine.messages.turn_groups import has_content
+from contextpolicy.engine.policy.budget import BudgetRefusal, PolicyImpossible
+from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.policy import PolicyValues
 from tests.engine.engine_builders import (
     COUNTER,
     Player,

@@ -9,17 +9,8 @@ from hypothesis import assume
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import AssembledContext, ComposeInput, compose_context
-from contextpolicy.engine.budget import (
-    BudgetRefusal,
-    PolicyImpossible,
-    compute_low_mark,
-    compute_prepare_mark,
-    compute_prompt_limit,
-)
-from contextpolicy.engine.compaction import CompactionPlan, CoverageGap, NotNeeded, plan_compaction
-from contextpolicy.engine.groups import find_turn_starts, repair_tool_parts
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.compose.assembly import AssembledContext, ComposeInput, compose_context
+from contextpolicy.engine.messages.messages import (
     FilePart,
     Message,
     Part,
@@ -28,9 +19,23 @@ from contextpolicy.engine.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from contextpolicy.engine.policy import PolicyValues, find_value_problems
-from contextpolicy.engine.prompts import SECTIONS, build_summary_request
-from contextpolicy.engine.tokens import count_uncut_tokens
+from contextpolicy.engine.messages.tokens import count_uncut_tokens
+from contextpolicy.engine.messages.turn_groups import find_turn_starts, repair_tool_parts
+from contextpolicy.engine.policy.budget import (
+    BudgetRefusal,
+    PolicyImpossible,
+    compute_low_mark,
+    compute_prepare_mark,
+    compute_prompt_limit,
+)
+from contextpolicy.engine.policy.policy import PolicyValues, find_value_problems
+from contextpolicy.engine.summaries.compaction import (
+    CompactionPlan,
+    CoverageGap,
+    NotNeeded,
+    plan_compaction,
+)
+from contextpolicy.engine.summaries.prompts import SECTIONS, build_summary_request
 from tests.engine.engine_builders import (
     COUNTER,
     Player,

@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import AssembledContext, compose_context
-from contextpolicy.engine.messages import Summary, WireMessage
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.segments import Scale
-from contextpolicy.engine.systemtext import (
+from contextpolicy.engine.compose.assembly import AssembledContext, compose_context
+from contextpolicy.engine.compose.system_text import (
     UnknownOrigin,
     filter_system_parts,
     format_budget_note,
     format_runtime_note,
     order_system_parts,
 )
-from contextpolicy.engine.text_layouts import (
+from contextpolicy.engine.compose.text_layouts import (
     TextContext,
     build_context_messages,
     format_context_text,
 )
-from contextpolicy.engine.tokens import ApproximateCounter
-from contextpolicy.engine.transcript import Background, TextEntry, TranscriptWriter
+from contextpolicy.engine.messages.messages import Summary, WireMessage
+from contextpolicy.engine.messages.segments import Scale
+from contextpolicy.engine.messages.tokens import ApproximateCounter
+from contextpolicy.engine.messages.transcript import Background, TextEntry, TranscriptWriter
+from contextpolicy.engine.policy.policy import PolicyValues
 from tests.engine.engine_builders import (
     COUNTER,
     Player,

@@ -4,12 +4,16 @@ from typing import Any
 
 import pytest
 
-from contextpolicy.engine.assembly import AssembledContext, compose_context, extract_shared_prefix
-from contextpolicy.engine.messages import Summary, ToolSpec
-from contextpolicy.engine.partition import check_partition
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_fields import Layout
-from contextpolicy.engine.transcript import Background
+from contextpolicy.engine.compose.assembly import (
+    AssembledContext,
+    compose_context,
+    extract_shared_prefix,
+)
+from contextpolicy.engine.compose.partition import check_partition
+from contextpolicy.engine.messages.messages import Summary, ToolSpec
+from contextpolicy.engine.messages.transcript import Background
+from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.policy import PolicyValues
 from tests.engine.engine_builders import chat, given, message
 
 SUMMARY = Summary("s1", "## Facts\n- Ann lives in Oslo [#2]", 1, 6, (3,), 12)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.messages.messages import (
     MalformedParts,
     Part,
     ReasoningPart,

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.messages import Message, Summary, TextPart
-from contextpolicy.engine.partition import (
+from contextpolicy.engine.compose.partition import (
     LeftOut,
     PartitionError,
     account_for_messages,
@@ -16,6 +15,7 @@ from contextpolicy.engine.partition import (
     group_seq_ranges,
     split_range_around,
 )
+from contextpolicy.engine.messages.messages import Message, Summary, TextPart
 
 seqs = st.sets(st.integers(1, 40)).map(sorted)
 

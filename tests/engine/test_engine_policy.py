@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.budget import (
+from contextpolicy.engine.policy.budget import (
     compute_compact_mark,
     compute_low_mark,
     compute_prepare_mark,
     compute_prompt_limit,
     convert_provider_tokens,
 )
-from contextpolicy.engine.policy import (
+from contextpolicy.engine.policy.policy import (
     INSTANCE_DEFAULTS,
     LIMIT_FIELDS,
     PRESETS,

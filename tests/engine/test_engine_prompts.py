@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.messages.messages import (
     Message,
     ReasoningPart,
     Summary,
@@ -15,8 +15,8 @@ from contextpolicy.engine.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import (
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.prompts import (
     SECTIONS,
     SHORT_V2,
     SUMMARY_V2,

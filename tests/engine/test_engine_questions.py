@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from contextpolicy.engine.assembly import CompactionNeed, compute_compaction_threshold
-from contextpolicy.engine.budget import compute_readable_tokens
-from contextpolicy.engine.entries import estimate_sendable_tokens
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.compose.assembly import CompactionNeed, compute_compaction_threshold
+from contextpolicy.engine.history.entries import estimate_sendable_tokens
+from contextpolicy.engine.messages.messages import (
     Message,
     Part,
     ReasoningPart,
@@ -15,7 +14,8 @@ from contextpolicy.engine.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from contextpolicy.engine.policy import PolicyValues, can_compact_messages
+from contextpolicy.engine.policy.budget import compute_readable_tokens
+from contextpolicy.engine.policy.policy import PolicyValues, can_compact_messages
 
 VALUES = PolicyValues(prepare_at=0.5)
 NONE = CompactionNeed("none", "below_threshold", tokens=300, mark=0, turns=2)

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from contextpolicy.engine.claims import split_bullet_claims
-from contextpolicy.engine.extractive import build_extractive_summary
-from contextpolicy.engine.messages import Message, Summary, extract_message_text
+from contextpolicy.engine.messages.messages import Message, Summary, extract_message_text
+from contextpolicy.engine.summaries.extractive import build_extractive_summary
+from contextpolicy.engine.text.claims import split_bullet_claims
 from tests.engine.engine_builders import COUNTER, message
 
 FILLER = "It is good to hear that, and we go on from there with what comes next. " * 6

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.schema import DEEPEST, SchemaRefused, check_schema, find_schema_violations
+from contextpolicy.engine.text.schema import (
+    DEEPEST,
+    SchemaRefused,
+    check_schema,
+    find_schema_violations,
+)
 
 BOOKING: dict[str, Any] = {
     "type": "object",

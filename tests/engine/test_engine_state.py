@@ -4,15 +4,19 @@ import json
 
 import pytest
 
-from contextpolicy.engine.assembly import AssembledContext, compose_context
-from contextpolicy.engine.policy import PolicyValues, find_value_problems, get_strategy_defaults
+from contextpolicy.engine.compose.assembly import AssembledContext, compose_context
+from contextpolicy.engine.messages.transcript import Background
+from contextpolicy.engine.policy.policy import (
+    PolicyValues,
+    find_value_problems,
+    get_strategy_defaults,
+)
 from contextpolicy.engine.strategies.entity_state import (
     LARGEST_STATE,
     build_state_request,
     format_state_text,
     parse_state_answer,
 )
-from contextpolicy.engine.transcript import Background
 from tests.engine.engine_builders import accounted, chat, given, left, message
 
 SCHEMA = {

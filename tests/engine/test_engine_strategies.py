@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from contextpolicy.engine.assembly import (
+from contextpolicy.engine.compose.assembly import (
     AssembledContext,
     WindowNeeded,
     assess_compaction_need,
     compose_context,
     is_compressed,
 )
-from contextpolicy.engine.messages import extract_message_text
-from contextpolicy.engine.policy import PolicyValues, get_strategy_defaults
+from contextpolicy.engine.messages.messages import extract_message_text
+from contextpolicy.engine.messages.transcript import Background, TextEntry
+from contextpolicy.engine.policy.policy import PolicyValues, get_strategy_defaults
 from contextpolicy.engine.strategies.contract import STRATEGIES
-from contextpolicy.engine.transcript import Background, TextEntry
 from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove
 from tests.engine.engine_builders import chat, composed, given, left, message, step
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.messages.messages import (
     ReasoningPart,
     TextPart,
     ToolCallPart,
@@ -15,7 +15,7 @@ from contextpolicy.engine.messages import (
     WireMessage,
     convert_parts_to_wires,
 )
-from contextpolicy.engine.tokens import (
+from contextpolicy.engine.messages.tokens import (
     MESSAGE_OVERHEAD,
     ApproximateCounter,
     count_tool_tokens,

@@ -6,11 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.messages import WireMessage
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_fields import CutStyle
-from contextpolicy.engine.toolrules import apply_tool_rules
-from contextpolicy.engine.truncation import (
+from contextpolicy.engine.history.tool_rules import apply_tool_rules
+from contextpolicy.engine.history.truncation import (
     LONGEST_CLUSTER,
     cut_text,
     cut_texts,
@@ -19,6 +16,9 @@ from contextpolicy.engine.truncation import (
     find_open_fence,
     is_border,
 )
+from contextpolicy.engine.messages.messages import WireMessage
+from contextpolicy.engine.policy.fields import CutStyle
+from contextpolicy.engine.policy.policy import PolicyValues
 from tests.engine.engine_builders import texts
 
 STYLES: tuple[CutStyle, ...] = ("head", "head_tail")

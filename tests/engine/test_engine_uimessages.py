@@ -7,14 +7,7 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.chatmessages import (
-    MalformedChatMessage,
-    ReadMessage,
-    format_chat_messages,
-    parse_chat_messages,
-)
-from contextpolicy.engine.groups import has_content, repair_tool_parts
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
     ReasoningPart,
@@ -26,10 +19,15 @@ from contextpolicy.engine.messages import (
     parse_parts,
     serialize_parts,
 )
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import build_summary_request, build_summary_wire
-from contextpolicy.engine.tokens import count_uncut_tokens
-from contextpolicy.engine.uimessages import (
+from contextpolicy.engine.messages.openai_chat import (
+    MalformedChatMessage,
+    ReadMessage,
+    format_chat_messages,
+    parse_chat_messages,
+)
+from contextpolicy.engine.messages.tokens import count_uncut_tokens
+from contextpolicy.engine.messages.turn_groups import has_content, repair_tool_parts
+from contextpolicy.engine.messages.ui_messages import (
     MalformedUIMessage,
     UIMessage,
     build_summary_ui_message,
@@ -41,6 +39,8 @@ from contextpolicy.engine.uimessages import (
     select_stored_parts,
     serialize_ui_message,
 )
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.prompts import build_summary_request, build_summary_wire
 from tests.engine.engine_builders import COUNTER, message, step
 
 METADATA = {

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from contextpolicy.engine.entries import Entries, build_prompt_entry
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.history.entries import Entries, build_prompt_entry
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.window import (
     NO_CEILING,
     HistoryView,

@@ -4,12 +4,12 @@ import unicodedata
 
 import pytest
 
-from contextpolicy.engine import names
-from contextpolicy.engine.team_view import (
+from contextpolicy.engine.team.team_view import (
     find_mentioned_members,
     find_name_problem,
     split_reply_speakers,
 )
+from contextpolicy.engine.text import names
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.rounds import (
+from contextpolicy.engine.team.rounds import (
     PAIR_TURNS,
     Ending,
     Member,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.markers import parse_next_names, strip_markers
-from contextpolicy.engine.team import (
+from contextpolicy.engine.team.markers import parse_next_names, strip_markers
+from contextpolicy.engine.team.team import (
     MAX_BYTES,
     ContextMessage,
     NegativeWindow,
@@ -18,7 +18,7 @@ from contextpolicy.engine.team import (
     format_recipients,
     select_agent_context,
 )
-from contextpolicy.engine.team_state import TeamState
+from contextpolicy.engine.team.team_state import TeamState
 from tests.engine import contract_texts
 from tests.engine.team_builders import said, team
 

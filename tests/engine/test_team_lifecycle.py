@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from contextpolicy.engine.team import TeamMessage
-from contextpolicy.engine.team_state import InvalidSnapshot, TeamState
+from contextpolicy.engine.team.team import TeamMessage
+from contextpolicy.engine.team.team_state import InvalidSnapshot, TeamState
 from tests.engine.team_builders import said, team
 
 NOW_MS = 1_790_000_000_000

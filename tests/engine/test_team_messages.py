@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from contextpolicy.engine.team import InvalidTeamMessage, Speaker, TeamMessage
-from contextpolicy.engine.team_state import TeamState
+from contextpolicy.engine.team.team import InvalidTeamMessage, Speaker, TeamMessage
+from contextpolicy.engine.team.team_state import TeamState
 from tests.engine.team_builders import said, team
 
 

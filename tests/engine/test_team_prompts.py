@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.agentformats import (
+from contextpolicy.engine.team.agent_formats import (
     AgentPrompt,
     AgentPromptTooLarge,
     assemble_prompt,
     normalise_agent_type,
 )
-from contextpolicy.engine.team import AgentContext, count_utf8_bytes
-from contextpolicy.engine.team_state import TeamState
+from contextpolicy.engine.team.team import AgentContext, count_utf8_bytes
+from contextpolicy.engine.team.team_state import TeamState
 from tests.engine.team_builders import said, team
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.team import TEAM_TASK_BYTES, count_utf8_bytes, cut_team_task
-from contextpolicy.engine.team_state import TeamState
+from contextpolicy.engine.team.team import TEAM_TASK_BYTES, count_utf8_bytes, cut_team_task
+from contextpolicy.engine.team.team_state import TeamState
 from tests.engine.engine_builders import texts
 
 

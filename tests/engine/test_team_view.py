@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given as over
 from hypothesis import strategies as st
 
-from contextpolicy.engine.markers import strip_display_markers
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.compose.partition import explain_unsendable_message
+from contextpolicy.engine.messages.messages import (
     FilePart,
     Message,
     Part,
@@ -21,10 +21,11 @@ from contextpolicy.engine.messages import (
     ToolResultPart,
     extract_message_text,
 )
-from contextpolicy.engine.partition import explain_unsendable_message
-from contextpolicy.engine.policy_fields import Layout
-from contextpolicy.engine.team import Speaker
-from contextpolicy.engine.team_view import (
+from contextpolicy.engine.messages.tokens import count_uncut_tokens
+from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.team.markers import strip_display_markers
+from contextpolicy.engine.team.team import Speaker
+from contextpolicy.engine.team.team_view import (
     LONGEST_MEMBER_NAME,
     Said,
     Viewer,
@@ -38,7 +39,6 @@ from contextpolicy.engine.team_view import (
     rewrite_for_viewer,
     split_reply_speakers,
 )
-from contextpolicy.engine.tokens import count_uncut_tokens
 from tests.engine.engine_builders import COUNTER, composed, given, message
 
 ANN = Speaker("user", "Ann", "human")

@@ -13,7 +13,7 @@ from chats.providers.base import (
     Timeouts,
 )
 from chats.providers.openai import OpenAIProvider
-from contextpolicy.engine.messages import WireMessage
+from contextpolicy.engine.messages.messages import WireMessage
 from tests.fakes.fake_server import FakeServer
 
 # The first is for calls that must time out, the second for calls that must not.

@@ -22,6 +22,7 @@ from django.db import close_old_connections  # noqa: E402  # needs the settings
 from django.utils import timezone  # noqa: E402  # needs the settings
 
 from chats.actions import lifecycle  # noqa: E402  # needs the settings
+from chats.background import sweep as background_sweep  # noqa: E402  # needs the settings
 from chats.compaction import pauses  # noqa: E402  # needs the settings
 from chats.compaction.report import skip_reasons  # noqa: E402  # needs the settings
 from chats.ground import queue  # noqa: E402  # needs the settings
@@ -39,7 +40,7 @@ from chats.prompt.tokenizer import O200kCounter  # noqa: E402  # needs the setti
 from chats.providers import accounts, model_specs  # noqa: E402  # needs the settings
 from chats.record import access  # noqa: E402  # needs the settings
 from chats.simulation import evaluating, radius  # noqa: E402  # needs the settings
-from chats.turns import opening, overflow_learning, recover, start, stop  # noqa: E402  # needs the settings
+from chats.turns import opening, overflow_learning, start, stop  # noqa: E402  # needs the settings
 from contextpolicy import ledger, publish  # noqa: E402  # needs the settings
 from contextpolicy.models import ContextPolicy, ModelSpec  # noqa: E402  # needs the settings
 from replay.pipeline import is_valid_summary  # noqa: E402  # needs the settings
@@ -124,7 +125,7 @@ def begin_again(*, turn: str, times: int) -> float:
 
 def sweep() -> int:
     """Run the scheduled sweep."""
-    return recover.run_sweep(now=timezone.now())
+    return background_sweep.run_sweep(now=timezone.now())
 
 
 def save_account(*, slug: str) -> None:

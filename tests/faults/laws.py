@@ -12,11 +12,11 @@ from django.utils import timezone
 
 from chats.compaction.coverage import get_active_summary
 from chats.compaction.people import undo
-from chats.ground.seals import is_commitment_valid
+from chats.ground.commitments import is_commitment_valid
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.prompt import composition
-from chats.record import history, witness
-from contextpolicy.engine.tokens import ApproximateCounter
+from chats.record import commitment_check, history
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
 from replay.pipeline import is_valid_summary
 from tests.chats.compaction.test_random_walks import check, check_receipts
@@ -107,7 +107,7 @@ def assert_laws(chat: Chat, *, known: set[Any]) -> None:
 
 def assert_committed(chat: Chat) -> None:
     """Check that each finished call and summary has a commitment that matches the ledger."""
-    for found in witness.verify_commitments(scope=f"chat:{chat.pk}", told=Counter()):
+    for found in commitment_check.verify_commitments(scope=f"chat:{chat.pk}", told=Counter()):
         raise Violation(f"the ledger and its rows differ: row {found.seq}: {found.reason}")
 
 

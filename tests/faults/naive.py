@@ -12,13 +12,14 @@ from typing import Any
 from django.db import transaction
 
 from chats.actions import marks
+from chats.background import sweep
 from chats.compaction import claims, coverage, maintain, perform, publish
 from chats.compaction.people import undo
 from chats.ground import queue
 from chats.models import Compaction, Message, Turn
 from chats.record import messages
 from chats.turns import lease as leases
-from chats.turns import recover, steps
+from chats.turns import writes
 
 
 def put(room: ModuleType, name: str, found: Any) -> Any:
@@ -149,17 +150,17 @@ def undo_without_a_revision() -> None:
 
 def answer_before_the_end() -> None:
     """Store the reply in one transaction and end its turn in the next."""
-    storing = steps.store_step
+    storing = writes.store_step
 
     def close_step(*, lease: Any, ending: Any, counter: Any, now: Any) -> bool:
         with transaction.atomic():
-            chat, turn = steps.lock_chat_and_turn(lease)
+            chat, turn = writes.lock_chat_and_turn(lease)
             counted = messages.count_parts_tokens(ending.parts, role="assistant", counter=counter)
             reply = storing(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
             chat.save()
         with transaction.atomic():
-            chat, turn = steps.lock_chat_and_turn(lease)
-            steps.finish_turn(
+            chat, turn = writes.lock_chat_and_turn(lease)
+            writes.finish_turn(
                 lease=lease,
                 turn=turn,
                 chat=chat,
@@ -170,7 +171,7 @@ def answer_before_the_end() -> None:
             )
         return False
 
-    put(steps, "close_step", close_step)
+    put(writes, "close_step", close_step)
 
 
 def forget_the_lease_token() -> None:
@@ -182,14 +183,14 @@ def forget_the_lease_token() -> None:
     def write(mine: Any, **values: Any) -> None:
         Turn.objects.filter(pk=mine.turn_id).update(**values)
 
-    put(steps, "lock_held_turn", locked_turn)
-    put(steps, "update_held_turn", write)
+    put(writes, "lock_held_turn", locked_turn)
+    put(writes, "update_held_turn", write)
     put(leases, "select_held_turn", lambda mine: Turn.objects.filter(pk=mine.turn_id))
 
 
 def never_take_a_turn_back() -> None:
     """Never release the turn of a worker that died during a reply."""
-    put(recover, "release_expired", lambda **_: 0)
+    put(sweep, "release_expired", lambda **_: 0)
 
 
 WAYS: dict[str, Callable[[], None]] = {

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats.gateway import views
+from chats.gateway.chat_completions import views
 from chats.ground import rates
 from chats.models import Message, Turn
 from chats.people import keys
@@ -21,7 +21,7 @@ from chats.providers.base import Finished, TextDelta
 from chats.record import history
 from chats.streams import connection
 from chats.turns.stop import TurnIsOver, stop_turn
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from tests.chats.gateway.conftest import Program, Silent, assistant, user
 from tests.faults import town
 from tests.faults.laws import Violation

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from contextpolicy.engine import rounds as engine
+from contextpolicy.engine.team import rounds as engine
 from contextpolicy.models import AuditEvent
 from tests.faults.laws import Violation
 

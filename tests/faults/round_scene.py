@@ -15,16 +15,17 @@ from django.utils import timezone
 
 from chats.actions import lifecycle
 from chats.actions.branching import regenerate_reply
+from chats.background import sweep
 from chats.models import Agent, Branch, Chat, Message, Round, Team, TeamVersion, Turn
 from chats.models.turns import UNFINISHED
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.record import locking
 from chats.teams import play
-from chats.turns import recover, run
+from chats.turns import attempt, recover
 from chats.turns.start import retry_turn, start_turn
 from chats.turns.stop import stop_all
 from contextpolicy import ledger
-from contextpolicy.engine import rounds as engine
+from contextpolicy.engine.team import rounds as engine
 from contextpolicy.models import AuditEvent
 from tests.chats.compaction.test_random_walks import check_receipts
 from tests.chats.conftest import InlineWorker, ScriptedProvider
@@ -134,8 +135,8 @@ class Scene:
     ) -> None:
         """Work on a turn, or on the chat's next one, while a person may write."""
         turn = turn or self.workable()[0]
-        put(run, "PLACE_EVERY", PLACE_EVERY)
-        put(run, "UNBEGUN_SECONDS", UNBEGUN_SECONDS)
+        put(attempt, "PLACE_EVERY", PLACE_EVERY)
+        put(attempt, "UNBEGUN_SECONDS", UNBEGUN_SECONDS)
         script: list[Any] = []
 
         async def speak(worker: InlineWorker) -> None:
@@ -176,7 +177,7 @@ class Scene:
 
     def heal(self) -> None:
         """Sweep dead workers, in one of two ways."""
-        recover.take_over(now=timezone.now(), worker="test")
+        sweep.take_over(now=timezone.now(), worker="test")
         town.declare_dead(self.chat)
 
     def look(self, *, certain: bool) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from django.db import transaction
 
 from chats.models import Turn
-from chats.turns import lanes, rounds, run, steps
+from chats.turns import attempt, lanes, rounds, writes
 from tests.faults.naive import put
 
 
@@ -34,16 +34,16 @@ def forget_what_was_seen() -> None:
         turn.seen_to = None
         return opened(turn, **named)  # type: ignore[no-any-return]  # the function replaced here
 
-    opened = put(steps, "start_step", anew)
+    opened = put(writes, "start_step", anew)
 
 
 def stand_anywhere() -> None:
     """Give a parallel reply the next free position."""
 
-    async def at_once(_attempt: run.TurnAttempt) -> None:
+    async def at_once(_attempt: attempt.TurnAttempt) -> None:
         """Do not wait for other lanes."""
 
-    run.TurnAttempt.wait_for_lane = at_once  # type: ignore[method-assign, assignment]  # on purpose
+    attempt.TurnAttempt.wait_for_lane = at_once  # type: ignore[method-assign, assignment]  # on purpose
 
 
 def look_anew() -> None:

@@ -17,6 +17,7 @@ from django.db import connection
 from django.utils import timezone
 
 from chats.actions import branching, erasure, lifecycle, marks
+from chats.background import sweep
 from chats.compaction import coverage, maintain, pauses
 from chats.compaction.people import controls, undo
 from chats.compaction.publish import publish_prepared
@@ -25,7 +26,6 @@ from chats.models import Branch, Chat, Compaction, ProviderAccount, Turn
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta
 from chats.record import history
-from chats.turns import recover
 from chats.turns.start import start_turn
 from chats.turns.stop import stop_turn
 from contextpolicy import publish
@@ -211,7 +211,7 @@ def declare_dead(chat: Chat) -> None:
     # Not with a join: it would read the state at the statement's start, not the changed row's.
     Compaction.objects.filter(branch__in=branches, status="preparing").update(lease_until=past)
     Turn.objects.filter(branch__in=branches, status="running").update(lease_until=past)
-    recover.run_sweep(now=timezone.now())
+    sweep.run_sweep(now=timezone.now())
 
 
 def heal(chat: Chat) -> None:

@@ -15,7 +15,7 @@ from chats.compaction import maintain
 from chats.models import Chat, Turn
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns.start import start_turn
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ContextPolicy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.chats.conftest import InlineWorker, ScriptedProvider

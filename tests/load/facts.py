@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import count, islice, pairwise
 
-from contextpolicy.engine.facts import compare_summary_facts
+from contextpolicy.engine.text.facts import compare_summary_facts
 
 SIZES = (10_000, 100_000, 1_000_000)
 PROSE = (

@@ -107,7 +107,7 @@ def indexed(branch: Any, *, count: int) -> None:
     """Index the chat and record the duration of each transaction."""
     from django.db import connection
 
-    from chats.memory import archive
+    from chats.memory.search import archive
 
     holds: list[float] = []
     module: Any = archive
@@ -123,7 +123,7 @@ def indexed(branch: Any, *, count: int) -> None:
 
 def ask(questions: list[str], *, branch: Any, client: Any) -> dict[str, list[float]]:
     """The duration of each query: the search, the share of this process, and the page."""
-    from chats.memory import search
+    from chats.memory.search import search
 
     times: dict[str, list[float]] = {"search": [], "processor": [], "page": []}
     for question in questions:
@@ -242,7 +242,7 @@ def team(short: int, long: int) -> None:
     from chats.actions import lifecycle
     from chats.models import Chat
     from chats.teams import conversation
-    from contextpolicy.engine.tokens import ApproximateCounter
+    from contextpolicy.engine.messages.tokens import ApproximateCounter
     from tests.load import bulk
 
     user, _ = browser("team")
@@ -287,9 +287,9 @@ def prompt_maker(user: Any) -> Callable[[Any], object]:
     from chats.teams import rosters
     from chats.teams.presets import PRESETS
     from chats.turns.roster import load_roster
-    from contextpolicy.engine.policy import PolicyValues
-    from contextpolicy.engine.team_view import compute_agent_window
-    from contextpolicy.engine.tokens import ApproximateCounter
+    from contextpolicy.engine.messages.tokens import ApproximateCounter
+    from contextpolicy.engine.policy.policy import PolicyValues
+    from contextpolicy.engine.team.team_view import compute_agent_window
     from contextpolicy.models import EffectivePolicy, ModelSpec
 
     draft = PRESETS["planner-critic-writer"]

@@ -89,14 +89,14 @@ def begun(chats: int, messages: int, *, megabytes: int) -> Any:
     from django.contrib.auth.models import User
     from django.utils import timezone
 
-    from chats.exchange import accepting
+    from chats.exchange import upload
     from contextpolicy.models import ModelSpec
 
     ModelSpec.objects.create(slug="m", provider="demo", name="m", is_default=True)
     alice = User.objects.create_user("alice")
     with tempfile.TemporaryFile() as file:
         write_export(file, chats=chats, messages=messages, megabytes=megabytes)
-        return accepting.start_import(file, owner=alice, now=timezone.now())
+        return upload.start_import(file, owner=alice, now=timezone.now())
 
 
 def write_export(file: IO[bytes], *, chats: int, messages: int, megabytes: int = 0) -> None:

@@ -109,7 +109,7 @@ def prepare(fake: FakeServer, *, messages: int, chats: int) -> None:
     from django.utils import timezone
 
     from chats.compaction import embedding
-    from chats.memory import preferences
+    from chats.memory.preferences import preferences
     from chats.models import PreferenceReading, ProviderAccount
     from contextpolicy.models import ModelSpec
     from contextpolicy.publish import assign_policy, create_policy
@@ -187,16 +187,16 @@ def read() -> None:
     """Read chats until none is due."""
     from django.utils import timezone
 
-    from chats.memory import readings
+    from chats.background import preference_inference
+    from chats.memory.preferences import inference_queue
     from chats.models import PreferenceReading
-    from chats.turns import inferring
-    from contextpolicy.engine.tokens import ApproximateCounter
+    from contextpolicy.engine.messages.tokens import ApproximateCounter
 
-    readings.LEASE, readings.LOST_AFTER = LEASE, timedelta(seconds=1)
+    inference_queue.LEASE, inference_queue.LOST_AFTER = LEASE, timedelta(seconds=1)
     while due := list(PreferenceReading.objects.exclude(due_at=None).values_list("pk", flat=True)):
-        inferring.sweep_inference_calls(now=timezone.now())
+        preference_inference.sweep_inference_calls(now=timezone.now())
         for chat_id in due:
-            inferring.read_chat(
+            preference_inference.read_chat(
                 chat_id=chat_id,
                 counter=ApproximateCounter(),
                 clock=timezone.now,
@@ -207,7 +207,7 @@ def read() -> None:
 
 def missing_vectors() -> tuple[list[str], str]:
     """Compare the vectors with the messages."""
-    from chats.memory import vectors
+    from chats.memory.search import vectors
     from chats.models import SearchText, TextVector
 
     texts = list(SearchText.objects.filter(message__isnull=False).select_related("message"))

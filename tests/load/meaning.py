@@ -48,7 +48,7 @@ def store(owner_id: int, *, dimensions: int) -> int:
     """Store a random vector for each text under an active embedding model; return its id."""
     from django.utils import timezone
 
-    from chats.memory import nearest
+    from chats.memory.search import nearest
     from chats.models import SearchText, TextVector, VectorSpace
 
     np = nearest.import_numpy()
@@ -82,8 +82,8 @@ def ask(owner_id: int, words: Sequence[str], *, space_id: int, dimensions: int) 
     from django.db import connection
     from django.utils import timezone
 
-    from chats.memory import meaning, nearest
-    from chats.memory.recall import Scope, recall_passages
+    from chats.memory.search import meaning, nearest
+    from chats.memory.search.recall import Scope, recall_passages
 
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")

@@ -18,9 +18,9 @@ from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 
-from contextpolicy.engine.messages import Message, TextPart
-from contextpolicy.engine.policy import INSTANCE_DEFAULTS
-from contextpolicy.engine.tokens import TokenCounter, count_uncut_tokens
+from contextpolicy.engine.messages.messages import Message, TextPart
+from contextpolicy.engine.messages.tokens import TokenCounter, count_uncut_tokens
+from contextpolicy.engine.policy.policy import INSTANCE_DEFAULTS
 
 SIZES = (1_000, 10_000, 100_000)
 LIMIT = 12_000

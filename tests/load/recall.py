@@ -2,14 +2,14 @@
 
 `python -m tests.load.recall FOLDER` (or `make recall DATA=FOLDER`) reads every `NAME.qa.jsonl` that
 has a `NAME.jsonl`. Each conversation is stored as a chat of a new person, indexed, and queried with
-all its questions through `chats.memory.recall`, on a separate database. The program prints
+all its questions through `chats.memory.search.recall`, on a separate database. The program prints
 recall@10 and @20 for each category and each family: the share of each question's evidence among the
 first messages found. Questions without evidence or without an answer are left out.
 
 `--archive` uses the archive search of a chat that is fully covered by a summary. `--half even` or
 `odd` takes every second conversation. `--set NAME=VALUE` changes a constant of
-`chats.memory.ranking`. `--vectors ADDRESS --model NAME` adds semantic search with an embedding
-model at an address that ends with `/v1`, as an operator would choose it.
+`chats.memory.search.ranking`. `--vectors ADDRESS --model NAME` adds semantic search with an
+embedding model at an address that ends with `/v1`, as an operator would choose it.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def options() -> argparse.ArgumentParser:
 
 def told(stored: Sequence[Any], *, change: str, through_archive: bool) -> None:
     """Ask every question with changed constants, and print the shares."""
-    from chats.memory import ranking
+    from chats.memory.search import ranking
 
     before = {name: getattr(ranking, name) for name in ranking.__dict__ if name.isupper()}
     for pair in change.split(",") if change else ():
@@ -103,8 +103,8 @@ def asked(file: Path, *, branch: Any, places: dict[str, int], through_archive: b
     """Recall@10 and @20 of each question of a conversation, with its category."""
     from django.utils import timezone
 
-    from chats.memory.recall import Scope, recall_passages
-    from chats.memory.search import search_archive
+    from chats.memory.search.recall import Scope, recall_passages
+    from chats.memory.search.search import search_archive
 
     found: Shares = []
     for question in lines(file):
@@ -133,7 +133,7 @@ def embed(address: str, *, model: str) -> None:
     from django.utils import timezone
 
     from chats.compaction import embedding
-    from chats.memory import vectors
+    from chats.memory.search import vectors
     from chats.models import ProviderAccount, TextVector, VectorSpace
     from contextpolicy.models import ModelSpec
 
@@ -158,8 +158,8 @@ def embed(address: str, *, model: str) -> None:
 def looked(text: str, *, owner_id: int) -> Any:
     """The embedding of a question, or None without a model."""
     from chats.compaction import embedding
-    from chats.memory import meaning
-    from chats.memory.recall import remove_speaker_names
+    from chats.memory.search import meaning
+    from chats.memory.search.recall import remove_speaker_names
 
     by = embedding.get_question_embedder()
     if by is None:
@@ -181,7 +181,7 @@ def store(questions: Path) -> tuple[Any, dict[str, int]]:
     from django.utils import timezone
 
     from chats.actions import lifecycle
-    from chats.memory import archive
+    from chats.memory.search import archive
     from chats.models import Branch, Compaction, Message
     from contextpolicy.models import EffectivePolicy
 

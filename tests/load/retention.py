@@ -111,10 +111,10 @@ def run(messages: int) -> None:
     from django.db import connection
     from django.utils import timezone
 
-    from chats.actions import ages, certificates, retention
+    from chats.actions import certificates, retention, retention_rules
 
     began = time.perf_counter()
-    found = ages.preview_retention(now=timezone.now())
+    found = retention_rules.preview_retention(now=timezone.now())
     previewed = time.perf_counter() - began
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     row = retention.start_retention_run(actor="system", now=timezone.now())

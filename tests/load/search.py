@@ -106,7 +106,7 @@ def command() -> list[str]:
 
 def index() -> None:
     """Index everything that is pending, as the background job does, without its pauses."""
-    from chats.memory import archive
+    from chats.memory.search import archive
     from chats.models import Branch
 
     for key in archive.find_unmarked_branches().values_list("pk", flat=True):
@@ -131,7 +131,7 @@ def check(owner_id: int, count: int) -> None:
     """Compare a person's index with their messages: no gaps, no duplicates, correct counts."""
     from collections import Counter
 
-    from chats.memory import archive
+    from chats.memory.search import archive
     from chats.models import SearchCount, SearchText
 
     texts = SearchText.objects.filter(summary=None, message__branch__chat__owner=owner_id)
@@ -160,7 +160,7 @@ def ask(owner_id: int, words: Sequence[str]) -> int:
     from django.db import connection
     from django.utils import timezone
 
-    from chats.memory.recall import Scope, recall_passages
+    from chats.memory.search.recall import Scope, recall_passages
 
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")

@@ -151,7 +151,7 @@ def test_the_mapped_field_names_are_those_of_the_schema() -> None:
     columns = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
     names = {name for column in columns for name in re.findall(r"`([a-z_]+)`", column)}
     schema = (DOCS / "openapi.yaml").read_text(encoding="utf-8")
-    policy = (ROOT / "contextpolicy/engine/policy_fields.py").read_text(encoding="utf-8")
+    policy = (ROOT / "contextpolicy/engine/policy/fields.py").read_text(encoding="utf-8")
     assert len(names) > 20
     known = set(re.findall(r"[a-z_]+", schema + policy))
     assert sorted(names - known) == []

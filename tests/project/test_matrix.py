@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from contextpolicy.engine import assembly
-from contextpolicy.engine.assembly import AssembledContext, ComposeInput, WindowNeeded
-from contextpolicy.engine.messages import WireMessage
-from contextpolicy.engine.partition import PartitionError
-from contextpolicy.engine.policy import find_value_problems
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.compose import assembly
+from contextpolicy.engine.compose.assembly import AssembledContext, ComposeInput, WindowNeeded
+from contextpolicy.engine.compose.partition import PartitionError
+from contextpolicy.engine.messages.messages import WireMessage
+from contextpolicy.engine.messages.tokens import ApproximateCounter
+from contextpolicy.engine.policy.policy import find_value_problems
 from replay import in_memory, matrix, recordings
 from replay.faults import FAULTS
 from replay.in_memory import Tally

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
+from contextpolicy.engine.policy.policy import PolicyValues
 from replay.in_memory import (
     PlayedChat,
     PlayedTurn,

@@ -20,6 +20,8 @@ ENTRY_POINTS = {
     "project.formats.en.formats",
     "project.formats.zh_Hans.formats",
     "project.sqlite.base",
+    # Migration 0028 of `chats` imports it.
+    "chats.ground.seals",
 }
 # Modules of each app that Django and Celery look for by name.
 BY_NAME = {"admin", "apps", "models", "tasks"}

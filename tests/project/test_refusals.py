@@ -13,4 +13,9 @@ def test_only_the_room_of_prompts_knows_the_refusals_of_the_engine() -> None:
         for path in CHATS.rglob("*.py")
         if OF_THE_ENGINE.search(path.read_text(encoding="utf-8"))
     }
-    assert found == {"prompt/composition.py", "prompt/model_choice.py"}
+    assert found == {
+        "prompt/composition.py",
+        "prompt/model_choice.py",
+        # The preview of the policy editor.
+        "admin/policies/preview_as.py",
+    }

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from django.test import Client
 
-from chats.api.schema import Generator
+from chats.api.core.schema import Generator
 from project import probes
 from project.release import get_product_version
 

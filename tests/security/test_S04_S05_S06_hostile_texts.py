@@ -138,7 +138,7 @@ def test_S04_only_the_renderer_makes_safe_html() -> None:
         "chats/rendering/documents.py",
         "chats/rendering/fragments.py",
         "chats/rendering/store.py",
-        "contextpolicy/admin/form_words.py",
+        "chats/admin/policies/form_text.py",
     }
 
 

@@ -22,7 +22,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import load_all_checks
 from schemathesis.core.parameters import ParameterLocation
 
-from chats.api.schema import Generator
+from chats.api.core.schema import Generator
 from tests.security.conftest import program_of
 from tests.security.world import World
 

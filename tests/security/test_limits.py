@@ -13,7 +13,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from chats.actions import lifecycle
-from chats.api import inputs, parsing
+from chats.api.core import inputs, strict_json
 from chats.ground import rates
 from chats.models import Chat, Message, Turn
 from chats.people import keys
@@ -21,8 +21,8 @@ from chats.providers import sse, transport
 from chats.record.messages import MESSAGE_CEILING, MessageTooLong, check_text
 from chats.streams import connection
 from chats.turns.start import TooManyTurnsOfKey, start_turn
-from contextpolicy.engine.acceptance import SHORTEST_SUMMARY
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.acceptance import SHORTEST_SUMMARY
 from contextpolicy.linter import errors
 from project import settings as product
 from tests.chats.api.programs import Program
@@ -80,7 +80,7 @@ def test_every_default_is_the_table_s() -> None:
     }
     assert {name: getattr(product, name) for name in defaults} == defaults
     assert (MESSAGE_CEILING, PolicyValues().input_length_limit) == (200_000, 32_000)
-    assert (parsing.DEPTH, parsing.KEYS) == (32, 10_000)
+    assert (strict_json.DEPTH, strict_json.KEYS) == (32, 10_000)
     assert (lifecycle.TITLE_LENGTH, keys.NAME_LENGTH, errors.LONGEST_TEXT) == (200, 200, 20_000)
     lengths = sse.MAX_LINE, transport.MAX_HEADERS
     assert lengths == (kibi * kibi, 32 * kibi)

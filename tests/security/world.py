@@ -29,10 +29,10 @@ from chats.models import (
 )
 from chats.people import keys
 from chats.prompt import model_choice
-from chats.record.reading import derive_request_id
+from chats.record.audit_access import derive_request_id
 from chats.turns.start import get_active_branch
 from chats.webhooks import managing as webhooks
-from contextpolicy.engine.factscan import KINDS
+from contextpolicy.engine.text.fact_scanner import KINDS
 from contextpolicy.holds import place_hold
 from contextpolicy.ledger import record_event
 from contextpolicy.models import BlastRadius, EffectivePolicy, Evaluation, ModelSpec, Skill

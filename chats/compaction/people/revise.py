@@ -20,8 +20,8 @@ from chats.compaction.people import rights
 from chats.compaction.people.controls import NotInForce
 from chats.compaction.provenance import validate_sections
 from chats.compaction.sections import parse_sections
+from chats.ground.commitments import compute_commitment, new_salt
 from chats.ground.refusals import Refusal
-from chats.ground.seals import compute_commitment, new_salt
 from chats.models import Compaction
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import access

@@ -10,8 +10,8 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from chats.ground.refusals import Refusal
 from chats.models import Chat
 from chats.prompt import model_choice
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_fields import Right
+from contextpolicy.engine.policy.fields import Right
+from contextpolicy.engine.policy.policy import PolicyValues
 
 EDITS_POLICIES = "contextpolicy.change_contextpolicy"
 Deed = Literal["undo", "edit", "approve"]

@@ -24,8 +24,8 @@ from chats.prompt import composition, model_choice
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import history
 from chats.record.locking import lock_chat
-from contextpolicy.engine.budget import compute_prompt_limit, convert_provider_tokens
-from contextpolicy.engine.entries import estimate_sendable_tokens
+from contextpolicy.engine.history.entries import estimate_sendable_tokens
+from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_provider_tokens
 
 
 class UndoDoesNotFit(Refusal):

@@ -11,7 +11,7 @@ from chats.compaction.plan import find_summariser
 from chats.models import Chat, Turn
 from chats.models.compactions import EXTRACTIVE
 from chats.prompt import model_choice
-from contextpolicy.engine.ladder import Breaker
+from contextpolicy.engine.summaries.ladder import Breaker
 
 # Sentences for the engine's reasons during composition, and for the check after the turn. Shown
 # in the language of the reader.

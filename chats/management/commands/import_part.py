@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
-from chats.exchange import taking
+from chats.exchange import import_job
 from chats.exchange.apart import ClosingWatch
 from chats.prompt.tokenizer import O200kCounter
 
@@ -26,7 +26,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, import_id: uuid.UUID, **_options: Any) -> None:
         """Import until time runs out, the file is finished or the worker stops."""
         watch = ClosingWatch(sys.stdin.fileno())
-        taking.continue_import(
+        import_job.continue_import(
             import_id=import_id,
             counter=O200kCounter(),
             clock=timezone.now,

@@ -7,9 +7,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from chats.checkpoints import checks, outside
+from chats.checkpoints import checks, external_copy
 from chats.prompt import stored_messages
-from chats.record.witness import describe_unnamed_marks
+from chats.record.commitment_check import describe_unnamed_marks
 from contextpolicy.ledger import Break, find_ledger_breaks
 from contextpolicy.models import AuditEvent, LedgerCheckpoint, LedgerHead
 
@@ -75,7 +75,7 @@ class Command(BaseCommand):
 
     def tell_anchors(self, anchor: Path | None, *, told: Counter[str]) -> None:
         """Print each checkpoint outside the database that the ledger was compared with."""
-        compared = [outside.get_checkpoint_path()] if told[checks.KEPT] else []
+        compared = [external_copy.get_checkpoint_path()] if told[checks.KEPT] else []
         for path in (*compared, *([anchor] if anchor else [])):
             name = checks.format_checkpoint_name(path.read_text(encoding="utf-8"))
             self.stdout.write(f"Compared with {path}: {name}.")

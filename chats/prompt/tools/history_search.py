@@ -9,16 +9,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from chats.memory import archive
-from chats.memory.meaning import Look
-from chats.memory.recall import remove_speaker_names
-from chats.memory.search import LONGEST, search_unsent
+from chats.memory.search import archive
+from chats.memory.search.meaning import Look
+from chats.memory.search.recall import remove_speaker_names
+from chats.memory.search.search import LONGEST, search_unsent
 from chats.models import Branch, Chat, Message
 from chats.record.history import select_path_messages
-from contextpolicy.engine.messages import ToolSpec
-from contextpolicy.engine.schema import find_schema_violations
-from contextpolicy.engine.tokens import TokenCounter
-from contextpolicy.engine.truncation import cut_text
+from contextpolicy.engine.history.truncation import cut_text
+from contextpolicy.engine.messages.messages import ToolSpec
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.text.schema import find_schema_violations
 
 PROPERTIES: dict[str, object] = {
     "query": {
@@ -99,8 +99,8 @@ def run_history_search(
 
     Return the text for the model, and ids and numbers for the ledger.
 
-    `sent` and `look` are those of `memory.search.search_unsent`. The ledger gets no hash of the
-    query: it is part of the step's message, which the commitment to the next call covers.
+    `sent` and `look` are those of `memory.search.search.search_unsent`. The ledger gets no hash of
+    the query: it is part of the step's message, which the commitment to the next call covers.
     """
     try:
         given = json.loads(arguments)

@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from chats.memory.meaning import Look
+from chats.memory.search.meaning import Look
 from chats.models import Branch
 from chats.prompt.tools import history_search
-from contextpolicy.engine.messages import ToolCallPart, ToolSpec
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.messages.messages import ToolCallPart, ToolSpec
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import ModelSpec
 
 UNAVAILABLE = "This tool is not available in this chat."

@@ -36,9 +36,9 @@ from chats.prompt.tokenizer import O200kCounter
 from chats.providers import registry
 from chats.providers.base import Provider, Timeouts
 from chats.providers.registry import ProviderAccountValue as Account
-from chats.turns import steps
+from chats.turns import writes
+from chats.turns.attempt import SHUTDOWN, STOP, TurnAttempt, run_opened_turn
 from chats.turns.opening import ClaimedTurn, open_turn
-from chats.turns.run import SHUTDOWN, STOP, TurnAttempt, run_opened_turn
 from chats.turns.worker.executor import DeadlineExecutor
 from chats.turns.worker.heartbeats import LeaseKeeper
 
@@ -51,7 +51,7 @@ DB_THREADS = {"sqlite": 2, "postgresql": 4}
 SPARE_THREADS = 2
 # How long a call may wait behind others, in seconds. At the end of a reply the reader already has
 # the text; at its start the reader is still waiting.
-PATIENCE: dict[Callable[..., Any], float] = {steps.close_step: 0.25}
+PATIENCE: dict[Callable[..., Any], float] = {writes.close_step: 0.25}
 # When the turn of a task was asked for, as monotonic time.
 ASKED_AT: ContextVar[float | None] = ContextVar("asked_at", default=None)
 # Seconds that a call waits for an unavailable database. The lease lasts longer.

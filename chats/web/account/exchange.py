@@ -9,8 +9,8 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
-from chats.actions import ages
-from chats.exchange import accepting, documents, files, whole
+from chats.actions import retention_rules
+from chats.exchange import documents, files, upload, whole
 from chats.ground.refusals import NotFound, Refusal
 from chats.record import access
 from chats.streams.files import build_file_download
@@ -70,13 +70,13 @@ def exchange(request: PersonRequest) -> HttpResponse:
 
 def render_exchange_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     """Render the page with the recent imports."""
-    rows = accepting.list_imports(request.user).order_by("-created_at", "-pk")
+    rows = upload.list_imports(request.user).order_by("-created_at", "-pk")
     context = {
         "everything": EVERYTHING,
         "refusal": refusal,
         "imports": rows[:SHOWN],
         "file_bytes": settings.IMPORT_FILE_BYTES,
-        "retention_days": ages.find_new_chat_days(request.user, now=timezone.now()),
+        "retention_days": retention_rules.find_new_chat_days(request.user, now=timezone.now()),
     }
     return render(request, "exchange.html", context, status=refusal.status if refusal else 200)
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
-from chats.exchange import accepting
+from chats.exchange import upload
 from chats.exchange.drafts import ImportRefused
 from chats.exchange.words import describe_loss
 from chats.ground.refusals import Refusal
@@ -30,7 +30,7 @@ DIGITS = 6
 def exchange_import(request: PersonRequest) -> HttpResponse:
     """Accept the file and redirect to the page of its import."""
     try:
-        row = accepting.start_import(
+        row = upload.start_import(
             get_uploaded_file(request), owner=request.user, now=timezone.now()
         )
     except Refusal as refusal:
@@ -50,7 +50,7 @@ def get_uploaded_file(request: HttpRequest) -> IO[bytes]:
 @signed_in
 def import_progress(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
     """Show an import's progress and the result of each chat."""
-    row = accepting.get_import(user=request.user, import_id=import_id)
+    row = upload.get_import(user=request.user, import_id=import_id)
     return render_import(request, row)
 
 
@@ -61,7 +61,7 @@ def render_import(
     after = request.GET.get("after", "")
     start = int(after) if after.isascii() and after.isdecimal() and len(after) <= DIGITS else 0
     only_missed = request.GET.get("only") == MISSED
-    outcomes = accepting.list_import_results(row, only_missed=only_missed)
+    outcomes = upload.list_import_results(row, only_missed=only_missed)
     found = list(outcomes.filter(place__gt=start)[: SHOWN + 1])
     context = {
         "row": row,
@@ -84,7 +84,7 @@ def describe_import_losses(outcome: ImportOutcome) -> list[str]:
 @signed_in
 def import_stop(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
     """Stop an import and redirect to its page."""
-    accepting.stop_import(user=request.user, import_id=import_id, now=timezone.now())
+    upload.stop_import(user=request.user, import_id=import_id, now=timezone.now())
     return redirect("chats:import", import_id)
 
 
@@ -93,8 +93,8 @@ def import_stop(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
 def import_delete(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
     """Delete the report of a finished import."""
     try:
-        accepting.delete_import(user=request.user, import_id=import_id)
+        upload.delete_import(user=request.user, import_id=import_id)
     except Refusal as refusal:
-        row = accepting.get_import(user=request.user, import_id=import_id)
+        row = upload.get_import(user=request.user, import_id=import_id)
         return render_import(request, row, refusal=refusal)
     return redirect("chats:exchange")

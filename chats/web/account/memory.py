@@ -15,8 +15,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from chats.actions import memory
 from chats.ground.refusals import Refusal
-from chats.memory import preferences
-from chats.memory.told import LONGEST_TEXT
+from chats.memory.preferences import preferences
+from chats.memory.preferences.preference_patterns import LONGEST_TEXT
 from chats.models import Chat, MemorySettings, Message, Preference
 from chats.record import access
 from chats.streams import files

@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from chats.models import Chat
-from chats.record import reading
+from chats.record import audit_access
 from chats.web.auth import PersonRequest, signed_in
 from contextpolicy.audit.phrases import PHRASES
 from contextpolicy.audit.sentences import load_event_names
@@ -31,7 +31,7 @@ class OwnersReading:
 @signed_in
 def access_log(request: PersonRequest) -> HttpResponse:
     """List the access events, newest first."""
-    events = list(reading.list_readings_by_others(request.user)[:SHOWN])
+    events = list(audit_access.list_readings_by_others(request.user)[:SHOWN])
     chats = Chat.objects.in_bulk({event.chat_id for event in events if event.chat_id})
     names = load_event_names(events)
     context = {
@@ -41,7 +41,7 @@ def access_log(request: PersonRequest) -> HttpResponse:
             OwnersReading(
                 event,
                 str(PHRASES.get(event.type, event.type)),
-                names.person(reading.parse_actor_id(event.actor)),
+                names.person(audit_access.parse_actor_id(event.actor)),
                 chats[event.chat_id],
             )
             for event in events

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET
 
 from chats.compaction.coverage import is_range_on_path
 from chats.models import Compaction, Message
-from chats.prompt.outlook import Outlook
+from chats.prompt.next_prompt import Outlook
 from chats.record import access
 from chats.record.history import select_path_messages
 from chats.rendering.store import get_message_html, render_texts

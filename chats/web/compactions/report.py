@@ -16,7 +16,7 @@ from chats.record.history import select_path_messages
 from chats.web.reasons import FACT_KINDS
 from chats.web.thread.compaction_marker import FactCount, list_side_facts
 from chats.web.words import format_number
-from contextpolicy.engine.facts import compare_summary_facts
+from contextpolicy.engine.text.facts import compare_summary_facts
 
 # Maximum number of originals searched for a fact.
 MOST_SEARCHED = 2000

@@ -6,12 +6,12 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from chats.compaction.rebuilt import (
+from chats.compaction.reconstruction import (
     build_summary_request_file,
     compare_with_previous_call,
     number_in,
 )
-from chats.prompt.as_sent import FORMS
+from chats.prompt.sent_request import FORMS
 from chats.record import access
 from chats.streams import files
 from chats.web.auth import PersonRequest, signed_in

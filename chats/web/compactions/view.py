@@ -24,7 +24,7 @@ from chats.web.thread.facts import sum_covered_tokens
 from chats.web.thread.rows import BranchUnderPolicy, Coverage, load_branch_under_policy
 from chats.web.thread.sent_now import count_sent_messages
 from chats.web.words import format_number, format_token_count
-from contextpolicy.engine.budget import compute_prepare_mark, compute_prompt_limit
+from contextpolicy.engine.policy.budget import compute_prepare_mark, compute_prompt_limit
 from contextpolicy.models import AuditEvent
 from contextpolicy.resolution import load_policy_values
 from contextpolicy.wording import join_items

@@ -10,7 +10,7 @@ from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_GET
 
 from chats.compaction.report.skip_reasons import explain_skipped_compaction
-from chats.memory import references
+from chats.memory.search import references
 from chats.models import Receipt, Turn
 from chats.prompt.agents import PROMPT_FORM, load_agent_view
 from chats.prompt.sent_texts import SegmentSources, load_receipt_sources
@@ -20,7 +20,7 @@ from chats.web.reasons import CALL_OUTCOMES, LAYOUTS, ORIGINS, PARTS, describe_o
 from chats.web.receipts.texts import get_segment_text
 from chats.web.receipts.wording import describe_adjusted_values, describe_segment_places, note_words
 from chats.web.words import format_number, format_token_count
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.resolution import load_policy_values
 
 # CSS colour by origin. Other origins have the colour of history.

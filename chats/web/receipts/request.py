@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from chats.ground.refusals import NotFound
-from chats.prompt.as_sent import FORMS, build_request_file, load_sent_request
+from chats.prompt.sent_request import FORMS, build_request_file, load_sent_request
 from chats.record import access
 from chats.streams import files
 from chats.web.auth import PersonRequest, signed_in

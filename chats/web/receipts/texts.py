@@ -8,7 +8,7 @@ from chats.models import Message
 from chats.prompt.agents import AgentView
 from chats.prompt.sent_texts import recreate_message_text
 from chats.web.words import cut_words
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.policy import PolicyValues
 
 
 def get_segment_text(

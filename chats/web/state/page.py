@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
-from chats.actions import corrections
+from chats.actions import state_edits
 from chats.ground.refusals import Refusal
 from chats.models import Chat, ChatState
 from chats.record import access, states
@@ -88,14 +88,14 @@ def chat_state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     A refused correction is returned with the error.
     """
     chat = access.get_chat(user=request.user, chat_id=chat_id)
-    found = corrections.load_chat_state(chat=chat)
+    found = state_edits.load_chat_state(chat=chat)
     if request.method == "GET":
         return render_state_page(request, chat, found.kept)
     form = StateForm(found.kept, data=request.POST)
     if not form.is_valid():
         return render_state_page(request, chat, found.kept, form=form, status=422)
     try:
-        found = corrections.edit_state(
+        found = state_edits.edit_state(
             chat=chat,
             user=request.user,
             version=parse_base_version(request.POST),
@@ -105,7 +105,7 @@ def chat_state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
         )
     except StateChanged as refusal:
         # Show the current values, next to the values typed over an older version.
-        now = corrections.load_chat_state(chat=chat)
+        now = state_edits.load_chat_state(chat=chat)
         seen = states.find_newest_state(now.branch, up_to=parse_base_version(request.POST))
         differing = list_changed_fields(form, seen=seen, kept=now.kept)
         return render_state_page(request, chat, now.kept, typed=differing, refusal=refusal)
@@ -122,12 +122,12 @@ def state_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     version = parse_base_version(request.POST)
     try:
-        found = corrections.reset_state(
+        found = state_edits.reset_state(
             chat=chat, user=request.user, version=version, now=timezone.now()
         )
     except StateChanged as refusal:
         return render_state_page(
-            request, chat, corrections.load_chat_state(chat=chat).kept, refusal=refusal
+            request, chat, state_edits.load_chat_state(chat=chat).kept, refusal=refusal
         )
     saved = gettext("State cleared. The next messages fill it again.")
     return render_saved_state(request, chat, found.kept, saved=saved, note="state-cleared")
@@ -165,7 +165,7 @@ def state_history(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     if request.method == "GET":
         return render_state_history(request, chat)
     try:
-        corrections.restore_state(
+        state_edits.restore_state(
             chat=chat,
             user=request.user,
             version=parse_base_version(request.POST),
@@ -181,7 +181,7 @@ def render_state_history(
     request: PersonRequest, chat: Chat, *, refusal: Refusal | None = None
 ) -> HttpResponse:
     """Render the history, with a refusal if any."""
-    found, versions = corrections.list_state_history(chat=chat)
+    found, versions = state_edits.list_state_history(chat=chat)
     context = {
         "chat": chat,
         "version": found.kept.version,

@@ -7,12 +7,12 @@ from typing import NamedTuple
 from django.utils.translation import gettext, ngettext
 
 from chats.models import Chat
-from chats.prompt.outlook import Outlook
+from chats.prompt.next_prompt import Outlook
 from chats.teams import ahead, play
 from chats.teams.ahead import Ahead
 from chats.web.thread.round_state import format_reply_count
 from chats.web.words import format_number
-from contextpolicy.engine.costs import sum_known_costs
+from contextpolicy.engine.policy.costs import sum_known_costs
 
 # Smaller amounts are shown as "less than".
 SMALLEST = Decimal("0.0001")

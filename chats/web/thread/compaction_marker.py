@@ -12,14 +12,14 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 
-from chats.actions.locks import Locks
+from chats.actions.permissions import Locks
 from chats.compaction.people.undo import NothingToRedo
 from chats.models import Compaction
 from chats.web.reasons import FACT_KINDS, WINDOW_REASONS, describe_unused_reason
 from chats.web.thread.sent_now import SentNow
 from chats.web.words import abbreviate_number, format_message_count
-from contextpolicy.engine.claims import strip_bullet_label, strip_summary_labels
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
+from contextpolicy.engine.text.claims import strip_bullet_label, strip_summary_labels
 from contextpolicy.wording import join_items
 
 WORDS = re.compile(r"\w+")

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from chats.actions import ages, lifecycle, marks
+from chats.actions import lifecycle, marks, retention_rules
 from chats.actions.lifecycle import OfferedModel
 from chats.actions.marks import PinRoom
 from chats.compaction import pauses
@@ -31,9 +31,9 @@ from chats.web.thread.facts import load_newest_turns
 from chats.web.thread.rows import load_active_branch
 from chats.web.thread.thread import ThreadPage
 from chats.web.words import abbreviate_number, format_number
-from contextpolicy.engine.ladder import Breaker
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.team_view import EVERYBODY
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.ladder import Breaker
+from contextpolicy.engine.team.team_view import EVERYBODY
 from contextpolicy.models import ModelSpec
 
 # Gap between the bar's parts, in percent of its width.
@@ -239,7 +239,7 @@ def build_meter_view(*, chat: Chat, thread: ThreadPage | None = None) -> MeterVi
         state=build_state_view(meter.kept) if meter.kept else None,
         limit=meter.limit,
         writes_summaries=meter.writes_summaries,
-        erased_after=ages.find_retention_days(chat) if meter.limits_age else None,
+        erased_after=retention_rules.find_retention_days(chat) if meter.limits_age else None,
         pins=describe_pin_usage(chat, room=thread.locks.pins if thread else None),
         ahead=build_next_message_preview(chat, outlook=meter.outlook) if chat.team_id else None,
         **resting,

@@ -11,15 +11,15 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
 from chats.models import Message, Preference, Turn
-from chats.prompt.outlook import Outlook
+from chats.prompt.next_prompt import Outlook
 from chats.turns.rounds import is_passed
 from chats.web.reasons import LEFT_OUT, SENT
 from chats.web.thread.compaction_marker import CompactionMarker
 from chats.web.thread.message_acts import list_message_actions
 from chats.web.thread.versions import MessageVersions
 from chats.web.words import cut_words, format_number, format_token_count
-from contextpolicy.engine.costs import parse_reported_usage
-from contextpolicy.engine.images import parse_image_reference
+from contextpolicy.engine.messages.images import parse_image_reference
+from contextpolicy.engine.policy.costs import parse_reported_usage
 from contextpolicy.wording import join_items
 
 # Seconds a turn may be queued before the page reports a problem.

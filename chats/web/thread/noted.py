@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Iterable, Mapping
 
-from chats.memory.told import extract_statements
+from chats.memory.preferences.preference_patterns import extract_statements
 from chats.models import Message, Preference, PreferenceEvidence
 
 

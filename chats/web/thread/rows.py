@@ -11,13 +11,13 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from chats.actions.locks import Locks, build_action_locks, lock_all_actions
+from chats.actions.permissions import Locks, build_action_locks, lock_all_actions
 from chats.compaction.report.request_status import RequestStatus, get_request_status
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.models.turns import UNFINISHED
 from chats.prompt import composition, model_choice
-from chats.prompt.outlook import Outlook, compose_next_prompt
+from chats.prompt.next_prompt import Outlook, compose_next_prompt
 from chats.prompt.tokenizer import get_page_counter
 from chats.record.history import list_path_segments, select_path_messages
 from chats.web.thread.facts import (
@@ -28,7 +28,7 @@ from chats.web.thread.facts import (
 )
 from chats.web.thread.round_state import RoundState, round_state
 from chats.web.thread.versions import MessageVersions, load_message_versions
-from contextpolicy.engine.partition import PartitionError
+from contextpolicy.engine.compose.partition import PartitionError
 from contextpolicy.models import ModelSpec
 
 # Each message takes some milliseconds, most of the time to open a chat.

@@ -6,7 +6,7 @@ from django.utils.translation import gettext, ngettext
 
 from chats.compaction.coverage import is_range_on_path
 from chats.models import Branch, Compaction
-from chats.prompt.outlook import Outlook
+from chats.prompt.next_prompt import Outlook
 from contextpolicy.wording import join_items
 
 

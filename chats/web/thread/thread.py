@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from django.contrib.auth.models import User
 
-from chats.actions.locks import Locks
+from chats.actions.permissions import Locks
 from chats.models import Branch, Chat, Message, Turn
 from chats.record.history import select_path_messages
 from chats.web.drawing import get_render_time_ms

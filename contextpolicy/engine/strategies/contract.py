@@ -5,8 +5,8 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from contextpolicy.engine.messages import Message, ToolSpec
-from contextpolicy.engine.segments import format_tools_json
+from contextpolicy.engine.messages.messages import Message, ToolSpec
+from contextpolicy.engine.messages.segments import format_tools_json
 from contextpolicy.engine.strategies.dynamic_summary import DynamicSummary
 from contextpolicy.engine.strategies.entity_state import EntityState
 from contextpolicy.engine.strategies.simple import Simple

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from contextpolicy.engine.messages import Message, WireMessage, extract_message_text
-from contextpolicy.engine.prompts import escape_delimiters
-from contextpolicy.engine.schema import find_schema_violations
+from contextpolicy.engine.messages.messages import Message, WireMessage, extract_message_text
+from contextpolicy.engine.summaries.prompts import escape_delimiters
+from contextpolicy.engine.text.schema import find_schema_violations
 from contextpolicy.engine.window import HistoryView, WindowChoice
 
 STATE_V1 = "state-v1"

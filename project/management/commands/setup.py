@@ -8,7 +8,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from chats.turns import recover
+from chats.background import sweep
 from project.seed import seed_database
 from project.tables import create_in_empty_database
 from project.versions import refuse_newer_database
@@ -45,5 +45,5 @@ class Command(BaseCommand):
         # After the tables were created, this only sends `post_migrate` to the apps.
         call_command("migrate", verbosity=0)
         if take_over:
-            recover.take_over(now=timezone.now(), worker=take_over)
+            sweep.take_over(now=timezone.now(), worker=take_over)
         self.stdout.write(seed_database(now=timezone.now(), base_url=base_url, with_link=with_link))

@@ -12,14 +12,14 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from chats.admin.compaction_deeds import DEEDS
+from chats.admin.compactions.actions import DEEDS
 from chats.admin.words import RUNGS
 from chats.compaction import maintain
 from chats.compaction.people import controls
 from chats.compaction.report.skip_reasons import SENTENCES, TRIGGERS
 from chats.models import Branch, Chat, Compaction
 from chats.people import keys
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.chats.compaction.conftest import SENTENCE, Fold, Say, SetPolicy, in_force, later, wrote

@@ -18,7 +18,7 @@ from chats.counts import keeping
 from chats.models import Chat, CompactionBalance, DailyCount, ProviderAccount
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.turns.start import start_turn
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from contextpolicy.roles import AUDITOR, OWNER, POLICY_ADMIN
 from tests.chats.compaction.conftest import Fold, Work, branch_of

@@ -11,11 +11,11 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from chats.actions import erasure, lifecycle, organising
+from chats.background import sweep
 from chats.models import Chat, Folder, KeptText
 from chats.people import keys
-from chats.record import reading
+from chats.record import audit_access
 from chats.teams import conversation
-from chats.turns import recover
 from contextpolicy import holds
 from contextpolicy.models import AuditEvent, LegalHold
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
@@ -190,10 +190,14 @@ def test_two_persons_have_to_agree_first(
     address, browser = f"{LIST}{renamed.pk}/change/", signed_in(auditor)
     assert "Bribes" not in browser.post(address, {"reason": REASON}).content.decode()
 
-    reading.open_reading(chat_id=renamed.chat_id or uuid4(), actor=actor, reason=REASON, now=now)
-    [asked] = reading.list_reading_requests(now=now)
+    audit_access.open_reading(
+        chat_id=renamed.chat_id or uuid4(), actor=actor, reason=REASON, now=now
+    )
+    [asked] = audit_access.list_reading_requests(now=now)
     other = person("ben", AUDITOR)
-    reading.decide_reading_request(asked.id, is_granted=True, actor=f"user:{other.pk}", now=now)
+    audit_access.decide_reading_request(
+        asked.id, is_granted=True, actor=f"user:{other.pk}", now=now
+    )
     assert "Bribes" in browser.post(address, {"reason": REASON}).content.decode()
 
 
@@ -204,10 +208,10 @@ def test_kept_texts_are_erased_when_the_hold_ends(
     now = timezone.now()
     holds.release_hold(hold=row, reason="Settled", actor="user:1", now=now)
     # A released hold stays effective for 7 more days.
-    assert recover.erase_kept_texts(now=now + timedelta(days=6)) == 0
+    assert sweep.erase_kept_texts(now=now + timedelta(days=6)) == 0
     assert kept() == [("chat_title", "Bribes")]
 
-    assert recover.STEPS["kept texts"](now + timedelta(days=8)) == 1
+    assert sweep.STEPS["kept texts"](now + timedelta(days=8)) == 1
 
     assert kept() == []
     event = AuditEvent.objects.get(type="kept_text.erased")
@@ -222,7 +226,7 @@ def test_another_hold_keeps_them_and_an_erased_chat_takes_them(
     second = hold("chat", chat_id=chat.pk)
     first = LegalHold.objects.get(level="user")
     holds.release_hold(hold=first, reason="Settled", actor="user:1", now=long_ago)
-    assert recover.erase_kept_texts(now=timezone.now()) == 0
+    assert sweep.erase_kept_texts(now=timezone.now()) == 0
     holds.release_hold(hold=second, reason="Settled", actor="user:1", now=long_ago)
     erasure.erase_chat(user=alice, chat=chat, now=timezone.now())
     assert kept() == []

@@ -10,8 +10,8 @@ from django.db import connection
 from django.test import Client
 
 from chats import tasks
+from chats.background import sweep
 from chats.ground import queue
-from chats.turns import recover
 from contextpolicy import verification
 from contextpolicy.ledger import record_event
 from contextpolicy.models import AuditEvent, LedgerVerification
@@ -99,10 +99,10 @@ def test_a_request_that_nobody_began_is_sent_again_and_one_of_a_dead_worker_is_c
     sent.clear()
     later = asked.asked_at + timedelta(minutes=5)
     with django_capture_on_commit_callbacks(execute=True):
-        recover.run_sweep(now=later)
+        sweep.run_sweep(now=later)
     assert (queue.VERIFY_LEDGER, {"verification_id": str(asked.pk)}) in sent
     LedgerVerification.objects.update(started_at=later)
-    recover.run_sweep(now=later + verification.LONGEST + timedelta(seconds=1))
+    sweep.run_sweep(now=later + verification.LONGEST + timedelta(seconds=1))
     asked.refresh_from_db()
     assert asked.error == "worker_lost"
     assert 'data-note="verification-lost"' in browser.get(VERIFY).content.decode()

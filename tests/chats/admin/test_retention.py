@@ -12,11 +12,18 @@ from django.contrib.auth.models import User
 from django.test import Client, TestCase
 from django.utils import timezone
 
-from chats.actions import ages, certificates, erasure, lifecycle, retention
-from chats.admin.retention import CERTIFIED
+from chats.actions import (
+    certificates,
+    erasure,
+    lifecycle,
+    retention,
+    retention_rules,
+    retention_schedule,
+)
+from chats.admin.retention.runs import CERTIFIED
 from chats.ground import queue
 from chats.ground.leases import LeaseLost
-from chats.memory import preferences
+from chats.memory.preferences import preferences
 from chats.models import (
     Chat,
     Compaction,
@@ -27,7 +34,6 @@ from chats.models import (
     Turn,
 )
 from chats.people import keys
-from chats.record import ageing
 from chats.turns.start import start_turn
 from contextpolicy import holds, ledger
 from contextpolicy.models import AuditEvent, ContextPolicy
@@ -220,7 +226,7 @@ def test_the_shortest_time_of_all_levels_holds(
     limit("thirty", 30, level="user", user=alice)
     limit("longer", 400, level="chat", chat_id=hers.pk)
     limit("week", 7, level="chat", chat_id=other.pk)
-    found = ages.map_retention_days([hers, theirs, other])
+    found = retention_rules.map_retention_days([hers, theirs, other])
     assert found == {hers.pk: 30, theirs.pk: 90, other.pk: 7}
     run_all()
     assert (left(hers), left(theirs), left(other)) == ([2], [1, 2], [2])
@@ -309,7 +315,7 @@ def test_a_hold_that_is_placed_in_the_middle_of_a_run_holds(
     assert (left(first), left(second)) == ([2, 3], [1, 2, 3])
     run.refresh_from_db()
     assert (run.chats_held, run.messages_erased, run.chats) == (2, 1, 2)
-    found = ages.preview_retention(now=timezone.now())
+    found = retention_rules.preview_retention(now=timezone.now())
     assert (found.messages, found.held_messages, found.held_chats) == (0, 3, 2)
     assert not certificates.list_certificate_faults(run)
 
@@ -387,20 +393,20 @@ def test_it_is_due_once_a_night_where_a_policy_asks(
     alice: User, demo_model: object, sent: list[Any]
 ) -> None:
     night = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
-    assert not ageing.is_retention_due(now=night)
+    assert not retention_schedule.is_retention_due(now=night)
     limit("ninety", 90, level="instance")
-    assert ageing.is_retention_due(now=night)
-    assert not ageing.is_retention_due(now=night.replace(hour=12))
+    assert retention_schedule.is_retention_due(now=night)
+    assert not retention_schedule.is_retention_due(now=night.replace(hour=12))
     with TestCase.captureOnCommitCallbacks(execute=True):
-        assert ageing.enqueue_due(now=night) == 1
+        assert retention_schedule.enqueue_due(now=night) == 1
     assert sent[-1] == (queue.RETAIN, {})
     retention.continue_retention_run(clock=lambda: night, is_closing=NEVER)
     assert RetentionRun.objects.get().finished_at == night
-    assert not ageing.is_retention_due(now=night + timedelta(hours=2))
-    assert ageing.enqueue_due(now=night + timedelta(hours=2)) == 0
-    assert ageing.is_retention_due(now=night + timedelta(days=1))
+    assert not retention_schedule.is_retention_due(now=night + timedelta(hours=2))
+    assert retention_schedule.enqueue_due(now=night + timedelta(hours=2)) == 0
+    assert retention_schedule.is_retention_due(now=night + timedelta(days=1))
     # A night during which the server was off is made up for.
-    assert ageing.is_retention_due(now=night + timedelta(days=1, hours=13))
+    assert retention_schedule.is_retention_due(now=night + timedelta(days=1, hours=13))
 
 
 @pytest.mark.parametrize("what", ["entry", "count", "ledger"])
@@ -429,4 +435,4 @@ def test_days_have_their_limits(browser: Client) -> None:
             slug="days",
             retention_days=days,
         )
-        assert not ageing.is_limited()
+        assert not retention_schedule.is_limited()

@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from chats.admin.previews import SUMMARY_LENGTH
+from chats.admin.policies.previews import SUMMARY_LENGTH
 from chats.counts import keeping
 from chats.models import Chat, Compaction, DailyCount, PassedOn
 from chats.providers import registry
@@ -21,7 +21,7 @@ from chats.record import passed_on
 from chats.record.usage import sum_person_usage
 from chats.simulation import trial
 from chats.simulation.proposals import PolicyProposal
-from contextpolicy.engine.costs import Money
+from contextpolicy.engine.policy.costs import Money
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
 from contextpolicy.roles import POLICY_ADMIN, seed_roles
 from tests.chats.compaction.conftest import GOOD, VALUES, Writes, wrote

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from chats.exchange import taking
-from contextpolicy.engine.tokens import ApproximateCounter
+from chats.exchange import import_job
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from tests.chats.api.programs import Program
 
 
@@ -38,7 +38,7 @@ def send(program: Program, data: bytes, **headers: str) -> Any:
 
 def work(import_id: object) -> None:
     """Process an import as a worker does."""
-    taking.continue_import(
+    import_job.continue_import(
         import_id=uuid.UUID(str(import_id)),
         counter=ApproximateCounter(),
         clock=timezone.now,

@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from chats.actions import lifecycle, organising
-from chats.api.schema import Generator
-from chats.memory import preferences
+from chats.api.core.schema import Generator
+from chats.memory.preferences import preferences
 from chats.models import (
     ApiKey,
     Chat,
@@ -24,7 +24,7 @@ from chats.models import (
     Turn,
 )
 from chats.people import keys
-from chats.record import reading
+from chats.record import audit_access
 from chats.teams import rosters
 from chats.turns.start import start_turn
 from chats.webhooks import managing as webhooks
@@ -172,7 +172,7 @@ def asked_for(chat: Chat, *, now: datetime) -> uuid.UUID:
         row = ledger.record_event(
             "content.asked", actor="user:7", now=now, chat_id=chat.pk, data=data
         )
-    return reading.derive_request_id(row)
+    return audit_access.derive_request_id(row)
 
 
 def receipt_of(turn: Turn, policy: EffectivePolicy) -> Receipt:

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from chats.api.schema import Generator
+from chats.api.core.schema import Generator
 from chats.models import ApiKey, Chat, LoginFailure
 from chats.people import keys
 from contextpolicy.models import AuditEvent

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from chats.memory import archive
+from chats.memory.search import archive
 from chats.models import Branch, Chat, Compaction
 from contextpolicy.models import EffectivePolicy
 from contextpolicy.publish import assign_policy, create_policy

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Permission, User
 
-from chats.api.schema import Generator
+from chats.api.core.schema import Generator
 from chats.compaction import maintain
 from chats.compaction.report import skip_reasons
 from chats.models import Branch, Chat, Compaction, Message, Turn
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.compaction.conftest import (

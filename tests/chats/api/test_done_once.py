@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from chats.actions import erasure
-from chats.api.schema import Generator
+from chats.api.core.schema import Generator
 from chats.models import ApiKey, Chat, Folder, IdempotencyRecord, Message
 from chats.people import keys
 from chats.record.idempotency import IdempotentRequest

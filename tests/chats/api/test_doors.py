@@ -11,8 +11,8 @@ from django.forms.models import model_to_dict
 from django.http import Http404
 from rest_framework import exceptions
 
-from chats.api.errors import convert_exception
-from chats.api.schema import Generator
+from chats.api.core.errors import convert_exception
+from chats.api.core.schema import Generator
 from chats.ground import rates
 from chats.models import Branch, Chat, Message, Turn
 from chats.record import access

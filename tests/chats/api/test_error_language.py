@@ -6,9 +6,9 @@ import pytest
 from django.utils.translation import gettext_lazy
 
 from chats.actions.lifecycle import TitleTooLong
-from chats.api.errors import InvalidField
-from chats.api.inputs import FIELD_UNKNOWN
-from chats.api.parsing import KEY_TWICE, InvalidJSON
+from chats.api.core.errors import InvalidField
+from chats.api.core.inputs import FIELD_UNKNOWN
+from chats.api.core.strict_json import KEY_TWICE, InvalidJSON
 from chats.ground.refusals import Refusal
 from tests.chats.api.programs import Program
 from tests.chats.marked_language import LANGUAGE, render_marked, use_marked_catalogue

@@ -14,12 +14,12 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from chats.actions import erasure, lifecycle, organising
-from chats.exchange import everything, taking
+from chats.exchange import everything, import_job
 from chats.ground import databases
 from chats.models import Chat, FileImport, Folder, Message, MessageImage
 from chats.streams import connection
-from contextpolicy.engine.images import Image
-from contextpolicy.engine.messages import FilePart, serialize_parts
+from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.messages import FilePart, serialize_parts
 from tests.chats.api.bringing import bring, refused, send, work
 from tests.chats.api.programs import Program
 from tests.chats.api.test_exchange import HASH, PNG, lines, ui
@@ -197,7 +197,7 @@ def test_a_later_task_reads_only_the_chats_behind_its_place(
         return draft_of(archive, chat, **more)
 
     monkeypatch.setattr(everything, "read_archived_chat", counted)
-    monkeypatch.setattr(taking, "SECONDS", 0.0)
+    monkeypatch.setattr(import_job, "SECONDS", 0.0)
     answer = send(of_charlie, whole(of_alice))
     for _ in range(3):
         work(answer.json()["id"])

@@ -31,8 +31,8 @@ from chats.models import (
 )
 from chats.prompt.stored_messages import MATCHED
 from chats.streams import connection
-from contextpolicy.engine.images import Image
-from contextpolicy.engine.messages import FilePart, serialize_parts
+from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.messages import FilePart, serialize_parts
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.bringing import bring, brought, refused, send

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from chats.api.schema import Generator
+from chats.api.core.schema import Generator
 from chats.models import Chat
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.api.test_chats import code

@@ -15,7 +15,7 @@ from django.utils import timezone, translation
 from pytest_django.fixtures import Settings
 
 from chats.actions import erasure
-from chats.exchange import accepting, importing, storing, taking
+from chats.exchange import chat_writer, import_job, importing, upload
 from chats.ground import leases, queue
 from chats.models import (
     Chat,
@@ -27,7 +27,7 @@ from chats.models import (
     Message,
 )
 from chats.record import imports
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
 from tests.chats.api.bringing import bring, brought, send, work
 from tests.chats.api.programs import Program
@@ -62,14 +62,14 @@ def three(of_alice: Program) -> FileImport:
 @pytest.fixture
 def at_each_chat(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], None]], None]:
     """Call a function with the title of each chat before it is stored."""
-    usual = storing.store_draft
+    usual = chat_writer.store_draft
 
     def watch(look: Callable[[str], None]) -> None:
         def store(draft: Any, **more: Any) -> Any:
             look(draft.title)
             return usual(draft, **more)
 
-        monkeypatch.setattr(storing, "store_draft", store)
+        monkeypatch.setattr(chat_writer, "store_draft", store)
 
     return watch
 
@@ -92,7 +92,7 @@ def closing_after(chats: int) -> Callable[[], bool]:
 
 def begin_work(row: FileImport, is_closing: Callable[[], bool]) -> None:
     """Process an import with a worker that is shut down on the way."""
-    taking.continue_import(
+    import_job.continue_import(
         import_id=row.pk, counter=ApproximateCounter(), clock=timezone.now, is_closing=is_closing
     )
 
@@ -135,7 +135,7 @@ def test_the_ledger_tells_of_an_import_in_numbers(of_alice: Program) -> None:
 
 
 def test_nothing_of_the_file_is_left_at_the_end(of_alice: Program) -> None:
-    size = accepting.PIECE * 2 + 5
+    size = upload.PIECE * 2 + 5
     data = lines(ui("a", "Hello")) + b" " * size
     own = send(of_alice, data).json()["id"]
     pieces = FilePiece.objects.order_by("number")
@@ -206,7 +206,7 @@ def test_a_stop_is_seen_between_two_chats_and_keeps_what_was_made(
 ) -> None:
     at_each_chat(
         lambda title: (
-            accepting.stop_import(user=alice, import_id=three.pk, now=timezone.now())
+            upload.stop_import(user=alice, import_id=three.pk, now=timezone.now())
             if title == "Bob"
             else None
         )
@@ -233,13 +233,13 @@ def test_a_stop_is_seen_amid_a_long_chat(
     three: FileImport, alice: User, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.HEARTBEAT_EVERY = -1
-    usual = storing.build_draft_message
+    usual = chat_writer.build_draft_message
 
     def row_of(node: Any, **more: Any) -> Message:
-        accepting.stop_import(user=alice, import_id=three.pk, now=timezone.now())
+        upload.stop_import(user=alice, import_id=three.pk, now=timezone.now())
         return usual(node, **more)
 
-    monkeypatch.setattr(storing, "build_draft_message", row_of)
+    monkeypatch.setattr(chat_writer, "build_draft_message", row_of)
     work(three.pk)
     three.refresh_from_db()
     assert (three.state, three.place, titles()) == ("stopped", 0, [])
@@ -311,7 +311,7 @@ def test_a_report_is_deleted_by_itself_after_its_days(
 
 
 def test_a_person_keeps_so_many_reports(of_alice: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accepting, "REPORTS", 2)
+    monkeypatch.setattr(upload, "REPORTS", 2)
     made = [bring(of_alice, chats_of("Ada")).row["id"] for _ in range(3)]
     assert [row["id"] for row in of_alice.get("imports").json()["data"]] == made[:0:-1]
 
@@ -369,7 +369,7 @@ def test_what_a_chat_is_refused_for_is_in_the_report(
     assert bring(of_alice, chats_of("Ada")).not_taken == [("Ada", "chat_full")]
     settings.MESSAGES_PER_CHAT = 10
     monkeypatch.setattr(importing, "MOST_CHATS", 1)
-    monkeypatch.setattr(taking, "MOST_CHATS", 1)
+    monkeypatch.setattr(import_job, "MOST_CHATS", 1)
     found = bring(of_alice, chats_of("Ada", "Bob", "Cy"))
     assert (titles(), found.not_taken) == (["Ada"], [("", "import_too_many")])
     english = found.outcomes[1]["reason"]
@@ -455,7 +455,7 @@ def test_a_later_task_goes_on_behind_its_mark(
         looked.append(f"Chat {more['number'] - 1}")
         return read(product, data, **more)
 
-    monkeypatch.setattr(taking, "SECONDS", 0.0)
+    monkeypatch.setattr(import_job, "SECONDS", 0.0)
     monkeypatch.setattr(importing, "parse_product_chat", counted)
     work(own)
     # The list was located once. Later tasks continue after it.

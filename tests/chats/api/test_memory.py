@@ -2,7 +2,7 @@
 
 import pytest
 
-from chats.memory import preferences
+from chats.memory.preferences import preferences
 from chats.models import Chat, Folder, Preference
 from tests.chats.api.programs import Program
 

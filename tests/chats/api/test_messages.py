@@ -12,8 +12,8 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from chats.actions.erasure import erase_message
-from chats.api import messages as api_messages
-from chats.api.messages import Messages
+from chats.api.chats import messages as api_messages
+from chats.api.chats.messages import Messages
 from chats.models import Branch, Chat, IdempotencyRecord, Message, Turn
 from chats.record import messages as store
 from chats.record.idempotency import KEY_LIFETIME

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from chats.memory import archive
+from chats.memory.search import archive
 from chats.models import Branch, Chat, Message
 from tests.chats.api.programs import Program
 from tests.chats.api.test_roster_doors import BODY

@@ -11,7 +11,7 @@ from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.teams import rosters
 from chats.turns.start import start_turn
-from contextpolicy.engine.chatmessages import format_chat_messages
+from contextpolicy.engine.messages.openai_chat import format_chat_messages
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.programs import Program
 from tests.chats.test_outlook import QUESTION, fill, fold

@@ -5,7 +5,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from chats.api.schema import Generator
+from chats.api.core.schema import Generator
 from chats.models import Chat, Folder
 from chats.people import keys
 from contextpolicy.models import AuditEvent

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chats.api.errors import RequestTooLarge
-from chats.api.parsing import InvalidJSON, StrictJSONParser, parse_json_object
+from chats.api.core.errors import RequestTooLarge
+from chats.api.core.strict_json import InvalidJSON, StrictJSONParser, parse_json_object
 
 BAD = {
     "nothing": b"",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 
-from chats.api.schema import Generator
+from chats.api.core.schema import Generator
 from chats.ground import rates
 from chats.models import Chat
 from chats.people import keys

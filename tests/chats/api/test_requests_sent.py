@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats.models import Chat, Compaction, Message, PassedOn, Receipt
-from chats.prompt.as_sent import FAULTS
+from chats.prompt.sent_request import FAULTS
 from chats.providers.base import Finished, TextDelta
-from chats.record import reading
+from chats.record import audit_access
 from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent, ModelSpec
@@ -378,5 +378,5 @@ def test_an_owner_hears_who_read_what_unless_the_instance_does_not_tell(
 
     assert "content.opened" in told(of_alice) & told(auditor)
     settings.OWNERS_SEE_READINGS = False
-    assert not told(of_alice) & set(reading.CONTENT)
+    assert not told(of_alice) & set(audit_access.CONTENT)
     assert "content.opened" in told(auditor)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from drf_spectacular.renderers import OpenApiYamlRenderer
 
-from chats.api.schema import Generator
+from chats.api.core.schema import Generator
 from tests.faults.programs import ROOT
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 from django.contrib.auth.models import User
 
-from chats.memory import archive
+from chats.memory.search import archive
 from chats.models import Branch, Chat, Folder, Message
 from tests.chats.api.programs import Program
 from tests.chats.api.test_chats import code

@@ -12,7 +12,7 @@ from django.utils import timezone
 from chats.actions import erasure
 from chats.models import Chat, Receipt
 from chats.people.accounts import save_user_account
-from chats.record import reading
+from chats.record import audit_access
 from contextpolicy.roles import AUDITOR, OWNER, POLICY_ADMIN, change_roles
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.api.test_requests_sent import REASON, code, rows, said
@@ -148,9 +148,9 @@ def test_a_reading_ends_when_its_account_is_deactivated(
     settings.TWO_PERSONS = False
     now = timezone.now()
     open_reading = partial(
-        reading.get_reading_expiry, chat_id=chat.pk, actor=f"user:{bob.pk}", now=now
+        audit_access.get_reading_expiry, chat_id=chat.pk, actor=f"user:{bob.pk}", now=now
     )
-    reading.open_reading(chat_id=chat.pk, actor=f"user:{bob.pk}", reason=REASON, now=now)
+    audit_access.open_reading(chat_id=chat.pk, actor=f"user:{bob.pk}", reason=REASON, now=now)
     assert open_reading() is not None
     person("olga", OWNER)
     for active in (False, True):
@@ -185,7 +185,7 @@ def test_pages_ask_and_answer_too(chat: Chat, receipt: Receipt) -> None:
     assert "1 request is open" in other.get("/admin/chats/receipt/").content.decode()
     assert 'data-note="own-request"' in asking.get(answers).content.decode()
     assert REASON in other.get(answers).content.decode()
-    (asked,) = reading.list_reading_requests(now=timezone.now())
+    (asked,) = audit_access.list_reading_requests(now=timezone.now())
     alone = asking.post(answers, {"grant": asked.id}, follow=True)
     assert message_codes(alone) == ["second_auditor_needed"]
     for wrong in ("", "x", "9" * 400, chat.pk):
@@ -198,7 +198,7 @@ def test_pages_ask_and_answer_too(chat: Chat, receipt: Receipt) -> None:
 
     asking.post(words, {"end": "1"})
     asking.post(words, {"reason": REASON})
-    (asked,) = reading.list_reading_requests(now=timezone.now())
+    (asked,) = audit_access.list_reading_requests(now=timezone.now())
     other.post(answers, {"refuse": asked.id})
     assert CANARY not in asking.get(words).content.decode()
 

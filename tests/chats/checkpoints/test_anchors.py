@@ -15,7 +15,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from pytest_django import Settings
 
-from chats.checkpoints import stamps, upkeep
+from chats.checkpoints import timestamps as checkpoint_timestamps
+from chats.checkpoints import upkeep
 from chats.ground import queue
 from chats.models import WebhookDelivery
 from chats.webhooks import managing, stamping
@@ -184,9 +185,9 @@ def authority(tmp_path: Path, settings: Settings) -> Iterator[Authority]:
 def test_an_authority_stamps_the_newest_checkpoint_and_openssl_verifies_it(
     sign: Sign, authority: Authority, tmp_path: Path, now: datetime
 ) -> None:
-    assert not stamps.is_timestamp_due(now=now)
+    assert not checkpoint_timestamps.is_timestamp_due(now=now)
     made = sign()
-    assert stamps.is_timestamp_due(now=now)
+    assert checkpoint_timestamps.is_timestamp_due(now=now)
     stamping.request_due_timestamp(clock=lambda: now)
     row = LedgerTimestamp.objects.get()
     assert (row.checkpoint, row.problem, row.received_at) == (made, "", now)
@@ -222,7 +223,7 @@ def test_signing_waits_for_no_authority_and_a_failure_is_tried_again(
         authority.answer = answer
         stamping.request_due_timestamp(clock=lambda at=now + number * HOUR: at)  # type: ignore[misc]  # a default binds it
         assert LedgerTimestamp.objects.get().problem == problem
-        assert not stamps.is_timestamp_due(now=now + number * HOUR)
+        assert not checkpoint_timestamps.is_timestamp_due(now=now + number * HOUR)
     assert authority.asked == len(faults)
     later = now + 7 * HOUR
     sign(now=later)

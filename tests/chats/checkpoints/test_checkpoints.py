@@ -21,9 +21,9 @@ from django.test import Client
 from pytest_django import Settings
 
 from chats import tasks
-from chats.checkpoints import checks, files, keys, outside, signing, upkeep, verify_ledger
+from chats.background import sweep
+from chats.checkpoints import checks, external_copy, files, keys, signing, upkeep, verify_ledger
 from chats.ground import queue
-from chats.turns import recover
 from contextpolicy import ledger, verification
 from contextpolicy.audit import export, notes
 from contextpolicy.audit.search import parse_search_line
@@ -268,7 +268,7 @@ def test_inv_54_S26_what_no_chain_shows_the_checkpoint_does(
     # An attacker who also rewrites log, keys and checkpoints contradicts the external copy.
     for model in (LedgerLeaf, LedgerCheckpoint, LedgerOrigin, LedgerKey):
         model.objects.all().delete()
-    outside.get_checkpoint_path().unlink()
+    external_copy.get_checkpoint_path().unlink()
     sign()
     assert faults() == {}
     out = StringIO()
@@ -351,7 +351,7 @@ def test_a_restored_backup_signs_nothing_until_the_next_origin_is_opened(
     sign: Callable[..., Any], now: datetime, django_capture_on_commit_callbacks: Capture
 ) -> None:
     sign()
-    backup = outside.load_checkpoint_note()
+    backup = external_copy.load_checkpoint_note()
     last = sign(now=now + HOUR)
     with pytest.raises(signing.NothingToOpen):
         signing.open_origin(actor="system", now=now, reason="for fun")
@@ -374,10 +374,10 @@ def test_a_restored_backup_signs_nothing_until_the_next_origin_is_opened(
     assert (origin.before, origin.reason) == (last.note, "disk failed")
     opening = AuditEvent.objects.get(type="checkpoint.origin_opened")
     assert opening.data["reason"] == "disk failed"
-    assert outside.load_checkpoint_note() == out.getvalue()
+    assert external_copy.load_checkpoint_note() == out.getvalue()
     assert (
-        outside.get_checkpoint_path()
-        .with_name(f"{outside.get_checkpoint_path().name}.{origin.pk}")
+        external_copy.get_checkpoint_path()
+        .with_name(f"{external_copy.get_checkpoint_path().name}.{origin.pk}")
         .read_text()
         == last.note
     )
@@ -468,7 +468,7 @@ def test_each_night_what_is_new_is_verified_and_each_week_all(
 
     assert upkeep.list_check_warnings(now=now) == []
     with django_capture_on_commit_callbacks(execute=True):
-        assert recover.run_sweep(now=now + HOUR) == 1
+        assert sweep.run_sweep(now=now + HOUR) == 1
     assert sent[-1] == (queue.KEEP_LEDGER, {})
     assert kept(now + HOUR) is None
     first = kept(night + timedelta(days=7))

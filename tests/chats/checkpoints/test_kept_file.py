@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from chats.checkpoints import checks, outside, signing
+from chats.checkpoints import checks, external_copy, signing
 from chats.management.commands import ledger_verify
 from contextpolicy import ledger, verification
 from contextpolicy.models import (
@@ -61,16 +61,16 @@ def test_a_database_that_was_written_anew_meets_the_file(
     signs_anew: bool, sign: Callable[[], Any]
 ) -> None:
     sign()
-    kept = outside.load_checkpoint_note()
+    kept = external_copy.load_checkpoint_note()
     assert f"{checks.KEPT}: 1" in verified()
 
     behind_its_back()
     written_anew(f"chat:{CHATS[0]}")
     forget_checkpoints()
     if signs_anew:
-        outside.get_checkpoint_path().unlink()
+        external_copy.get_checkpoint_path().unlink()
         sign()
-        outside.replace_checkpoint_note(kept)
+        external_copy.replace_checkpoint_note(kept)
     said = verified()
     assert "FAILED" in said
     assert checks.FILE_KEY_UNKNOWN in said
@@ -91,12 +91,12 @@ def test_a_newer_checkpoint_in_the_file_is_told(sign: Callable[[], Any], now: da
 
 def test_an_older_file_and_none_are_no_break(sign: Callable[[], Any], now: datetime) -> None:
     sign()
-    older = outside.load_checkpoint_note()
+    older = external_copy.load_checkpoint_note()
     ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
     sign()
-    outside.replace_checkpoint_note(older)
+    external_copy.replace_checkpoint_note(older)
     assert f"{checks.KEPT}: 1" in verified()
-    outside.get_checkpoint_path().unlink()
+    external_copy.get_checkpoint_path().unlink()
     said = verified()
     assert "FAILED" not in said
     assert ledger_verify.ALONE in said
@@ -105,7 +105,7 @@ def test_an_older_file_and_none_are_no_break(sign: Callable[[], Any], now: datet
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"nonsense\n", b"a\n1\n!!\n\n"])
 def test_a_file_that_holds_no_checkpoint_is_said(content: bytes, sign: Callable[[], Any]) -> None:
     sign()
-    outside.get_checkpoint_path().write_bytes(content)
+    external_copy.get_checkpoint_path().write_bytes(content)
     said = verified()
     if content:
         assert checks.FILE_UNREADABLE in said
@@ -116,7 +116,7 @@ def test_a_file_that_holds_no_checkpoint_is_said(content: bytes, sign: Callable[
 
 def test_one_chain_is_verified_without_the_file(sign: Callable[[], Any]) -> None:
     sign()
-    outside.get_checkpoint_path().write_text("nonsense")
+    external_copy.get_checkpoint_path().write_text("nonsense")
     assert "FAILED" not in verified(scope=f"chat:{CHATS[0]}")
 
 
@@ -125,7 +125,7 @@ def test_the_command_names_what_it_compared(sign: Callable[[], Any], tmp_path: P
     kept = tmp_path / "kept.txt"
     kept.write_text(head.note, encoding="utf-8")
     said = verified(anchor=kept)
-    for path in (outside.get_checkpoint_path(), kept):
+    for path in (external_copy.get_checkpoint_path(), kept):
         assert f"Compared with {path}: {head.origin.name}, {head.size} entries." in said
 
 
@@ -133,14 +133,14 @@ def test_the_nightly_run_compares_the_file_too(
     sign: Callable[[], Any], now: datetime, tmp_path: Path
 ) -> None:
     sign()
-    kept = outside.load_checkpoint_note()
+    kept = external_copy.load_checkpoint_note()
     behind_its_back()
     written_anew(f"chat:{CHATS[0]}")
     forget_checkpoints()
-    outside.get_checkpoint_path().unlink()
+    external_copy.get_checkpoint_path().unlink()
     sign()
     # The database is unchanged. The file holds the previous checkpoint.
-    outside.replace_checkpoint_note(kept)
+    external_copy.replace_checkpoint_note(kept)
     night = verification.request_verification(scope="", actor="system", now=now, since_leaf=0)
     verification.run_verification(pk=night.pk, clock=lambda: now)
     night.refresh_from_db()

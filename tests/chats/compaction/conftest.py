@@ -16,7 +16,7 @@ from chats.prompt import composition
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderRequest, TextDelta, UsageReport
 from chats.turns.start import start_turn
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import (
     ContextPolicy,
     ModelSpec,

@@ -18,17 +18,17 @@ from django.test import Client
 
 from chats.actions import erasure, lifecycle
 from chats.compaction import claims, maintain
-from chats.ground.seals import compute_commitment, new_salt
+from chats.ground.commitments import compute_commitment, new_salt
 from chats.models import Chat, Compaction, Message, PromptText, Receipt, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
-from chats.record import receipts, witness
+from chats.record import commitment_check, receipts
+from chats.turns.attempt import SHUTDOWN, STOP
 from chats.turns.recover import release_expired
-from chats.turns.run import SHUTDOWN, STOP
 from chats.turns.start import start_turn
-from chats.turns.steps import StepResult, close_call
+from chats.turns.writes import StepResult, close_call
 from contextpolicy import ledger, roles
-from contextpolicy.engine.segments import format_prompt_json
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.segments import format_prompt_json
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import Fold, Writes, branch_of, later, wrote
 from tests.contextpolicy.people import person, signed_in
@@ -53,7 +53,7 @@ def told() -> dict[str, int]:
 
 def endings(turn: Turn) -> dict[str, list[list[str]]]:
     """Return the calls committed to by the rows that ended an attempt of a turn."""
-    rows = AuditEvent.objects.filter(turn_id=turn.pk, type__in=witness.ENDINGS)
+    rows = AuditEvent.objects.filter(turn_id=turn.pk, type__in=commitment_check.ENDINGS)
     return {row.type: row.data["calls"] for row in rows.order_by("seq")}
 
 
@@ -113,7 +113,7 @@ def test_S25_the_row_that_ends_an_attempt_commits_to_each_of_its_calls(
     turn = ask(*scripts)
     assert endings(turn) == {ending: calls(turn, 1)}
     assert len(calls(turn, 1)) == count
-    assert told() == {witness.HELD: count}
+    assert told() == {commitment_check.HELD: count}
 
 
 def test_S25_each_attempt_has_its_own_row(ask: Work, work: Work) -> None:
@@ -121,7 +121,7 @@ def test_S25_each_attempt_has_its_own_row(ask: Work, work: Work) -> None:
     work(turn, FINE)
     assert turn.status == Turn.Status.COMPLETED
     assert endings(turn) == {"turn.handed_back": calls(turn, 1), "turn.completed": calls(turn, 2)}
-    assert told() == {witness.HELD: 2}
+    assert told() == {commitment_check.HELD: 2}
 
 
 def test_S25_what_runs_is_no_break_and_is_not_committed_to_yet(
@@ -238,29 +238,29 @@ def add(row: Receipt, **changes: Any) -> None:
 
 
 RECEIPT_TAMPERS: dict[str, tuple[Callable[[Receipt], Any], str]] = {
-    "tokens": (lambda r: change(r, prompt_tokens=F("prompt_tokens") + 1), witness.CHANGED),
-    "segments": (lambda r: change(r, segments=r.segments[:-1]), witness.CHANGED),
-    "left out": (lambda r: change(r, left_out=[[1, 2, "window"]]), witness.CHANGED),
-    "budget": (lambda r: change(r, budget={**r.budget, "limit": 1.5}), witness.CHANGED),
-    "hash": (lambda r: change(r, prompt_sha256="0" * 64), witness.CHANGED),
-    "model": (lambda r: change(r, model_name="another"), witness.CHANGED),
-    "salt": (lambda r: change(r, salt=new_salt()), witness.CHANGED),
-    "no salt": (lambda r: change(r, salt=""), witness.CHANGED),
-    "sealed again": (reseal, witness.OTHER_COMMITMENT),
+    "tokens": (lambda r: change(r, prompt_tokens=F("prompt_tokens") + 1), commitment_check.CHANGED),
+    "segments": (lambda r: change(r, segments=r.segments[:-1]), commitment_check.CHANGED),
+    "left out": (lambda r: change(r, left_out=[[1, 2, "window"]]), commitment_check.CHANGED),
+    "budget": (lambda r: change(r, budget={**r.budget, "limit": 1.5}), commitment_check.CHANGED),
+    "hash": (lambda r: change(r, prompt_sha256="0" * 64), commitment_check.CHANGED),
+    "model": (lambda r: change(r, model_name="another"), commitment_check.CHANGED),
+    "salt": (lambda r: change(r, salt=new_salt()), commitment_check.CHANGED),
+    "no salt": (lambda r: change(r, salt=""), commitment_check.CHANGED),
+    "sealed again": (reseal, commitment_check.OTHER_COMMITMENT),
     "no commitment": (
         lambda r: change(r, commitment=""),
-        witness.OTHER_COMMITMENT,
+        commitment_check.OTHER_COMMITMENT,
     ),
-    "moved to an attempt": (lambda r: change(r, attempt=9), witness.CHANGED),
-    "deleted": (lambda r: r.delete(), witness.ABSENT),
+    "moved to an attempt": (lambda r: change(r, attempt=9), commitment_check.CHANGED),
+    "deleted": (lambda r: r.delete(), commitment_check.ABSENT),
     "marked erased": (
         lambda r: change(r, erased_at=r.created_at, salt="", prompt_sha256=""),
-        witness.UNSAID,
+        commitment_check.UNSAID,
     ),
-    "added": (add, witness.CALL_WITHOUT_ENTRY),
+    "added": (add, commitment_check.CALL_WITHOUT_ENTRY),
     "added unsealed": (
         lambda r: add(r, commitment="", salt=""),
-        witness.CALL_WITHOUT_ENTRY,
+        commitment_check.CALL_WITHOUT_ENTRY,
     ),
 }
 
@@ -291,19 +291,19 @@ def test_S25_a_receipt_that_was_tampered_with_is_found(
 
 
 SUMMARY_TAMPERS: dict[str, tuple[Callable[[Compaction], Any], str]] = {
-    "text": (lambda c: change(c, text=f"{c.text} More."), witness.CHANGED),
+    "text": (lambda c: change(c, text=f"{c.text} More."), commitment_check.CHANGED),
     "text and commitment": (
         lambda c: change(c, text="x", text_commitment=compute_commitment("x", salt=c.salt)),
-        witness.CHANGED,
+        commitment_check.CHANGED,
     ),
-    "salt": (lambda c: change(c, salt=""), witness.CHANGED),
-    "calls": (lambda c: change(c, calls=["0" * 64]), witness.OTHER_CALLS),
-    "deleted": (lambda c: c.delete(), witness.ABSENT),
+    "salt": (lambda c: change(c, salt=""), commitment_check.CHANGED),
+    "calls": (lambda c: change(c, calls=["0" * 64]), commitment_check.OTHER_CALLS),
+    "deleted": (lambda c: c.delete(), commitment_check.ABSENT),
     "marked erased": (
         lambda c: change(c, erased_at=c.created_at),
-        witness.UNSAID,
+        commitment_check.UNSAID,
     ),
-    "added": (lambda c: copied(c), witness.SUMMARY_WITHOUT_ENTRY),
+    "added": (lambda c: copied(c), commitment_check.SUMMARY_WITHOUT_ENTRY),
 }
 
 
@@ -345,7 +345,7 @@ def test_S25_a_summary_that_ended_without_a_word_of_its_calls_is_found(
         )
     assert breaks() == []
     change(other, calls=["0" * 64])
-    assert breaks() == [witness.CALLS_WITHOUT_ENTRY.format(pk=other.pk)]
+    assert breaks() == [commitment_check.CALLS_WITHOUT_ENTRY.format(pk=other.pk)]
 
 
 def test_S25_a_chat_that_vanished_is_found_and_one_that_was_erased_is_none(
@@ -358,7 +358,7 @@ def test_S25_a_chat_that_vanished_is_found_and_one_that_was_erased_is_none(
         transaction.set_rollback(True)
     Chat.objects.filter(pk=pk).update(active_branch=None)
     Chat.objects.filter(pk=pk).delete()
-    assert breaks() == [witness.CHAT_ABSENT]
+    assert breaks() == [commitment_check.CHAT_ABSENT]
 
 
 def test_S25_a_whole_chain_that_was_dropped_is_found(
@@ -373,24 +373,24 @@ def test_S25_a_whole_chain_that_was_dropped_is_found(
                 [f"chat:{chat.pk}"],
             )
     assert len(breaks()) == 1
-    assert breaks()[0].startswith(witness.CALL_WITHOUT_ENTRY.format(pk=""))
+    assert breaks()[0].startswith(commitment_check.CALL_WITHOUT_ENTRY.format(pk=""))
 
 
 def test_S25_what_was_erased_is_counted_and_said_and_no_break(
     alice: User, two_calls: tuple[Receipt, Receipt], chat: Chat, now: datetime, long_chat: Chat
 ) -> None:
     message = Message.objects.select_related("branch").get(branch__chat=chat, seq=1)
-    before = told()[witness.HELD]
+    before = told()[commitment_check.HELD]
     erasure.erase_message(user=alice, message=message, now=now)
     counts = told()
-    assert counts[witness.ERASED] >= 2
+    assert counts[commitment_check.ERASED] >= 2
     assert sum(counts.values()) == before
     out = io.StringIO()
     call_command("ledger_verify", stdout=out)
-    assert f"{witness.ERASED}: {counts[witness.ERASED]}\n" in out.getvalue()
+    assert f"{commitment_check.ERASED}: {counts[commitment_check.ERASED]}\n" in out.getvalue()
     auditor = signed_in(person("priya", roles.AUDITOR))
     html = auditor.get("/admin/contextpolicy/auditevent/verify/").content.decode()
-    assert f"{witness.ERASED}: {counts[witness.ERASED]}" in html
+    assert f"{commitment_check.ERASED}: {counts[commitment_check.ERASED]}" in html
     receipt = Receipt.objects.filter(erased_at__isnull=False).first()
     assert receipt is not None
     html = auditor.get(f"/admin/chats/receipt/{receipt.pk}/change/").content.decode()
@@ -424,7 +424,7 @@ def test_S25_rows_of_before_the_new_form_keep_verifying(
                 "text_sha256": hashlib.sha256(old.text.encode()).hexdigest(),
             },
         )
-    assert told()[witness.BEFORE] == 2
+    assert told()[commitment_check.BEFORE] == 2
     change(old, text=f"{old.text} More.", text_commitment="")
     assert len(breaks()) == 1
 
@@ -438,7 +438,7 @@ def test_S25_a_call_of_the_version_before_is_sealed_when_its_attempt_ends(
     turn = start_turn(user=alice, chat=chat, text="Hello", now=now).turn
     work(turn, [as_before, *FINE])
     assert endings(turn) == {"turn.completed": calls(turn, 1)}
-    assert told() == {witness.HELD: 1}
+    assert told() == {commitment_check.HELD: 1}
 
 
 def test_the_owner_reads_that_a_prompt_cannot_be_rebuilt_since_and_charlie_does_not(
@@ -498,7 +498,7 @@ def test_the_hash_of_a_body_that_left_is_committed_to(ask: Work) -> None:
     assert breaks() == []
     for other in ("b" * 64, ""):
         Receipt.objects.filter(pk=row.pk).update(body_sha256=other)
-        assert breaks() == [f"receipt {row.pk} {witness.OTHER_BODY}"]
+        assert breaks() == [f"receipt {row.pk} {commitment_check.OTHER_BODY}"]
 
 
 def test_a_call_that_sent_no_bytes_has_none_and_nothing_is_missed(ask: Work) -> None:

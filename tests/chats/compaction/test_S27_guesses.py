@@ -19,7 +19,7 @@ from django.db import connection
 
 from chats.actions import erasure
 from chats.compaction.people import revise
-from chats.memory import archive
+from chats.memory.search import archive
 from chats.models import (
     Chat,
     Compaction,
@@ -32,7 +32,7 @@ from chats.providers.base import Finished, ProviderRequest, TextDelta, ToolCallD
 from chats.rendering.store import compute_rendering_digest, render_texts
 from chats.turns.start import start_turn
 from contextpolicy import ledger
-from contextpolicy.engine.segments import format_prompt_json
+from contextpolicy.engine.messages.segments import format_prompt_json
 from contextpolicy.models import ModelSpec
 from tests.chats.compaction.conftest import SENTENCE, VALUES, Fold, Say, SetPolicy, branch_of
 

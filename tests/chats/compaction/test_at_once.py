@@ -16,17 +16,17 @@ from chats.actions import branching, lifecycle, marks
 from chats.compaction import claims, coverage, maintain, perform, plan, publish
 from chats.compaction.people import controls, undo
 from chats.compaction.publish import publish_prepared
-from chats.ground.computing import alone
+from chats.ground.background_lock import alone
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message, ProviderAccount, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.record import history, imports
 from chats.record.locking import lock_branch, lock_chat, lock_chat_for_writing
-from chats.turns import steps
+from chats.turns import writes
 from chats.turns.start import TooManyTurns, check_turn_limits, start_turn
 from chats.turns.stop import stop_turn
 from contextpolicy import ledger
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import (
     AuditEvent,
     ContextPolicy,
@@ -299,13 +299,13 @@ def test_a_turn_that_is_stopped_while_it_is_absorbed_ends_once(
     alice = busy_chat.owner
     said: dict[str, Any] = {"user": alice, "chat": busy_chat, "now": now}
     given: dict[str, Any] = {"counter": COUNTER, "now": now}
-    begun = steps.claim_and_open(
+    begun = writes.claim_and_open(
         turn_id=start_turn(text="First", **said).turn.pk, worker="a", **given
     )
     second = start_turn(text="Second", **said).turn
     assert begun is not None
     beside(
-        lambda: steps.open_step(lease=begun[0], **given),
+        lambda: writes.open_step(lease=begun[0], **given),
         inside=lambda: stop_turn(user=alice, turn=second, now=now),
     )
     second.refresh_from_db()

@@ -17,7 +17,7 @@ from chats.models import Chat, Compaction, CompactionBalance, DailyCount, Receip
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.turns.start import start_turn
 from contextpolicy import following, ledger
-from contextpolicy.engine.costs import Money
+from contextpolicy.engine.policy.costs import Money
 from contextpolicy.models import AuditEvent, LedgerReader, ModelSpec
 from tests.chats.compaction.conftest import Fold, SetPolicy, Work, Writes, wrote
 from tests.chats.compaction.test_ladder import ONE_REQUEST

@@ -10,14 +10,14 @@ from django.utils import timezone
 
 from chats.actions import erasure
 from chats.compaction import maintain
-from chats.compaction.rebuilt import rebuild_summary_request
-from chats.ground.seals import is_commitment_valid
+from chats.compaction.reconstruction import rebuild_summary_request
+from chats.ground.commitments import is_commitment_valid
 from chats.models import Chat, Compaction, ProviderAccount
-from chats.record import witness
+from chats.record import commitment_check
 from contextpolicy import ledger
-from contextpolicy.engine.prompts import LOST_FACTS
-from contextpolicy.engine.segments import format_prompt_json
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.segments import format_prompt_json
+from contextpolicy.engine.messages.tokens import ApproximateCounter
+from contextpolicy.engine.summaries.prompts import LOST_FACTS
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.roles import AUDITOR
 from tests.chats.compaction.conftest import GOOD, SetPolicy, later
@@ -162,7 +162,7 @@ def test_a_changed_hash_is_found_and_an_erasure_takes_it_along(
     for changed in (["0" * 64], []):
         Compaction.objects.filter(pk=row.pk).update(bodies=changed)
         (found,) = ledger.find_ledger_breaks(scope=scope, told=Counter())
-        assert witness.OTHER_BODIES in found.reason
+        assert commitment_check.OTHER_BODIES in found.reason
     Compaction.objects.filter(pk=row.pk).update(bodies=row.bodies)
     message = row.branch.messages.get(seq=row.from_seq)
     erasure.erase_message(user=long_chat.owner, message=message, now=timezone.now())

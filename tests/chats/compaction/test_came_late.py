@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from chats.compaction import maintain, plan
 from chats.compaction.people import controls
 from chats.models import Chat, Compaction, Turn
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from tests.chats.compaction.conftest import SENTENCE, Say, SetPolicy, branch_of, in_force, later
 
 COUNTER = ApproximateCounter()

@@ -7,9 +7,9 @@ import pytest
 
 from chats.compaction import indexing, maintain, plan
 from chats.ground import queue
-from chats.memory import archive
+from chats.memory.search import archive
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import (
     GOOD,

@@ -15,8 +15,8 @@ from chats.compaction import maintain, pauses, perform
 from chats.compaction.cursor import Cursor, get_summary_cursor
 from chats.compaction.people import controls, undo
 from chats.models import Chat, Message
-from contextpolicy.engine.extractive import build_extractive_summary
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
+from contextpolicy.engine.summaries.extractive import build_extractive_summary
 from contextpolicy.roles import AUDITOR
 from tests.chats.compaction.conftest import SENTENCE, Fold, Say, branch_of, later
 from tests.contextpolicy.pages import opened

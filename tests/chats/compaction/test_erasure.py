@@ -10,17 +10,17 @@ from django.apps import apps
 from django.contrib.auth.models import User
 from django.db.models import CharField, JSONField, TextField
 
-from chats.actions import copies, erasure
+from chats.actions import erasure, erasure_targets
 from chats.actions.branching import branch_from_message
 from chats.compaction import claims, maintain, publish
-from chats.memory import archive
-from chats.memory.search import search_archive
+from chats.memory.search import archive
+from chats.memory.search.search import search_archive
 from chats.models import Chat, Compaction, Message, PromptText, Receipt, Rendering, SearchText
 from chats.record import states
 from chats.rendering.store import render_texts
 from chats.turns.start import start_turn
 from contextpolicy import ledger
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
 from tests.chats.compaction.conftest import (
     SENTENCE,
@@ -60,7 +60,8 @@ def secret_chat(alice: User, long_chat: Chat, say: Say, fold: Fold, now: datetim
     assert SECRET in summary.text
     say(long_chat)
     render_texts(
-        [row.text, summary.text, *copies.iter_summary_texts(summary)], seen=branch_of(long_chat)
+        [row.text, summary.text, *erasure_targets.iter_summary_texts(summary)],
+        seen=branch_of(long_chat),
     )
     return long_chat
 

@@ -2,7 +2,7 @@
 
 from chats.compaction.perform import extract_summary_text, measure_fact_retention
 from chats.providers.demo import build_demo_reply
-from contextpolicy.engine.messages import Message
+from contextpolicy.engine.messages.messages import Message
 from tests.engine.engine_builders import COUNTER, message
 from tests.fakes.calls import asked
 

@@ -13,7 +13,7 @@ from pytest_django.fixtures import Settings
 from chats.compaction import claims, maintain, pauses, perform, plan, publish
 from chats.compaction.publish import ClaimLost
 from chats.compaction.report import skip_reasons
-from chats.ground.seals import is_commitment_valid
+from chats.ground.commitments import is_commitment_valid
 from chats.models import Chat, Compaction, Message, Turn
 from chats.prompt import model_choice
 from chats.providers.base import (
@@ -24,9 +24,9 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
-from contextpolicy.engine.compaction import NotNeeded
-from contextpolicy.engine.prompts import count_request_tokens
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
+from contextpolicy.engine.summaries.compaction import NotNeeded
+from contextpolicy.engine.summaries.prompts import count_request_tokens
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import (
     GOOD,

@@ -15,7 +15,7 @@ from chats.compaction.publish import publish_prepared
 from chats.models import Chat, Compaction, Turn
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns.start import start_turn
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests import pseudo
 from tests.chats.compaction.conftest import SENTENCE, SetPolicy, Work, Writes, branch_of, wrote

@@ -14,8 +14,8 @@ from chats.models import Chat, Compaction, Message, Receipt
 from chats.prompt import model_choice
 from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.turns.start import start_turn
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import AuditEvent, PolicyVersion
 from tests.chats.compaction.conftest import SENTENCE
 

@@ -14,8 +14,8 @@ from chats.compaction.publish import ClaimLost, publish_prepared
 from chats.models import Chat, Compaction, Message, Receipt
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start_turn
-from contextpolicy.engine.partition import LeftOut, check_partition
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.compose.partition import LeftOut, check_partition
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
 from tests.chats.compaction.conftest import (
     SENTENCE,

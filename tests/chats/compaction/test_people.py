@@ -14,8 +14,8 @@ from chats.models import Chat, Compaction, Message
 from chats.prompt import model_choice
 from chats.prompt.composition import WindowMoveRequired
 from chats.record.messages import InvalidCharacter
-from contextpolicy.engine.assembly import WindowNeeded
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.compose.assembly import WindowNeeded
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import (
     GOOD,

@@ -11,10 +11,10 @@ from django.db.models.functions import Now
 from pytest_django import Settings
 
 from chats.actions import lifecycle
-from chats.compaction import claims, maintain, places, plan, running
+from chats.compaction import claims, maintain, plan, running_summaries, summary_slots
 from chats.ground import queue
 from chats.models import Branch, Chat, Compaction
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests.chats.compaction.conftest import Say, SetPolicy, branch_of, later
 
@@ -65,7 +65,7 @@ def test_a_person_has_so_many_summaries_at_once_and_the_others_are_put_off(
     assert due_since(chats[2]) == now
     last = branch_of(chats[2]).turns.order_by("-accepted").first()
     assert last is not None
-    assert last.compaction_outcome == places.PUT_OFF
+    assert last.compaction_outcome == summary_slots.PUT_OFF
 
 
 def test_a_claim_that_ran_out_takes_no_place(
@@ -96,7 +96,7 @@ def test_who_ends_a_summary_calls_the_person_with_the_fewest(
     chat = lifecycle.create_chat(owner=bob, now=now)
     Branch.objects.filter(chat=chat).update(summary_due_at=later(now))
     with django_capture_on_commit_callbacks(execute=True):
-        places.call_next(now=later(now, 2))
+        summary_slots.call_next(now=later(now, 2))
     assert sent_for(sent)[-1] == str(chat.pk)
     # A chat whose task was enqueued moves to the end of the queue until a worker starts.
     assert due_since(chat) == later(now, 2)
@@ -116,7 +116,7 @@ def test_the_end_of_a_summary_calls_the_next_chat(
     assert due_since(chats[1])
     with django_capture_on_commit_callbacks(execute=True):
         maintain.run_attempt_ladder(blocking, counter=COUNTER, clock=lambda: now)
-        places.call_next(now=later(now))
+        summary_slots.call_next(now=later(now))
     assert sent_for(sent)[-1] == str(chats[1].pk)
     maintain.maintain_chat_context(chat_id=chats[1].pk, counter=COUNTER, now=later(now))
     assert branch_of(chats[1]).compactions.exists()
@@ -150,9 +150,9 @@ def test_a_full_worker_puts_off_and_a_ladder_keeps_its_place(
     chats: list[Chat], now: datetime, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SUMMARIES_PER_USER = 1
-    here = running.Summaries()
+    here = running_summaries.Summaries()
     here.most = 1
-    monkeypatch.setattr(running, "here", here)
+    monkeypatch.setattr(running_summaries, "here", here)
     first = claim(chats[0], now)
     assert first is not None
     with here.place() as is_free:

@@ -19,8 +19,8 @@ from chats.providers.base import Finished, TextDelta
 from chats.record import history
 from chats.turns.start import start_turn
 from contextpolicy import ledger
-from contextpolicy.engine.partition import LeftOut, check_partition
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.compose.partition import LeftOut, check_partition
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from tests.chats.compaction.conftest import GOOD, SENTENCE, SetPolicy
 
 COUNTER = ApproximateCounter()

@@ -9,14 +9,18 @@ from django.utils import timezone
 
 from chats.actions import marks
 from chats.compaction import maintain
-from chats.compaction.rebuilt import NoSuchCall, compare_with_previous_call, rebuild_summary_request
-from chats.ground.seals import compute_commitment
+from chats.compaction.reconstruction import (
+    NoSuchCall,
+    compare_with_previous_call,
+    rebuild_summary_request,
+)
+from chats.ground.commitments import compute_commitment
 from chats.models import AccountSettings, Branch, Chat, Compaction, Message
 from chats.record import history
-from contextpolicy.engine.messages import WireMessage
-from contextpolicy.engine.prompts import SUMMARY_V1, SUMMARY_V2, build_summary_request
-from contextpolicy.engine.segments import format_prompt_json
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.messages import WireMessage
+from contextpolicy.engine.messages.segments import format_prompt_json
+from contextpolicy.engine.messages.tokens import ApproximateCounter
+from contextpolicy.engine.summaries.prompts import SUMMARY_V1, SUMMARY_V2, build_summary_request
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.resolution import load_policy_values
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN

@@ -13,7 +13,7 @@ from chats.compaction.publish import publish_prepared
 from chats.models import Chat, Compaction, Message
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from chats.turns.start import start_turn
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests.chats.compaction.conftest import (
     GOOD,

@@ -9,25 +9,27 @@ from typing import Any
 import pytest
 from django.db import DatabaseError
 
-from chats.compaction import claims, maintain, pauses, running
+from chats.compaction import claims, maintain, pauses, running_summaries
 from chats.ground import queue
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import Finished, TextDelta
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from tests.chats.compaction.conftest import SetPolicy, Writes, branch_of, later, wrote
 
 COUNTER = ApproximateCounter()
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> running.Summaries:
+def here(monkeypatch: pytest.MonkeyPatch) -> running_summaries.Summaries:
     """The registry of one process."""
-    summaries = running.Summaries()
-    monkeypatch.setattr(running, "here", summaries)
+    summaries = running_summaries.Summaries()
+    monkeypatch.setattr(running_summaries, "here", summaries)
     return summaries
 
 
-def test_a_call_that_waits_is_cancelled_when_the_process_ends(here: running.Summaries) -> None:
+def test_a_call_that_waits_is_cancelled_when_the_process_ends(
+    here: running_summaries.Summaries,
+) -> None:
     waits = threading.Event()
     found: list[BaseException] = []
 
@@ -39,7 +41,7 @@ def test_a_call_that_waits_is_cancelled_when_the_process_ends(here: running.Summ
         with here.held(row_id=uuid.uuid4(), token="one"):
             try:
                 here.wait_for(wait(), token="one")
-            except running.HandedBack as error:
+            except running_summaries.HandedBack as error:
                 found.append(error)
 
     thread = threading.Thread(target=write)
@@ -54,21 +56,21 @@ def test_a_call_that_waits_is_cancelled_when_the_process_ends(here: running.Summ
         assert not is_free
 
 
-def test_a_process_that_ends_begins_no_call(here: running.Summaries) -> None:
+def test_a_process_that_ends_begins_no_call(here: running_summaries.Summaries) -> None:
     here.hand_back()
     begun = []
 
     async def call() -> None:
         begun.append(1)
 
-    with here.held(row_id=uuid.uuid4(), token="one"), pytest.raises(running.HandedBack):
+    with here.held(row_id=uuid.uuid4(), token="one"), pytest.raises(running_summaries.HandedBack):
         here.wait_for(call(), token="one")
     assert not begun
 
 
 @pytest.mark.django_db
 def test_all_claims_are_renewed_at_every_beat_also_after_one_that_failed(
-    here: running.Summaries, monkeypatch: pytest.MonkeyPatch
+    here: running_summaries.Summaries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beats: list[dict[uuid.UUID, str]] = []
     row = uuid.uuid4()
@@ -85,7 +87,7 @@ def test_all_claims_are_renewed_at_every_beat_also_after_one_that_failed(
         if len(beats) == 1:
             raise DatabaseError
 
-    monkeypatch.setattr("chats.compaction.running.time.sleep", sleep)
+    monkeypatch.setattr("chats.compaction.running_summaries.time.sleep", sleep)
     with here.held(row_id=row, token="one"), pytest.raises(Over):
         here.beat(renew)
     assert beats == [{row: "one"}] * 2
@@ -95,7 +97,7 @@ def test_a_summary_that_is_handed_back_is_asked_for_again_and_counts_as_no_failu
     long_chat: Chat,
     set_policy: SetPolicy,
     writes: Writes,
-    here: running.Summaries,
+    here: running_summaries.Summaries,
     now: datetime,
     sent: list[tuple[str, dict[str, str]]],
     django_capture_on_commit_callbacks: Any,

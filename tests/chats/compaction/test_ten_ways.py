@@ -17,12 +17,12 @@ from chats.models import Chat, Compaction, Message, Receipt
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta, ToolCallDelta
 from chats.turns.start import start_turn
-from contextpolicy.engine.calibration import BilledUsage
-from contextpolicy.engine.extractive import build_extractive_summary
-from contextpolicy.engine.language import is_other_language
-from contextpolicy.engine.messages import FilePart, Summary, TextPart
-from contextpolicy.engine.partition import LeftOut, check_partition
-from contextpolicy.engine.tokens import ApproximateCounter, count_uncut_tokens
+from contextpolicy.engine.compose.partition import LeftOut, check_partition
+from contextpolicy.engine.messages.messages import FilePart, Summary, TextPart
+from contextpolicy.engine.messages.tokens import ApproximateCounter, count_uncut_tokens
+from contextpolicy.engine.policy.calibration import BilledUsage
+from contextpolicy.engine.summaries.extractive import build_extractive_summary
+from contextpolicy.engine.text.language import is_other_language
 from contextpolicy.models import ModelSpec
 from tests.chats.compaction.conftest import (
     GOOD,

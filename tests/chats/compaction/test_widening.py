@@ -6,9 +6,9 @@ import pytest
 
 from chats.compaction import maintain
 from chats.models import Chat, Compaction, Receipt
-from chats.prompt import model_choice, outlook
+from chats.prompt import model_choice, next_prompt
 from chats.prompt.tokenizer import O200kCounter
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
 from tests.chats.compaction.conftest import SENTENCE, Fold, Say, SetPolicy, branch_of
 
@@ -77,7 +77,7 @@ def test_the_preview_of_the_new_policy_shows_what_the_next_prompt_sends(
     fill_until_moved(chat, say)
     set_policy(**WINDOW, token_budget=16_000)
     branch = branch_of(chat)
-    found = outlook.compose_next_prompt(
+    found = next_prompt.compose_next_prompt(
         branch,
         choice=model_choice.choose_chat_model(chat=branch.chat),
         counter=O200kCounter(),

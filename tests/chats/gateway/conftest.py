@@ -13,13 +13,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from chats.gateway import views
+from chats.gateway.chat_completions import views
 from chats.ground import queue
 from chats.models import ApiKey, Chat, Message, Turn
 from chats.people import keys
 from chats.providers.base import Finished, TextDelta, ToolCallDelta, UsageReport
 from chats.streams import connection
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests.chats.compaction.conftest import branch_of, fold, set_policy, writer, writes
 from tests.chats.conftest import InlineWorker, ScriptedProvider

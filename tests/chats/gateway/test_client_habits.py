@@ -9,14 +9,14 @@ from django.test import Client
 from django.utils import timezone
 
 from chats.compaction.maintain import maintain_chat_context
-from chats.gateway.conversation import Conversation, Item
-from chats.gateway.hashes import hash_messages, normalise_reply
-from chats.gateway.side_calls import is_side_call
+from chats.gateway.matching.conversation import Conversation, Item
+from chats.gateway.matching.hashes import hash_messages, normalise_reply
+from chats.gateway.matching.side_calls import is_side_call
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import Finished, ReasoningDelta, TextDelta
 from chats.turns.start import find_first_text
-from contextpolicy.engine.messages import TextPart
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.messages import TextPart
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests.chats.compaction.conftest import SetPolicy
 from tests.chats.gateway.conftest import TOOLS, Program, assistant, system, user

@@ -17,9 +17,9 @@ from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from chats.actions import erasure
-from chats.gateway import placing, relay
+from chats.gateway import append_request, relay
 from chats.models import Chat, IdempotencyRecord, Message, Receipt, Turn
-from chats.prompt import explained, model_choice
+from chats.prompt import model_choice, policy_explanation
 from chats.prompt.stored_messages import MATCHED
 from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta
 from chats.record import message_commitments
@@ -335,7 +335,7 @@ def test_a_request_while_the_database_is_away_is_refused_in_openais_form(
     def away(*_given: Any, **_named: Any) -> Any:
         raise OperationalError("no route to the database")
 
-    monkeypatch.setattr(placing, "place_request", away)
+    monkeypatch.setattr(append_request, "place_request", away)
     answer = program.close(program.open({"model": "demo", "messages": [user("hi")]}))
     assert (answer.status, answer.json["error"]["code"]) == (503, "database_busy")
     assert answer.json["error"].keys() == {"message", "type", "param", "code"}
@@ -533,7 +533,9 @@ def test_S17_the_models_of_a_person_and_their_policies(
     assert program.prompt[0] == ("system", "Be kind.")
     assert answer.chat.policy == named
     # The selected policy also applies to summaries and to the explanation.
-    told = explained.explain_for(explained.resolve_viewpoint(alice, chat=answer.chat))
+    told = policy_explanation.explain_for(
+        policy_explanation.resolve_viewpoint(alice, chat=answer.chat)
+    )
     assert "other" in str(told)
     assert model_choice.choose_chat_model(chat=answer.chat).values.system_text == "Be kind."
 

@@ -11,12 +11,12 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
+from chats.background import sweep
 from chats.models import ApiKey, Chat, Message, PassedOn, ProviderAccount
 from chats.providers.base import ProviderError
 from chats.providers.embeddings import parse_embeddings
 from chats.record import passed_on
 from chats.record.usage import sum_person_usage
-from chats.turns import recover
 from contextpolicy.models import (
     AuditEvent,
     ContextPolicy,
@@ -250,10 +250,10 @@ def test_a_key_has_so_many_requests_under_way_and_a_lost_one_is_told(
     refused = program.close(program.open(asked, path="embeddings"))
     assert (refused.status, refused.json["error"]["code"]) == (429, "too_many_passed_on")
     assert refused.headers["Retry-After"] == "5"
-    recover.run_sweep(now=now)
+    sweep.run_sweep(now=now)
     assert not events()
-    recover.run_sweep(now=now + 2 * passed_on.get_longest_call())
-    recover.run_sweep(now=now + 2 * passed_on.get_longest_call())
+    sweep.run_sweep(now=now + 2 * passed_on.get_longest_call())
+    sweep.run_sweep(now=now + 2 * passed_on.get_longest_call())
     assert [event["outcome"] for event in events()] == ["lost"]
     lost.refresh_from_db()
     assert lost.outcome == "lost"

@@ -3,7 +3,7 @@
 from itertools import combinations
 from typing import Any
 
-from chats.gateway.identity import parse_identity
+from chats.gateway.matching.identity import parse_identity
 
 JOINING: list[dict[str, Any]] = [
     {"safety_identifier": "p\x1fq"},

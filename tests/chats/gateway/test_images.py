@@ -13,8 +13,8 @@ from pytest_django.fixtures import Settings
 
 from chats.actions import erasure
 from chats.models import Chat, GatewayNode, Message, MessageImage, PassedOn, Receipt
-from chats.prompt import as_sent
-from chats.prompt.rebuilt import rebuild_request
+from chats.prompt import sent_request
+from chats.prompt.reconstruction import rebuild_request
 from chats.providers import registry
 from chats.providers.base import Finished, TextDelta
 from chats.providers.wire import build_openai_body
@@ -163,11 +163,11 @@ def test_the_receipt_names_the_image_and_has_none_of_its_bytes(program: Program)
     found = rebuild_request(receipt)
     assert found.fault == ""
     line = f"[Image: image/png, {len(PNG)} bytes, SHA-256 {sha(PNG)}]"
-    shown = as_sent.load_sent_request(receipt, sees_hidden=True)
+    shown = sent_request.load_sent_request(receipt, sees_hidden=True)
     assert line in "".join(each.text for each in shown.lines)
-    for form in as_sent.FORMS:
-        text = as_sent.build_request_file(
-            as_sent.load_sent_request(receipt, sees_hidden=True), form=form
+    for form in sent_request.FORMS:
+        text = sent_request.build_request_file(
+            sent_request.load_sent_request(receipt, sees_hidden=True), form=form
         ).text
         assert line in json.dumps(text) or sha(PNG) in text
         assert base64.b64encode(PNG).decode() not in text

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from chats.models import ApiKey, Message
 from chats.people import keys
-from contextpolicy.engine.budget import compute_prompt_limit
-from contextpolicy.engine.policy import get_strategy_defaults, parse_policy_values
+from contextpolicy.engine.policy.budget import compute_prompt_limit
+from contextpolicy.engine.policy.policy import get_strategy_defaults, parse_policy_values
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.presets import CODING_AGENTS, replace_demo_policy, seed_policies
 from tests.chats.gateway.conftest import TOOLS, MakeProgram, Program, key_of, system, user

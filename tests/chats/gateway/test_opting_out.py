@@ -14,7 +14,8 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from chats.gateway import direct, passing, relay
+from chats.gateway import relay
+from chats.gateway.passthrough import forward, provider_call
 from chats.models import ApiKey, Chat, Message, PassedOn, Receipt, Turn
 from chats.people import keys
 from chats.providers import registry
@@ -143,7 +144,7 @@ def test_a_reply_is_passed_on_although_the_database_went_away(
     def away(*_given: Any) -> None:
         raise OperationalError("no route to the database")
 
-    monkeypatch.setattr(direct, "store_end", away)
+    monkeypatch.setattr(provider_call, "store_end", away)
     answer = ask(program, [user(SECRET)], stream=stream)
     assert (answer.status, answer.text) == (200, "It is secret.")
     assert PassedOn.objects.get().outcome == "open"
@@ -269,7 +270,7 @@ def test_a_silence_is_broken_before_proxies_give_up(
     program: Program, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "SILENCE_SECONDS", 0.05)
-    monkeypatch.setattr(passing, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(forward, "LOOK_SECONDS", 0.02)
     keeping_nothing(program)
     model(pause(0.2), TextDelta("It is "), pause(0.2), TextDelta("secret."), Finished("stop"))
     answer = ask(program, [user(SECRET)], stream=True)
@@ -284,7 +285,7 @@ def test_a_whole_reply_is_never_preceded_by_a_sign(
     program: Program, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "SILENCE_SECONDS", 0.05)
-    monkeypatch.setattr(passing, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(forward, "LOOK_SECONDS", 0.02)
     keeping_nothing(program)
     model(pause(0.2), TextDelta("secret."), Finished("stop"))
     assert ask(program, [user(SECRET)]).text == "secret."
@@ -298,7 +299,7 @@ def test_a_stream_ends_once_its_key_is_revoked(
     settings: Any,
     begun: list[Any],
 ) -> None:
-    monkeypatch.setattr(passing, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(forward, "LOOK_SECONDS", 0.02)
     settings.STREAM_RECHECK_SECONDS = 0.05
     keeping_nothing(program)
 

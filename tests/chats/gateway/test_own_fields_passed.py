@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from chats.gateway import conversation, items
+from chats.gateway.matching import conversation
+from chats.gateway.responses import items
 from chats.providers import registry
 from chats.providers.base import ExtraFields, Finished, ReasoningDelta, TextDelta, ToolCallDelta
 from chats.providers.wire import build_openai_body

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats.gateway import identity
+from chats.gateway.matching import identity
 from chats.models import Branch, Chat, GatewayChat, GatewayNode, Message
 from chats.providers.base import Finished, TextDelta
 from contextpolicy.models import ModelSpec

@@ -10,8 +10,9 @@ from openai.types.responses import CompactedResponse, Response, ResponseStreamEv
 from pydantic import TypeAdapter
 
 from chats.actions import erasure
-from chats.gateway import earlier, recognition
-from chats.gateway.conversation import Conversation
+from chats.gateway.matching import find_branch
+from chats.gateway.matching.conversation import Conversation
+from chats.gateway.responses import previous_response
 from chats.ground import secrets
 from chats.models import Chat, Message, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
@@ -198,7 +199,7 @@ def test_a_program_goes_on_from_a_response_by_its_id(
     assert Chat.objects.count() == 1
     # The branch of the response is checked regardless of the number of branches.
     with monkeypatch.context() as patched:
-        patched.setattr(recognition, "CANDIDATES", 0)
+        patched.setattr(find_branch, "CANDIDATES", 0)
         back = ask(program, "Back", previous_response_id=whole(answer).id)
     assert back.headers["X-Context-Decision"] == "continue"
     assert back.turn.branch == answer.turn.branch != fork.turn.branch
@@ -277,7 +278,7 @@ def test_a_compaction_is_one_item_that_stands_for_everything(
 def test_a_foreign_compaction_is_refused_in_a_sentence_and_the_chat_goes_on(
     program: Program, make: MakeProgram, charlie: Any
 ) -> None:
-    of_charlie = earlier.encrypt_conversation(Conversation(("x",), ()), user=charlie)
+    of_charlie = previous_response.encrypt_conversation(Conversation(("x",), ()), user=charlie)
     stolen = secrets.encrypt("sk-provider")
     for sealed in ("gAAAA-foreign", "plm1:nonsense", of_charlie, stolen, f"plm1:{stolen}"):
         item = {"type": "compaction", "encrypted_content": sealed}

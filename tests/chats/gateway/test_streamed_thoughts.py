@@ -12,9 +12,9 @@ import pytest
 from asgiref.sync import async_to_sync
 from pytest_django import Settings
 
-from chats.gateway import passing
+from chats.gateway.passthrough import forward
 from chats.gateway.relay import Relay, WaitingHead
-from chats.gateway.response_form import ResponseForm
+from chats.gateway.responses.response_form import ResponseForm
 from chats.gateway.wire import Chunks, Reply
 from chats.ground.live import Frame
 from chats.models import Message
@@ -87,8 +87,8 @@ def test_the_policy_off_streams_thoughts_too(
 def test_what_is_passed_on_is_sent_with_each_piece() -> None:
     form = Chunks(id="c", model="m", created=0, include_usage=False)
     head = Reply("c", "m", 0, "", (), "", {})
-    spoken: Any = passing.Spoken(request=None, form=form, is_stream=True, head=head, key_id=None)  # type: ignore[arg-type]  # neither is read here
-    voice = passing.Voice(spoken)
+    spoken: Any = forward.Spoken(request=None, form=form, is_stream=True, head=head, key_id=None)  # type: ignore[arg-type]  # neither is read here
+    voice = forward.Voice(spoken)
     voice.say("reasoning", "Flour", 0)
     assert order_of(voice.more()) == [("reasoning_content", "Flour")]
     voice.say("reasoning", ", water.", 5)

@@ -7,11 +7,11 @@ import pytest
 from django.utils import timezone
 
 from chats.actions import erasure
+from chats.actions.expiry import select_expired_chats
+from chats.background import sweep
 from chats.compaction.coverage import get_active_summary
 from chats.ground import queue
 from chats.models import Branch, Chat, GatewayNode, Message
-from chats.record.expiry import select_expired_chats
-from chats.turns import recover
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import SENTENCE, Fold, SetPolicy
 from tests.chats.gateway.conftest import (
@@ -155,7 +155,7 @@ def test_a_provisional_chat_goes_after_a_day_and_its_row_stays(program: Program)
     later = timezone.now() + timedelta(hours=25)
     assert list(select_expired_chats(now=later)) == [chat]
     assert not select_expired_chats(now=timezone.now()).exists()
-    assert recover.enqueue_erasures(now=later) == 1
+    assert sweep.enqueue_erasures(now=later) == 1
     assert erasure.erase_expired(chat_id=chat.pk, now=later)
     assert not Message.objects.filter(branch__chat=chat).exists()
     rows = AuditEvent.objects.filter(scope=f"chat:{chat.pk}").order_by("seq")

@@ -11,7 +11,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from chats.actions import erasure, lifecycle
-from chats.memory import archive, preferences
+from chats.memory.preferences import preferences
+from chats.memory.search import archive
 from chats.models import Branch, Chat, Message, Preference, Turn, TurnReference
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start_turn

@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from chats.actions import lifecycle
-from chats.memory import archive, finding
-from chats.memory.search import search_archive
+from chats.memory.search import archive, finding
+from chats.memory.search.search import search_archive
 from chats.models import Branch, Chat, Message, SearchText
 from tests.chats.memory.conftest import Say, branch_of
 

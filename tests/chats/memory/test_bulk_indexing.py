@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from chats.actions import erasure, lifecycle
 from chats.compaction import indexing
 from chats.ground import queue
-from chats.memory import archive, bulk_indexing
-from chats.memory.words import VERSION
+from chats.memory.search import archive, bulk_indexing
+from chats.memory.search.words import VERSION
 from chats.models import Branch, Chat, Message, SearchCount, SearchPlace, SearchText
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.memory.conftest import Cover, Say, branch_of

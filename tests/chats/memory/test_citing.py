@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 
 from chats.actions import lifecycle, marks
 from chats.compaction.sections import parse_sections
-from chats.memory import archive, citing
-from chats.memory.recall import Recalled, Scope, recall_passages
-from chats.memory.search import search_archive
+from chats.memory.search import archive, citing
+from chats.memory.search.recall import Recalled, Scope, recall_passages
+from chats.memory.search.search import search_archive
 from chats.models import Branch, Chat, Compaction, Message, Preference, PreferenceEvidence
 from chats.models.compactions import EXTRACTIVE
 from tests.chats.memory.conftest import Cover, Say, branch_of

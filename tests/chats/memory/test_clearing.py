@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from chats.memory import clearing
-from chats.memory.clearing import clear_index, truncate_log
+from chats.memory.search import clearing
+from chats.memory.search.clearing import clear_index, truncate_log
 from chats.models import Branch, Chat, Message, SearchText
 from contextpolicy import ledger
 from project import env

@@ -14,9 +14,9 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from chats.actions import erasure, lifecycle, memory
-from chats.memory import preferences
+from chats.memory.preferences import preferences
 from chats.models import Chat, Message, Preference, Receipt, Turn
-from chats.record import erasure_marks, witness
+from chats.record import commitment_check, erasure_marks
 from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
@@ -137,7 +137,7 @@ def test_a_forged_mark_is_found_beside_a_true_one(
 
     forge(kept.receipts.get(), now)
     assert len(breaks()) == 1
-    assert witness.UNSAID in breaks()[0]
+    assert commitment_check.UNSAID in breaks()[0]
 
 
 def test_more_receipts_than_one_event_names_are_all_named(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chats.memory.question import is_greeting
+from chats.memory.search.question import is_greeting
 
 GREETINGS = """
 Thank you!

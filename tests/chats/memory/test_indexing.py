@@ -12,11 +12,11 @@ from django.db.models.functions import Now
 from chats.actions import erasure
 from chats.compaction import coverage
 from chats.ground import queue
-from chats.memory import archive
-from chats.memory.search import search_archive
+from chats.memory.search import archive
+from chats.memory.search.search import search_archive
 from chats.models import Chat, Message, SearchCount, SearchPlace, SearchText
 from chats.prompt.tools import history_search
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from tests.chats.memory.conftest import Cover, Say, branch_of
 
 Sent = list[tuple[str, dict[str, str]]]

@@ -6,8 +6,8 @@ from datetime import datetime
 import pytest
 from django.contrib.auth.models import User
 
-from chats.memory import archive
-from chats.memory.recall import Scope, recall_passages
+from chats.memory.search import archive
+from chats.memory.search.recall import Scope, recall_passages
 from chats.models import Branch, Chat
 from tests.chats.memory.conftest import Say
 from tests.chats.memory.known_answers import KNOWN

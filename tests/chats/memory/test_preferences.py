@@ -12,9 +12,9 @@ from django.db.models import CharField, JSONField, TextField
 
 from chats.actions import erasure, lifecycle, memory, organising
 from chats.ground.refusals import NotFound
-from chats.memory import preferences
-from chats.memory.proposing import MOST_PROPOSED, expire_oldest
-from chats.memory.told import Telling
+from chats.memory.preferences import preferences
+from chats.memory.preferences.preference_patterns import Telling
+from chats.memory.preferences.proposals import MOST_PROPOSED, expire_oldest
 from chats.models import Chat, Folder, Message, Preference, PreferenceEvidence, Turn
 from chats.prompt import person
 from chats.providers.base import Finished, TextDelta

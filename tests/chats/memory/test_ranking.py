@@ -5,16 +5,16 @@ from itertools import pairwise
 
 import pytest
 
-from chats.memory import ranking
-from chats.memory.question import parse_question
-from chats.memory.ranking import (
+from chats.memory.search import ranking
+from chats.memory.search.question import parse_question
+from chats.memory.search.ranking import (
     RankedText,
     SearchTerms,
     calculate_word_weight,
     rank_texts,
     select_best_texts,
 )
-from chats.memory.words import split_words
+from chats.memory.search.words import split_words
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 

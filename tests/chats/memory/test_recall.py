@@ -10,12 +10,12 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from chats.actions import deletion, erasure, lifecycle, marks
-from chats.memory import archive, finding
-from chats.memory.days import parse_time_ranges
-from chats.memory.question import parse_question
-from chats.memory.recall import Recalled, Scope, recall_passages, remove_speaker_names
-from chats.memory.titles import find_chats_by_title
-from chats.memory.words import VERSION
+from chats.memory.search import archive, finding
+from chats.memory.search.days import parse_time_ranges
+from chats.memory.search.question import parse_question
+from chats.memory.search.recall import Recalled, Scope, recall_passages, remove_speaker_names
+from chats.memory.search.titles import find_chats_by_title
+from chats.memory.search.words import VERSION
 from chats.models import Branch, Chat, Folder, Message, SearchCount, SearchPlace, SearchText
 from tests.chats.memory.conftest import Cover, Say, branch_of
 
@@ -123,7 +123,7 @@ def test_a_temporary_chat_is_never_indexed(chat: Chat, say: Say, ask: Ask, cover
     assert not SearchText.objects.exists()
     assert not SearchPlace.objects.exists()
     # The chat's own archive search still works, by reading all messages.
-    from chats.memory.search import search_archive  # noqa: PLC0415
+    from chats.memory.search.search import search_archive  # noqa: PLC0415
 
     found = search_archive(branch_of(Chat.objects.get(pk=chat.pk)), question="herons", most=5)
     assert ([row.text for row in found.rows], found.missing) == (["a heron"], 0)

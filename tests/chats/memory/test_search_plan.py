@@ -9,10 +9,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from chats.memory import archive, finding, fulltext, ranking
-from chats.memory.question import parse_question
-from chats.memory.ranking import REACH, RankedText, calculate_word_weight, rank_texts
-from chats.memory.search import search_archive
+from chats.memory.search import archive, finding, fulltext, ranking
+from chats.memory.search.question import parse_question
+from chats.memory.search.ranking import REACH, RankedText, calculate_word_weight, rank_texts
+from chats.memory.search.search import search_archive
 from chats.models import Branch, Chat, Message
 from chats.record.history import select_path_messages
 from tests.chats.memory.conftest import Cover, Say, branch_of

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from chats.memory import archive, finding, search, speakers
+from chats.memory.search import archive, finding, search, speakers
 from chats.models import Branch, Chat, Message
 from tests.chats.memory.conftest import Cover, Say, branch_of
 
@@ -96,7 +96,7 @@ def test_every_way_through_the_index_knows_the_filter(
     chat: Chat, say: Say, cover: Cover, monkeypatch: pytest.MonkeyPatch, common: int
 ) -> None:
     # PostgreSQL scans the texts for a common word, and uses the index for other words.
-    monkeypatch.setattr("chats.memory.fulltext.COMMON", common)
+    monkeypatch.setattr("chats.memory.search.fulltext.COMMON", common)
     monkeypatch.setattr(finding, "MOST_CHOSEN", 4)
     for number in range(40):
         say("a heron" if number % 2 else "a lake", speaker=ANN if number % 8 == 1 else PLANNER)

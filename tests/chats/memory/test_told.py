@@ -2,7 +2,12 @@
 
 import pytest
 
-from chats.memory.told import LONGEST_MESSAGE, Telling, extract_statements, is_quotable_span
+from chats.memory.preferences.preference_patterns import (
+    LONGEST_MESSAGE,
+    Telling,
+    extract_statements,
+    is_quotable_span,
+)
 
 
 @pytest.mark.parametrize(

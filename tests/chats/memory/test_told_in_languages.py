@@ -6,8 +6,8 @@ language, at least 60 % of the statements must be stored.
 
 import pytest
 
-from chats.memory.sensitive import is_card, is_iban, is_secret
-from chats.memory.told import extract_statements
+from chats.memory.preferences.preference_patterns import extract_statements
+from chats.memory.preferences.sensitive import is_card, is_iban, is_secret
 
 TOLD: dict[str, list[tuple[str, str | None]]] = {
     "English": [

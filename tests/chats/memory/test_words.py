@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chats.memory.words import (
+from chats.memory.search.words import (
     LONGEST_WORD,
     extract_question_stems,
     find_words,

@@ -22,7 +22,7 @@ from chats.providers.base import (
     UsageReport,
 )
 from chats.providers.failures import QUOTA_SENTENCE
-from contextpolicy.engine.messages import ToolCallPart, ToolSpec, WireMessage
+from contextpolicy.engine.messages.messages import ToolCallPart, ToolSpec, WireMessage
 from tests.fakes.calls import ROOMY, collect, text_in
 from tests.fakes.recorded import Recording
 

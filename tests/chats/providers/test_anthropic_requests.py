@@ -9,9 +9,9 @@ import pytest
 from chats.providers.anthropic_wire import build_anthropic_body
 from chats.providers.base import UsageReport
 from chats.providers.kinds import ANTHROPIC_VERSION
-from contextpolicy.engine.extras import CallExtras
-from contextpolicy.engine.layouts import OPENING
-from contextpolicy.engine.messages import FilePart, ToolCallPart, ToolSpec, WireMessage
+from contextpolicy.engine.compose.layouts import OPENING
+from contextpolicy.engine.messages.extras import CallExtras
+from contextpolicy.engine.messages.messages import FilePart, ToolCallPart, ToolSpec, WireMessage
 from tests.fakes.calls import adapter_to, asked, call
 from tests.fakes.fake_server import FakeServer
 

@@ -10,7 +10,7 @@ import pytest
 from chats.providers.base import ContextFacts, StateTask, UsageReport
 from chats.providers.demo import SUMMARY_WITHOUT_RANGE, DemoProvider, build_demo_reply
 from chats.rendering.markdown import render_markdown
-from contextpolicy.engine.messages import WireMessage
+from contextpolicy.engine.messages.messages import WireMessage
 from tests.fakes.calls import asked, collect, text_in
 
 FACTS = ContextFacts(

@@ -10,8 +10,8 @@ from chats.providers.base import ExtraFields, Finished, ProviderEvent, ProviderR
 from chats.providers.chunks import ReplyReader
 from chats.providers.collector import ReplyCollector
 from chats.providers.wire import build_openai_body, clean_call_arguments
-from contextpolicy.engine.extras import MOST, CallExtras, read_extras
-from contextpolicy.engine.messages import (
+from contextpolicy.engine.messages.extras import MOST, CallExtras, read_extras
+from contextpolicy.engine.messages.messages import (
     ReasoningPart,
     ToolCallPart,
     ToolResultPart,

@@ -14,7 +14,7 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
-from contextpolicy.engine.messages import ToolCallPart, ToolSpec, WireMessage
+from contextpolicy.engine.messages.messages import ToolCallPart, ToolSpec, WireMessage
 from tests.fakes.calls import QUICK, adapter_to, asked, call, collect
 from tests.fakes.fake_server import FakeServer
 

@@ -19,8 +19,7 @@ from chats.ground import leases
 from chats.ground.leases import LeaseLost
 from chats.models import Branch, Chat, Message, Receipt, Turn
 from chats.providers.base import Finished, TextDelta
-from chats.record import simulations
-from chats.simulation import evaluating, shadow, upkeep
+from chats.simulation import due, evaluating, shadow, upkeep
 from chats.simulation.evaluated import load_evaluation_findings
 from chats.simulation.evaluating import (
     EvaluationOver,
@@ -32,7 +31,7 @@ from chats.simulation.evaluating import (
 )
 from chats.turns.start import start_turn
 from contextpolicy.blast import BlastRadiusNeeded
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import (
     AuditEvent,
     ContextPolicy,
@@ -354,12 +353,12 @@ class TestUpkeep:
         self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work
     ) -> None:
         row = evaluated(policy, NARROW, now=now)
-        assert simulations.enqueue_due(now=now) == 0
+        assert due.enqueue_due(now=now) == 0
         turns = say(chat, 4, work=work)
-        assert simulations.enqueue_due(now=now) == 1
+        assert due.enqueue_due(now=now) == 1
         working = self.steps(row)
         next(working), next(working)
-        assert simulations.enqueue_due(now=now) == 0
+        assert due.enqueue_due(now=now) == 0
         Evaluation.objects.update(
             lease_until=leases.compute_expired_end(), lease_token=uuid.uuid4()
         )
@@ -368,7 +367,7 @@ class TestUpkeep:
         row.refresh_from_db()
         row = judge_all(row, timezone.now() + timedelta(seconds=61))
         assert (row.turns, len(rows_of(turns))) == (4, 4)
-        assert simulations.enqueue_due(now=now) == 0
+        assert due.enqueue_due(now=now) == 0
 
     def test_a_reply_whose_row_came_late_is_not_left_out(
         self, chat: Chat, policy: ContextPolicy, work: Work
@@ -405,9 +404,9 @@ class TestUpkeep:
         assert not VirtualCoverage.objects.exists()
         told = events("evaluation.ended")[0].data
         assert (told["reason"], told["turns"], told["judged"]) == ("time", 3, 3)
-        simulations.enqueue_due(now=later)
+        due.enqueue_due(now=later)
         assert EvaluatedTurn.objects.count() == 3
-        simulations.enqueue_due(now=later + simulations.KEPT)
+        due.enqueue_due(now=later + due.KEPT)
         assert not EvaluatedTurn.objects.exists()
 
     def test_a_share_is_of_branches(
@@ -450,7 +449,7 @@ class TestLife:
         create_policy_version(
             policy=policy, values=SLIDING, locks=[], note="", actor="user:7", now=now
         )
-        assert simulations.enqueue_due(now=now) == 1
+        assert due.enqueue_due(now=now) == 1
         assert judge_all(row, now).reason == "other_version"
 
     def test_it_is_put_in_force_with_its_numbers_and_taken_back_with_one_click(

@@ -18,7 +18,7 @@ from django.urls import reverse
 
 from chats.actions import lifecycle
 from chats.admin import words
-from chats.admin.previews import (
+from chats.admin.policies.previews import (
     COST_UNKNOWN,
     COST_WITHOUT_PRICE,
     NEXT_COST,
@@ -32,7 +32,7 @@ from chats.simulation.preview import describe_chat_change, diff_prompts, preview
 from chats.simulation.proposals import PolicyProposal
 from chats.turns.start import start_turn
 from chats.web.reasons import LEFT_OUT
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy

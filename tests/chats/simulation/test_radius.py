@@ -15,8 +15,7 @@ from chats.actions import lifecycle
 from chats.ground import leases, queue
 from chats.ground.leases import LeaseLost
 from chats.models import Chat
-from chats.record import simulations
-from chats.simulation import radius, sampling
+from chats.simulation import due, radius, sampling
 from chats.simulation.radius import RadiusOver
 from contextpolicy import blast
 from contextpolicy.blast import BlastRadiusNeeded
@@ -128,14 +127,14 @@ class TestCount:
             next(work_of_one, None)
             # The worker is killed here. Its lease expires, and the sweep finds the count.
             BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.compute_expired_end())
-            assert simulations.enqueue_due(now=now) == 1
+            assert due.enqueue_due(now=now) == 1
             BlastRadius.objects.filter(pk=row.pk).update(lease_token=uuid.uuid4())
             with pytest.raises(LeaseLost):
                 list(work_of_one)
         BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.compute_expired_end())
         row = work(row, now)
         assert (row.state, row.judged, row.changed) == ("finished", 7, 3)
-        assert simulations.enqueue_due(now=now) == 0
+        assert due.enqueue_due(now=now) == 0
 
     def test_it_stops_in_mid_page_and_goes_on_behind_its_place(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime, pages_of_two: None

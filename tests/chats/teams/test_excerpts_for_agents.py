@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from chats.memory import archive
+from chats.memory.search import archive
 from chats.models import Agent, Branch, Receipt, TurnReference
-from chats.prompt.rebuilt import rebuild_request
+from chats.prompt.reconstruction import rebuild_request
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.teams.test_team_rounds import Play, play
 

@@ -14,16 +14,16 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from chats.compaction import cap, maintain, plan, window
+from chats.compaction import maintain, message_cap, plan, window
 from chats.ground import queue
-from chats.memory import archive
-from chats.memory.search import search_archive
+from chats.memory.search import archive
+from chats.memory.search.search import search_archive
 from chats.models import Branch, Chat, Compaction, Message, Team, TeamVersion, Turn
 from chats.prompt.composition import WindowMoveRequired
 from chats.teams import conversation, rosters, snapshots
 from chats.teams.rosters import InvalidTeam, TeamDraft
-from contextpolicy.engine.assembly import WindowNeeded
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.compose.assembly import WindowNeeded
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, EffectivePolicy, ModelSpec
 from tests.chats.api.conftest import program
 from tests.chats.api.programs import MakeProgram
@@ -154,7 +154,7 @@ def test_a_team_without_a_cap_and_a_chat_without_a_team_keep_all(
     work_off(chat, now)
     assert branch_of(chat).active_compaction is None
     Chat.objects.filter(pk=chat.pk).update(active_branch=None)
-    assert cap.apply_message_cap(chat_id=chat.pk, now=now) is None
+    assert message_cap.apply_message_cap(chat_id=chat.pk, now=now) is None
 
 
 def test_nothing_moves_below_a_reply_and_the_end_of_the_round_asks_again(
@@ -196,12 +196,12 @@ def test_no_turn_is_split(capped: Callable[..., Chat], now: datetime) -> None:
         branch=branch, accepted=99, trigger=turns[0], status="completed", queued_at=now
     )
     turns.filter(seq__gte=14, seq__lte=18).update(turn=turn)
-    assert cap.find_cutoff_seq(branch, cap=20) == 18
+    assert message_cap.find_cutoff_seq(branch, cap=20) == 18
     turns.filter(seq__gte=14).update(turn=turn)
-    assert cap.find_cutoff_seq(branch, cap=20) == 13
+    assert message_cap.find_cutoff_seq(branch, cap=20) == 13
     turns.update(turn=turn)
-    assert cap.find_cutoff_seq(branch, cap=20) is None
-    assert cap.apply_message_cap(chat_id=chat.pk, now=now) is None
+    assert message_cap.find_cutoff_seq(branch, cap=20) is None
+    assert message_cap.apply_message_cap(chat_id=chat.pk, now=now) is None
 
 
 def test_a_pause_after_an_undo_holds_for_the_cap_too(
@@ -225,10 +225,10 @@ def test_a_chat_that_changed_meanwhile_is_left_alone(
     needed = WindowNeeded(5, tokens_before=0, tokens_after=0, reason="cap")
     move = WindowMoveRequired(needed, effective)
     Chat.objects.filter(pk=chat.pk).update(deleted_at=now)
-    assert cap.move_window_if_idle(branch, move=move, now=now) is None
-    assert cap.apply_message_cap(chat_id=chat.pk, now=now) is None
+    assert message_cap.move_window_if_idle(branch, move=move, now=now) is None
+    assert message_cap.apply_message_cap(chat_id=chat.pk, now=now) is None
     Chat.objects.filter(pk=chat.pk).update(deleted_at=None, active_branch=None)
-    assert cap.move_window_if_idle(branch, move=move, now=now) is None
+    assert message_cap.move_window_if_idle(branch, move=move, now=now) is None
     assert not Compaction.objects.exists()
 
 

@@ -7,13 +7,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.models import Agent, Chat, Message, Receipt, TeamVersion
-from chats.prompt.rebuilt import rebuild_request
+from chats.prompt.reconstruction import rebuild_request
 from chats.teams import conversation
 from chats.teams import play as rounds_of_people
 from chats.turns.roster import load_current_roster
 from chats.web.reasons import CHANGES
-from contextpolicy.engine.agentformats import assemble_prompt
-from contextpolicy.engine.team_view import SPEAKERS_NAMED
+from contextpolicy.engine.team.agent_formats import assemble_prompt
+from contextpolicy.engine.team.team_view import SPEAKERS_NAMED
 from tests.chats.api.conftest import of_alice, program
 from tests.chats.api.programs import Program
 from tests.chats.teams.test_team_rounds import Play, play

@@ -24,6 +24,7 @@ from django.utils import timezone
 
 from chats.actions import erasure, lifecycle
 from chats.actions.branching import choose_branch, regenerate_reply
+from chats.background import sweep
 from chats.models import (
     Agent,
     Branch,
@@ -47,10 +48,10 @@ from chats.record import history
 from chats.streams.follow import Beginning, Delta, Snapshot
 from chats.streams.web import ReplyView
 from chats.teams import conversation, rosters
-from chats.turns import recover, run
+from chats.turns import attempt
 from chats.turns.start import retry_turn, start_turn
 from chats.turns.stop import stop_turn
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests.chats.teams.conftest import said
 from tests.chats.teams.test_rosters import draft
@@ -148,7 +149,7 @@ def test_a_stop_while_the_second_of_five_writes_ends_its_call_and_nobody_follows
         # Load the page during the reply, as another tab does.
         pages.append(await worker.db(page_of, page=page, chat=game.chat))
         await worker.db(stop_turn, user=alice, turn=second, now=game.now)
-        worker.runs[second.pk].interrupt(run.STOP)
+        worker.runs[second.pk].interrupt(attempt.STOP)
         await asyncio.sleep(5)
 
     worker = game.work(second, [TextDelta("Be"), presses_stop, TextDelta("late"), *reply("!")])
@@ -157,7 +158,7 @@ def test_a_stop_while_the_second_of_five_writes_ends_its_call_and_nobody_follows
     assert (worker.scripted.cancelled, len(worker.scripted.requests)) == (1, 1)
     # Neither a repeated delivery of the task nor the sweep starts a call.
     late = game.work(second, reply("Too late."))
-    recover.run_sweep(now=timezone.now() + timedelta(hours=1))
+    sweep.run_sweep(now=timezone.now() + timedelta(hours=1))
     assert late.scripted.requests == []
     assert said(game.chat)[1:] == [("A", "One."), ("B", "Be")]
     turns = Turn.objects.filter(branch__chat=game.chat).order_by("accepted")

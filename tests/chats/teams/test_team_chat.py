@@ -12,9 +12,9 @@ from chats.actions.branching import branch_from_message
 from chats.models import Chat
 from chats.teams import conversation, signals, snapshots
 from chats.teams.conversation import TeamMessageRefused
-from contextpolicy.engine.agentformats import AgentPrompt
-from contextpolicy.engine.team import AgentContext, TeamMessage
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
+from contextpolicy.engine.team.agent_formats import AgentPrompt
+from contextpolicy.engine.team.team import AgentContext, TeamMessage
 from tests.engine import contract_texts
 
 COUNTER = ApproximateCounter()

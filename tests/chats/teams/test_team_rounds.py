@@ -17,7 +17,7 @@ from chats.turns import round_again, round_messages, rounds
 from chats.turns.roster import load_current_roster
 from chats.turns.start import retry_turn, start_turn
 from chats.turns.stop import stop_all, stop_turn
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
 from tests.chats.teams.conftest import said
 

@@ -10,14 +10,14 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.compaction.embedding import QuestionVector
-from chats.memory import archive, meaning
+from chats.memory.search import archive, meaning
 from chats.models import Branch, Chat, Compaction, Message, Receipt, SearchText, Team, Turn
 from chats.prompt.tools import history_search
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from chats.turns import references as looking
 from chats.turns.start import start_turn
 from contextpolicy import ledger
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, EffectivePolicy, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
 

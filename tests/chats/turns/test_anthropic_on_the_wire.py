@@ -14,7 +14,7 @@ from django.test import Client
 
 from chats.models import Chat, Message, ProviderAccount, Receipt, Turn
 from chats.people import keys
-from chats.prompt.as_sent import build_request_file, load_sent_request
+from chats.prompt.sent_request import build_request_file, load_sent_request
 from chats.prompt.tools.history_search import NOTHING
 from chats.turns.start import start_turn
 from chats.web.receipts.page import describe_cache_tokens

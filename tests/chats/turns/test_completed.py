@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from chats.background.strategy_hooks import tell_strategy
 from chats.ground import queue
 from chats.models import Chat, Message, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta
-from chats.turns.completed import tell_strategy
 from chats.turns.start import start_turn
 from contextpolicy import plugins
-from contextpolicy.engine.messages import Message as Value
-from contextpolicy.engine.messages import extract_message_text
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.messages import Message as Value
+from contextpolicy.engine.messages.messages import extract_message_text
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.window import HistoryView, WindowChoice
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign_policy, create_policy

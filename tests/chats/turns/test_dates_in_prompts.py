@@ -11,7 +11,7 @@ from django.test import Client
 from chats.actions import branching, marks
 from chats.models import AccountSettings, Branch, Chat, Message, Receipt, Turn
 from chats.prompt.model_choice import choose_chat_model
-from chats.prompt.outlook import compose_next_prompt
+from chats.prompt.next_prompt import compose_next_prompt
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns.start import start_turn

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.actions import marks
-from chats.memory import archive, excerpts, references
+from chats.memory.search import archive, excerpts, references
 from chats.models import Branch, Chat, Message, Receipt, Turn, TurnReference
 from chats.prompt import composition
 from chats.prompt.next_context import compose_next_context

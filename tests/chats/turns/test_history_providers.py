@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from django.core.checks import run_checks
 
+from chats.admin.policies.line_formats import BUILT_IN
 from chats.models import Message, Receipt
-from chats.prompt.rebuilt import rebuild_request
+from chats.prompt.reconstruction import rebuild_request
 from contextpolicy import history_providers
-from contextpolicy.admin.written import BUILT_IN
 from contextpolicy.history_providers import HistoryQuery
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.roles import POLICY_ADMIN

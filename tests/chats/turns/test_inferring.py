@@ -12,8 +12,9 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats.actions import erasure, lifecycle, marks, memory
+from chats.background import preference_inference, sweep
 from chats.ground import queue
-from chats.memory import preferences, readings
+from chats.memory.preferences import inference_queue, preferences
 from chats.models import (
     Chat,
     Folder,
@@ -29,11 +30,10 @@ from chats.models import (
 from chats.prompt import person
 from chats.providers import registry
 from chats.providers.base import ErrorCode, Finished, ProviderError, TextDelta, UsageReport
-from chats.record import usage, witness
-from chats.turns import inferring, recover
+from chats.record import commitment_check, usage
 from chats.turns.start import start_turn
-from chats.turns.steps import StepResult
-from contextpolicy.engine.tokens import ApproximateCounter
+from chats.turns.writes import StepResult
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import SetPolicy, set_policy
 from tests.chats.conftest import ScriptedProvider
@@ -87,7 +87,7 @@ def reads(monkeypatch: pytest.MonkeyPatch, chat: Chat, now: datetime) -> Reads:
         monkeypatch.setattr(registry, "get_provider", lambda *a, **k: provider)
         if rested:
             PreferenceReading.objects.filter(due_at__isnull=False).update(due_at=timezone.now())
-        inferring.read_chat(
+        preference_inference.read_chat(
             chat_id=(where or chat).pk,
             counter=ApproximateCounter(),
             clock=lambda: now,
@@ -128,9 +128,9 @@ def test_a_chat_that_rests_brings_proposals_in_the_persons_own_words(
     assert request.model == "light-model"
     assert f"[1] {FLORIST}" in request.messages[1].content
     # The preference is unused until the user accepts it.
-    assert person.select_chat_preferences(inferring.load_inference_branch(chat)) == []
+    assert person.select_chat_preferences(preference_inference.load_inference_branch(chat)) == []
     preferences.accept_preference(owner_id=alice.pk, preference_id=row.pk, now=timezone.now())
-    assert person.select_chat_preferences(inferring.load_inference_branch(chat)) == [
+    assert person.select_chat_preferences(preference_inference.load_inference_branch(chat)) == [
         Preference.objects.get()
     ]
 
@@ -142,8 +142,8 @@ def test_it_waits_until_the_chat_has_rested(
     row = PreferenceReading.objects.get(chat=chat)
     assert row.due_at is not None
     queued_at: datetime = Turn.objects.values_list("queued_at", flat=True).get()
-    assert row.due_at - queued_at >= readings.REST
-    PreferenceReading.objects.update(due_at=timezone.now() + readings.REST)
+    assert row.due_at - queued_at >= inference_queue.REST
+    PreferenceReading.objects.update(due_at=timezone.now() + inference_queue.REST)
     assert reads(rested=False).requests == []
 
 
@@ -156,8 +156,8 @@ def test_the_sweep_sends_the_task_once_in_a_while(
     say(FLORIST)
     PreferenceReading.objects.update(due_at=timezone.now() - timedelta(seconds=1))
     with django_capture_on_commit_callbacks(execute=True):
-        recover.run_sweep(now=timezone.now())
-        recover.run_sweep(now=timezone.now())
+        sweep.run_sweep(now=timezone.now())
+        sweep.run_sweep(now=timezone.now())
 
     assert [given for task, given in sent if task == queue.READ_PREFERENCES] == [
         {"chat_id": str(chat.pk)}
@@ -171,9 +171,9 @@ def test_a_compaction_has_the_chat_read_at_once(
     django_capture_on_commit_callbacks: Any,
 ) -> None:
     say(FLORIST)
-    PreferenceReading.objects.update(due_at=timezone.now() + readings.REST)
+    PreferenceReading.objects.update(due_at=timezone.now() + inference_queue.REST)
     with django_capture_on_commit_callbacks(execute=True):
-        readings.schedule_immediate_reading(chat.pk, now=timezone.now())
+        inference_queue.schedule_immediate_reading(chat.pk, now=timezone.now())
 
     assert queue.READ_PREFERENCES in [task for task, _ in sent]
     assert PreferenceReading.objects.filter(due_at__lte=timezone.now()).exists()
@@ -482,10 +482,10 @@ def test_one_call_has_sixteen_messages_and_twelve_thousand_tokens(say: Say, read
     first, second, third = reads("[]"), reads("[]"), reads("[]")
     numbers = [one.requests[0].messages[1].content.count("] I say") for one in (first, second)]
     assert sum(numbers) == 18
-    assert numbers[0] <= inferring.MOST_MESSAGES
+    assert numbers[0] <= preference_inference.MOST_MESSAGES
     assert third.requests == []
     for receipt in Receipt.objects.filter(call__gte=Receipt.INFERRING):
-        assert receipt.prompt_tokens <= inferring.MOST_TOKENS
+        assert receipt.prompt_tokens <= preference_inference.MOST_TOKENS
     assert Receipt.objects.filter(call__gte=Receipt.INFERRING).count() == 2
 
 
@@ -501,7 +501,9 @@ def test_a_person_has_twenty_calls_a_day(
     alice: User, say: Say, reads: Reads, now: datetime
 ) -> None:
     say(FLORIST)
-    MemorySettings.objects.update(inferred_on=now.date(), inferred_calls=inferring.CALLS_A_DAY - 1)
+    MemorySettings.objects.update(
+        inferred_on=now.date(), inferred_calls=preference_inference.CALLS_A_DAY - 1
+    )
     assert len(reads("[]").requests) == 1
     say(FLORIST)
     assert reads("[]").requests == []
@@ -526,7 +528,7 @@ def test_the_call_has_its_own_line_in_ledger_and_usage(
     assert event.data["calls"] == [[str(receipt.pk), receipt.commitment]]
     assert AuditEvent.objects.get(type="chat.preferences_read").data["proposed"] == 1
     assert "florist" not in str(list(AuditEvent.objects.values_list("data", flat=True)))
-    assert list(witness.verify_chat_page([chat.pk], told=Counter())) == []
+    assert list(commitment_check.verify_chat_page([chat.pk], told=Counter())) == []
     wide = {"since": now - timedelta(days=400), "until": timezone.now() + timedelta(days=400)}
     found = {
         one.group: one.input for one in usage.sum_person_usage(owner=alice, by="purpose", **wide)
@@ -556,16 +558,21 @@ def test_a_dead_worker_is_followed_once_and_nothing_is_doubled(
 ) -> None:
     say(FLORIST)
     dead = []
-    for _ in range(readings.MOST_TRIES):
+    for _ in range(inference_queue.MOST_TRIES):
         PreferenceReading.objects.update(due_at=timezone.now())
-        call = inferring.prepare_inference_call(chat.pk, counter=ApproximateCounter(), now=now)
+        call = preference_inference.prepare_inference_call(
+            chat.pk, counter=ApproximateCounter(), now=now
+        )
         assert call is not None
         assert (
-            inferring.prepare_inference_call(chat.pk, counter=ApproximateCounter(), now=now) is None
+            preference_inference.prepare_inference_call(
+                chat.pk, counter=ApproximateCounter(), now=now
+            )
+            is None
         )
         dead.append(call)
         PreferenceReading.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    recover.run_sweep(now=timezone.now())
+    sweep.run_sweep(now=timezone.now())
 
     lost = Receipt.objects.filter(call__gte=Receipt.INFERRING)
     assert {row.outcome for row in lost} == {"lost"}
@@ -573,7 +580,7 @@ def test_a_dead_worker_is_followed_once_and_nothing_is_doubled(
     # A worker that was only slow writes nothing after the takeover.
     answer = proposes((1, "job", "I work as a florist"))
     for call in dead:
-        inferring.finish_inference_call(call, text=answer, ending=StepResult(), now=now)
+        preference_inference.finish_inference_call(call, text=answer, ending=StepResult(), now=now)
     assert kept() == []
     say("I like tea")
     (request,) = reads(proposes((1, "note", "I like tea"))).requests
@@ -587,7 +594,7 @@ def test_a_fault_that_may_pass_is_tried_once_more_after_a_rest(
 ) -> None:
     say(FLORIST)
     asked = [len(reads(ProviderError(code)).requests)]
-    assert PreferenceReading.objects.get().due_at == now + readings.REST
+    assert PreferenceReading.objects.get().due_at == now + inference_queue.REST
     asked += [len(reads(ProviderError(code)).requests) for _ in range(2)]
     assert asked == [1, 1, 0]
 

@@ -14,9 +14,10 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from chats.actions import erasure, marks
+from chats.background import sweep
 from chats.compaction import embedding, indexing
 from chats.ground import breakers, leases, queue
-from chats.memory import archive, nearest, vectors, words
+from chats.memory.search import archive, nearest, vectors, words
 from chats.models import (
     Branch,
     Chat,
@@ -32,7 +33,6 @@ from chats.providers import embedders
 from chats.providers.base import ProviderError, Timeouts
 from chats.providers.embedders import ServerEmbedder, check_vectors
 from chats.providers.registry import ProviderAccountValue
-from chats.turns import recover
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.providers.conftest import openai_server, running_openai
 from tests.chats.turns.test_references import (
@@ -713,7 +713,7 @@ def test_the_sweep_goes_on_with_what_is_due(
 ) -> None:
     VectorSpace.objects.update(due_at=Now())
     with django_capture_on_commit_callbacks(execute=True):
-        recover.run_sweep(now=VectorSpace.objects.get().created_at)
+        sweep.run_sweep(now=VectorSpace.objects.get().created_at)
     assert queue.EMBED in [task for task, _ in sent]
 
 

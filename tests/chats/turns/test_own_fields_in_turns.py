@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.models import Chat, Message, Receipt, Turn
-from chats.prompt import as_sent
+from chats.prompt import sent_request
 from chats.providers.base import (
     ExtraFields,
     Finished,
@@ -73,11 +73,13 @@ def test_fields_of_a_server_go_back_to_its_model_while_its_tools_run(
     assert asked["tool_calls"][0]["extra_content"] == SIGNED["extra_content"]
     # The page shows the fields that were sent, and the rebuilt body is identical.
     receipt = Receipt.objects.get(step=2)
-    request = as_sent.load_sent_request(receipt, sees_hidden=True)
+    request = sent_request.load_sent_request(receipt, sees_hidden=True)
     shown = [line.text for line in request.lines if line.role == "assistant"]
     assert "I should search." in shown[-1]
     assert "c2ln" in shown[-1]
-    assert json.loads(as_sent.build_body_json(request.found))["messages"] == messages_of(worker)
+    assert json.loads(sent_request.build_body_json(request.found))["messages"] == messages_of(
+        worker
+    )
     # The next question ends the tool loop.
     later = work(ask(alice, chat, now, "And?"), [TextDelta("So."), Finished("stop")])
     assert "c2ln" not in json.dumps(messages_of(later))

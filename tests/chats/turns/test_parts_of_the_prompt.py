@@ -9,10 +9,10 @@ from django.contrib.auth.models import User
 
 from chats.actions import erasure, lifecycle, organising
 from chats.actions import memory as memory_acts
-from chats.memory import preferences
+from chats.memory.preferences import preferences
 from chats.models import Chat, Folder, Message, PromptText, Turn
 from chats.turns.start import start_turn
-from contextpolicy.engine.systemtext import format_runtime_note
+from contextpolicy.engine.compose.system_text import format_runtime_note
 from contextpolicy.models import Skill
 from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.skills import save_skill

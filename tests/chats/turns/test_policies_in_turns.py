@@ -13,10 +13,10 @@ from chats.prompt.tools import registry as tools
 from chats.providers.base import Finished, ProviderRequest, TextDelta, ToolCallDelta
 from chats.turns.start import start_turn
 from contextpolicy import plugins
-from contextpolicy.engine import messages as engine
-from contextpolicy.engine.entries import estimate_sendable_tokens
-from contextpolicy.engine.messages import ToolSpec
-from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.history.entries import estimate_sendable_tokens
+from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.messages.messages import ToolSpec
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.window import HistoryView, WindowChoice
 from contextpolicy.models import (
     ContextPolicy,

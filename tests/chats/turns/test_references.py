@@ -14,7 +14,7 @@ from django.urls import reverse
 from chats.actions import erasure
 from chats.compaction import maintain
 from chats.ground import breakers
-from chats.memory import archive, references
+from chats.memory.search import archive, references
 from chats.models import (
     Branch,
     Chat,
@@ -28,7 +28,7 @@ from chats.models import (
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns import references as looking
 from chats.turns.start import start_turn
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
 from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import POLICY_ADMIN

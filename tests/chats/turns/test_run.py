@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from chats.background import sweep
 from chats.ground.leases import LeaseLost
 from chats.models import Chat, Message, Receipt, Turn
 from chats.providers.base import (
@@ -19,13 +20,13 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
-from chats.turns import lease, recover
-from chats.turns.run import SHUTDOWN, STOP
+from chats.turns import lease
+from chats.turns.attempt import SHUTDOWN, STOP
 from chats.turns.start import continue_reply, retry_turn, start_turn
 from chats.turns.stop import stop_turn
-from contextpolicy.engine.assembly import ComposeInput
-from contextpolicy.engine.assembly import compose_context as assemble
-from contextpolicy.engine.budget import TurnTooLarge
+from contextpolicy.engine.compose.assembly import ComposeInput
+from contextpolicy.engine.compose.assembly import compose_context as assemble
+from contextpolicy.engine.policy.budget import TurnTooLarge
 from contextpolicy.models import AuditEvent
 
 Work = Callable[..., Any]
@@ -299,7 +300,7 @@ def test_a_task_that_comes_twice_does_not_take_a_turn_whose_lease_ran_out(
     assert lease.claim_turn(turn_id=turn.pk, worker="a", now=now) is not None
     Turn.objects.filter(pk=turn.pk).update(lease_until=timezone.now() - timedelta(minutes=1))
     assert lease.claim_turn(turn_id=turn.pk, worker="b", now=now) is None
-    recover.run_sweep(now=now)
+    sweep.run_sweep(now=now)
     assert lease.claim_turn(turn_id=turn.pk, worker="b", now=now) is not None
     turn.refresh_from_db()
     assert (turn.attempt, turn.losses) == (2, 1)

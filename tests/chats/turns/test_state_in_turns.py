@@ -31,13 +31,13 @@ from chats.providers.base import (
 )
 from chats.providers.demo import DemoProvider
 from chats.record import history, states
-from chats.turns.run import SHUTDOWN, STOP
+from chats.turns.attempt import SHUTDOWN, STOP
 from chats.turns.start import continue_reply, retry_turn, start_turn
 from contextpolicy import ledger
-from contextpolicy.engine.messages import WireMessage
-from contextpolicy.engine.segments import compute_text_ref, format_prompt_json
+from contextpolicy.engine.messages.messages import WireMessage
+from contextpolicy.engine.messages.segments import compute_text_ref, format_prompt_json
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.strategies.entity_state import build_state_request
-from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.conftest import InlineWorker, ScriptedProvider

@@ -12,14 +12,14 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats.actions import erasure, lifecycle, marks
+from chats.background import sweep, titles
 from chats.ground import queue
 from chats.models import Chat, Message, ProviderAccount, Receipt, Turn
 from chats.providers import registry
 from chats.providers.base import ErrorCode, Finished, ProviderError, TextDelta, UsageReport
-from chats.record import witness
-from chats.turns import recover, titles
+from chats.record import commitment_check
 from chats.turns.start import derive_title, start_turn
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import SetPolicy, set_policy
 from tests.chats.conftest import ScriptedProvider
@@ -216,9 +216,9 @@ def test_a_changed_receipt_of_a_title_is_found(
     chat: Chat, first_turn: Turn, titled: Titled
 ) -> None:
     titled(first_turn, "Offers for Oslo")
-    assert list(witness.verify_chat_page([chat.pk], told=Counter())) == []
+    assert list(commitment_check.verify_chat_page([chat.pk], told=Counter())) == []
     Receipt.objects.filter(step=Receipt.AFTERWARDS).update(prompt_tokens=1)
-    assert len(list(witness.verify_chat_page([chat.pk], told=Counter()))) == 1
+    assert len(list(commitment_check.verify_chat_page([chat.pk], told=Counter()))) == 1
 
 
 def test_a_long_message_is_read_in_part_and_its_receipt_says_so(say: Say, titled: Titled) -> None:
@@ -267,10 +267,10 @@ def test_a_call_whose_worker_ended_is_closed(
     open_since = timezone.now() - timedelta(seconds=settings.LEASE_SECONDS - 10)
     rows = Receipt.objects.filter(step=Receipt.AFTERWARDS)
     rows.update(outcome="open", created_at=open_since)
-    recover.run_sweep(now=timezone.now())
+    sweep.run_sweep(now=timezone.now())
     assert rows.get().outcome == "open"
     rows.update(created_at=open_since - timedelta(seconds=20))
-    recover.run_sweep(now=timezone.now())
+    sweep.run_sweep(now=timezone.now())
     assert rows.get().outcome == "lost"
 
 

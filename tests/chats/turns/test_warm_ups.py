@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from chats.actions import deletion, erasure, lifecycle, marks
+from chats.background import cache_warming, sweep
 from chats.compaction import maintain
 from chats.compaction.people import undo
 from chats.compaction.publish import publish_prepared
@@ -19,12 +20,11 @@ from chats.models import Chat, Compaction, Message, ProviderAccount, Receipt, Tu
 from chats.prompt import composition
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta, UsageReport
-from chats.turns import recover, warm_ups
 from chats.turns.start import start_turn
 from chats.turns.stop import stop_turn
 from contextpolicy import ledger
-from contextpolicy.engine.partition import LeftOut, check_partition
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.compose.partition import LeftOut, check_partition
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec, PolicyVersion
 from tests.chats.compaction.conftest import (
     SENTENCE,
@@ -61,7 +61,7 @@ def warms_up(monkeypatch: pytest.MonkeyPatch) -> WarmsUp:
 
     def warming(
         chat: Chat,
-        cause: warm_ups.Cause = "typing",
+        cause: cache_warming.Cause = "typing",
         script: Sequence[Any] = READ,
         *,
         tries: int = 1,
@@ -70,7 +70,7 @@ def warms_up(monkeypatch: pytest.MonkeyPatch) -> WarmsUp:
     ) -> ScriptedProvider:
         provider = ScriptedProvider([list(script)])
         monkeypatch.setattr(registry, "get_provider", lambda *a, **k: provider)
-        warm_ups.warm_up_branch(
+        cache_warming.warm_up_branch(
             branch_id=branch_of(chat).pk,
             cause=cause,
             tries=tries,
@@ -236,7 +236,7 @@ def test_nothing_is_read_ahead_where_it_may_not_or_costs(
 ) -> None:
     change(set_policy)
     assert warms_up(long_chat, "swap").requests == []
-    assert not warm_ups.request_warm_up(chat=long_chat, now=later(now, 60))
+    assert not cache_warming.request_warm_up(chat=long_chat, now=later(now, 60))
     assert not WarmUp.objects.exists()
 
 
@@ -255,7 +255,7 @@ def test_who_begins_to_write_is_heard_once_in_each_rest(
 ) -> None:
     def types(at: datetime) -> bool:
         with django_capture_on_commit_callbacks(execute=True):
-            return warm_ups.request_warm_up(chat=Chat.objects.get(pk=long_chat.pk), now=at)
+            return cache_warming.request_warm_up(chat=Chat.objects.get(pk=long_chat.pk), now=at)
 
     sent.clear()
     ended = Chat.objects.get(pk=long_chat.pk).updated_at
@@ -277,8 +277,8 @@ def test_soon_after_a_warm_up_nobody_needs_another(
     long_chat.refresh_from_db()
     at = long_chat.updated_at + timedelta(hours=1)
     warms_up(long_chat, "swap", now=at)
-    assert not warm_ups.request_warm_up(chat=long_chat, now=at + timedelta(seconds=30))
-    assert warm_ups.request_warm_up(chat=long_chat, now=at + timedelta(seconds=90))
+    assert not cache_warming.request_warm_up(chat=long_chat, now=at + timedelta(seconds=30))
+    assert cache_warming.request_warm_up(chat=long_chat, now=at + timedelta(seconds=90))
 
 
 @pytest.mark.parametrize("code", ["provider_auth", "provider_unavailable", "context_overflow"])
@@ -385,7 +385,7 @@ def test_a_busy_server_is_asked_again_a_little_later_and_not_for_ever(
     assert [given.get("tries") for task, given in sent if task == queue.WARM_UP] == ["2"]
     sent.clear()
     with django_capture_on_commit_callbacks(execute=True):
-        warms_up(long_chat, "swap", tries=warm_ups.MOST_TRIES)
+        warms_up(long_chat, "swap", tries=cache_warming.MOST_TRIES)
     assert asked_for(sent) == []
     stop_turn(user=alice, turn=elsewhere, now=now)
     assert len(warms_up(long_chat, "swap", tries=2).requests) == 1
@@ -417,15 +417,15 @@ def test_a_reply_of_this_chat_reads_its_prompt_itself(
 def test_a_lost_worker_leaves_no_open_call(
     long_chat: Chat, warms_up: WarmsUp, monkeypatch: pytest.MonkeyPatch, now: datetime
 ) -> None:
-    monkeypatch.setattr(warm_ups, "close_warm_up", lambda *a, **k: None)
+    monkeypatch.setattr(cache_warming, "close_warm_up", lambda *a, **k: None)
     warms_up(long_chat, "swap")
     assert warm_receipts()[0].outcome == "open"
-    assert warm_ups.sweep_warm_ups(now=now) == 0
+    assert cache_warming.sweep_warm_ups(now=now) == 0
     assert list(ledger.find_ledger_breaks()) == []
     WarmUp.objects.update(lease_until=leases.subtract_from_now(timedelta(seconds=1)))
-    assert recover.run_sweep(now=now) >= 1
+    assert sweep.run_sweep(now=now) >= 1
     assert [r.outcome for r in warm_receipts()] == ["lost"]
-    assert warm_ups.sweep_warm_ups(now=now) == 0
+    assert cache_warming.sweep_warm_ups(now=now) == 0
 
 
 def test_a_worker_that_is_known_to_be_gone_is_swept_at_once(
@@ -435,18 +435,18 @@ def test_a_worker_that_is_known_to_be_gone_is_swept_at_once(
     now: datetime,
     settings: Any,
 ) -> None:
-    monkeypatch.setattr(warm_ups, "close_warm_up", lambda *a, **k: None)
+    monkeypatch.setattr(cache_warming, "close_warm_up", lambda *a, **k: None)
     warms_up(long_chat, "swap")
-    recover.take_over(now=now, worker="nobody")
+    sweep.take_over(now=now, worker="nobody")
     assert warm_receipts()[0].outcome == "open"
-    recover.take_over(now=now, worker=settings.WORKER_NAME)
+    sweep.take_over(now=now, worker=settings.WORKER_NAME)
     assert warm_receipts()[0].outcome == "lost"
 
 
 def test_who_was_swept_writes_nothing(long_chat: Chat, warms_up: WarmsUp, now: datetime) -> None:
     def taken_for_dead() -> None:
         WarmUp.objects.update(lease_until=leases.subtract_from_now(timedelta(seconds=1)))
-        warm_ups.sweep_warm_ups(now=now)
+        cache_warming.sweep_warm_ups(now=now)
 
     async def swept(_worker: Any) -> None:
         await sync_to_async(taken_for_dead)()

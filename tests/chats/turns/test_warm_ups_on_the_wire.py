@@ -9,15 +9,15 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 
+from chats.background import cache_warming
 from chats.models import Chat, ProviderAccount, Receipt, Turn
-from chats.prompt.as_sent import build_body_json, compare_body_hash
-from chats.prompt.rebuilt import rebuild_request
+from chats.prompt.reconstruction import rebuild_request
+from chats.prompt.sent_request import build_body_json, compare_body_hash
 from chats.providers import registry
 from chats.providers.base import Timeouts
-from chats.turns import warm_ups
 from chats.turns.start import start_turn
-from contextpolicy.engine.segments import compute_text_ref
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.segments import compute_text_ref
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests.chats.compaction.conftest import (
     SENTENCE,
@@ -63,7 +63,7 @@ class OnTheWire(InlineWorker):
 
 def warm_up(chat: Chat) -> None:
     """Run the warm-up as the task does."""
-    warm_ups.warm_up_branch(
+    cache_warming.warm_up_branch(
         branch_id=branch_of(chat).pk,
         cause="typing",
         tries=1,

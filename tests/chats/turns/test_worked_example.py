@@ -16,9 +16,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.compaction import embedding
-from chats.memory import archive, preferences
+from chats.memory.preferences import preferences
+from chats.memory.search import archive
 from chats.models import Branch, Chat, Message, Preference, Receipt, Turn
-from chats.prompt.rebuilt import rebuild_request
+from chats.prompt.reconstruction import rebuild_request
 from chats.providers import embedders
 from chats.providers.base import Finished, TextDelta
 from chats.providers.embedders import Vector

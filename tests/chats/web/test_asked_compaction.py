@@ -12,7 +12,7 @@ from chats.compaction import maintain
 from chats.compaction.report.skip_reasons import SENTENCES
 from chats.models import Branch, Chat, Compaction, Turn
 from chats.web.reasons import NEXT_STEPS, describe_unused_reason
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import PolicyVersion
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight

@@ -20,8 +20,8 @@ from chats.turns.start import start_turn
 from chats.web.reasons import LEFT_OUT, WINDOW_REASONS
 from chats.web.thread import rows
 from chats.web.thread.rows import PAGE
-from contextpolicy.engine.budget import PolicyImpossible
-from contextpolicy.engine.partition import PartitionError
+from contextpolicy.engine.compose.partition import PartitionError
+from contextpolicy.engine.policy.budget import PolicyImpossible
 from contextpolicy.models import ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.web.conftest import HTMX

@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from chats.memory import archive
+from chats.memory.search import archive
 from chats.models import Chat, Compaction
 from chats.web import find
 from tests.chats.compaction.conftest import branch_of

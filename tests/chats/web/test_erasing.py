@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from chats.ground.seals import is_commitment_valid
+from chats.ground.commitments import is_commitment_valid
 from chats.models import Chat, Message, Turn
 from chats.record import messages
 from contextpolicy.models import AuditEvent

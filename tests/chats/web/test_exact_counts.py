@@ -17,7 +17,7 @@ from chats.providers.base import Finished, TextDelta
 from chats.simulation.preview import compose_side
 from chats.turns.start import start_turn
 from chats.web.thread.rows import load_active_branch
-from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.programs import Program
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 from django.test import Client
 
-from chats.memory import archive
-from chats.memory.marking import find_question_matches, select_match_excerpt, split_excerpt
-from chats.memory.question import parse_question
-from chats.memory.search import LONGEST, QuestionTooLong, search_archive
+from chats.memory.search import archive
+from chats.memory.search.marking import find_question_matches, select_match_excerpt, split_excerpt
+from chats.memory.search.question import parse_question
+from chats.memory.search.search import LONGEST, QuestionTooLong, search_archive
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.web.find import MOST
 from chats.web.thread.compaction_marker import ORIGINALS_PAGE

@@ -20,7 +20,6 @@ ROOMS = (
     "chats/web",
     "chats/compaction",
     "chats/admin",
-    "contextpolicy/admin",
     "chats/prompt/meter.py",
 )
 SENTENCES = (

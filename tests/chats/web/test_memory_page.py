@@ -9,8 +9,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from chats.memory import preferences
-from chats.memory.preferences import InstructionsTooLong, PreferenceInvalid
+from chats.memory.preferences import preferences
+from chats.memory.preferences.preferences import InstructionsTooLong, PreferenceInvalid
 from chats.models import (
     Branch,
     Chat,

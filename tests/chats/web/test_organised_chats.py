@@ -15,11 +15,11 @@ from pytest_django.fixtures import Settings
 
 from chats import tasks
 from chats.actions import deletion, erasure, lifecycle, organising
+from chats.actions.expiry import select_expired_chats
 from chats.actions.listing import LISTED
+from chats.background import sweep
 from chats.ground import queue
 from chats.models import Chat, Folder, Message, Turn
-from chats.record.expiry import select_expired_chats
-from chats.turns import recover
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign_policy, create_policy
@@ -375,11 +375,11 @@ def test_after_its_days_the_sweep_erases_a_deleted_chat(
     early, late = now + timedelta(days=2, hours=23), now + timedelta(days=3)
     sent.clear()
     with django_capture_on_commit_callbacks(execute=True):
-        recover.run_sweep(now=early)
+        sweep.run_sweep(now=early)
     assert not [task for task, _ in sent if task == queue.ERASE_CHAT]
     assert not erasure.erase_expired(chat_id=chat.pk, now=early)
     with django_capture_on_commit_callbacks(execute=True):
-        recover.run_sweep(now=late)
+        sweep.run_sweep(now=late)
     assert (queue.ERASE_CHAT, {"chat_id": str(chat.pk)}) in sent
     assert erasure.erase_expired(chat_id=chat.pk, now=late)
     assert not Chat.objects.exists()

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from chats.actions import lifecycle
 from chats.models import Chat
-from chats.record import reading
+from chats.record import audit_access
 from tests.contextpolicy.people import signed_in
 
 PAGE = "/settings/readings/"
@@ -20,9 +20,9 @@ def read(chat: Chat, bob: User) -> Chat:
     """A chat of Alice that an auditor opened and read."""
     now = timezone.now()
     actor = f"user:{bob.pk}"
-    reading.open_reading(chat_id=chat.pk, actor=actor, reason=REASON, now=now)
+    audit_access.open_reading(chat_id=chat.pk, actor=actor, reason=REASON, now=now)
     call = {"receipt": str(chat.pk)}
-    reading.note_read(chat_id=chat.pk, call=call, actor=actor, now=now)
+    audit_access.note_read(chat_id=chat.pk, call=call, actor=actor, now=now)
     return chat
 
 

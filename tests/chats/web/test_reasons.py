@@ -7,31 +7,25 @@ from pathlib import Path
 from typing import get_args
 
 from chats.admin.words import RUNGS
-from chats.compaction import coverage, embedding, places
+from chats.compaction import coverage, embedding, summary_slots
 from chats.compaction.report.skip_reasons import SENTENCES, TRIGGERS
 from chats.models import Compaction, Receipt
-from chats.prompt import agents, model_choice, outlook, person
+from chats.prompt import agents, model_choice, next_prompt, person
 from chats.providers.base import ErrorCode
 from chats.record import provided
 from chats.record.states import StateChanged
 from chats.turns import references
 from chats.web import reasons
-from contextpolicy.engine import (
-    acceptance,
-    assembly,
-    compaction,
-    factscan,
-    ladder,
-    partition,
-    systemtext,
-    window,
-)
-from contextpolicy.engine.agent_layouts import PROMPT_FORMS
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.policy_fields import Layout
-from contextpolicy.engine.segments import Origin
+from contextpolicy.engine import window
+from contextpolicy.engine.compose import assembly, partition, system_text
+from contextpolicy.engine.compose.agent_layouts import PROMPT_FORMS
+from contextpolicy.engine.messages.segments import Origin
+from contextpolicy.engine.messages.transcript import Background, TranscriptWriter
+from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies import entity_state
-from contextpolicy.engine.transcript import Background, TranscriptWriter
+from contextpolicy.engine.summaries import acceptance, compaction, ladder
+from contextpolicy.engine.text import fact_scanner
 
 CHATS = Path(__file__).parents[3] / "chats"
 # Failures of calls that offer tools; the call for a summary offers none.
@@ -51,7 +45,7 @@ def test_every_kind_of_the_engine_has_words() -> None:
     assert set(reasons.ORIGINS) == set(get_args(Origin))
     assert set(reasons.LEFT_OUT) == set(partition.REASONS)
     # The engine composes no prompt for the call that extracts a state.
-    assert set(reasons.PARTS) == {*systemtext.ORDER, *tail, "tail", "schema"}
+    assert set(reasons.PARTS) == {*system_text.ORDER, *tail, "tail", "schema"}
     assert set(reasons.REPAIRS) == set(assembly.REPAIRS)
     ours = {"strategy", agents.ROUND_OPENING, *person.NOTES}
     ours |= {f"references:{note}" for note in (*references.NOTES, *person.WITHHOLDS_OTHERS)}
@@ -62,13 +56,13 @@ def test_every_kind_of_the_engine_has_words() -> None:
     assert set(reasons.FALLBACKS) == set(assembly.FALLBACKS)
     assert {"multi_turn", *reasons.LAYOUTS} == set(get_args(Layout))
     assert set(reasons.WINDOW_REASONS) == set(get_args(window.MoveReason))
-    assert tuple(reasons.FACT_KINDS) == factscan.KINDS
+    assert tuple(reasons.FACT_KINDS) == fact_scanner.KINDS
     # No model writes a window.
     assert set(RUNGS) == {"", *ladder.RUNGS} - {"window"}
 
 
 def test_every_way_of_sending_has_words() -> None:
-    assert set(reasons.SENT) == {*get_args(outlook.Sent), "pinned", "unknown"}
+    assert set(reasons.SENT) == {*get_args(next_prompt.Sent), "pinned", "unknown"}
 
 
 def test_every_state_of_a_row_has_words() -> None:
@@ -122,7 +116,7 @@ def test_every_outcome_of_the_check_after_a_turn_has_a_sentence() -> None:
             model_choice.PolicyRefused,
         )
     }
-    decided = {*get_args(compaction.Refusal), places.PUT_OFF}
+    decided = {*get_args(compaction.Refusal), summary_slots.PUT_OFF}
 
     assert decided | refused <= SENTENCES.keys()
     assert reasons.NEXT_STEPS.keys() <= SENTENCES.keys()

@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.models import Chat, Compaction, Message, Receipt, Turn
-from chats.prompt.rebuilt import rebuild_request
-from chats.record import reading
+from chats.prompt.reconstruction import rebuild_request
+from chats.record import audit_access
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign_policy, create_policy, create_policy_version
 from contextpolicy.roles import AUDITOR, OPERATOR
@@ -178,16 +178,18 @@ def test_an_auditor_reads_after_a_reason_one_chat_for_half_an_hour(
     assert signed_in(person("oscar", OPERATOR)).get(words).status_code == 403
     opened_at = AuditEvent.objects.get(type="content.opened").at
     until = {
-        minutes: reading.get_reading_expiry(
+        minutes: audit_access.get_reading_expiry(
             chat_id=chat.pk, actor=priya, now=opened_at + timedelta(minutes=minutes)
         )
         for minutes in (0, 29, 30)
     }
     assert [bool(found) for found in until.values()] == [True, True, False]
     elsewhere = Chat.objects.create(owner=alice, created_at=NOON, updated_at=NOON)
-    assert reading.get_reading_expiry(chat_id=elsewhere.pk, actor=priya, now=opened_at) is None
+    assert audit_access.get_reading_expiry(chat_id=elsewhere.pk, actor=priya, now=opened_at) is None
     with pytest.raises(Chat.DoesNotExist):
-        reading.open_reading(chat_id=turn.pk, actor=priya, reason="Complaint 2026-118", now=NOON)
+        audit_access.open_reading(
+            chat_id=turn.pk, actor=priya, reason="Complaint 2026-118", now=NOON
+        )
 
 
 def test_an_auditor_is_told_in_words_why_messages_were_left_out(

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from chats.actions import lifecycle
-from chats.memory import archive
+from chats.memory.search import archive
 from chats.models import Branch, Chat, Compaction, Folder, Message, Turn
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.web.conftest import HTMX

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from chats.actions import corrections
+from chats.actions import state_edits
 from chats.models import Branch, Chat, ChatState
 from chats.record import states
 from contextpolicy.models import AuditEvent
@@ -75,8 +75,8 @@ def test_a_branch_shows_its_parents_versions_up_to_the_fork(kept: Chat, now: dat
 def test_values_that_no_longer_fit_are_not_restored(kept: Chat, alice: User, now: datetime) -> None:
     ChatState.objects.filter(version=1).update(values={"destination": 5})
 
-    with pytest.raises(corrections.StateInvalid):
-        corrections.restore_state(chat=kept, user=alice, version=3, to=1, now=now)
+    with pytest.raises(state_edits.StateInvalid):
+        state_edits.restore_state(chat=kept, user=alice, version=3, to=1, now=now)
 
 
 @pytest.mark.memory_case(19)

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from chats.actions import corrections
+from chats.actions import state_edits
 from chats.models import Branch, Chat, ChatState, Message, Turn
 from chats.prompt.meter import HISTORY_REPLACED
 from chats.providers.base import Finished, TextDelta
@@ -297,11 +297,11 @@ def test_a_long_text_has_room_for_its_lines(page: Client, chat: Chat, now: datet
 def test_two_corrections_at_once_leave_one(
     chat: Chat, alice: User, kept: ChatState, now: datetime
 ) -> None:
-    one = corrections.load_chat_state(chat=chat)
-    corrections.edit_state(chat=chat, user=alice, version=1, values={"people": 2}, now=now)
+    one = state_edits.load_chat_state(chat=chat)
+    state_edits.edit_state(chat=chat, user=alice, version=1, values={"people": 2}, now=now)
     with pytest.raises(StateChanged):
         # The slower request passed its own version check earlier.
-        corrections.save_state_version(one, user=alice, kind="corrected", values={}, now=now)
+        state_edits.save_state_version(one, user=alice, kind="corrected", values={}, now=now)
     assert newest(chat).version == 2
 
 

@@ -24,7 +24,7 @@ from chats.web.teams import get_team_version, parse_whole_number
 from chats.web.thread.entries import SHAPES, get_role_shape
 from chats.web.thread.round_state import round_state
 from chats.web.thread.thread import load_thread_page
-from contextpolicy.engine.team_view import find_name_problem
+from contextpolicy.engine.team.team_view import find_name_problem
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.publish import create_policy
 from tests.chats.teams.test_rosters import as_admin, draft

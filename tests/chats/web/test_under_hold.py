@@ -12,13 +12,13 @@ from django.test import Client, TestCase
 from django.utils import timezone
 
 from chats.actions import deletion, erasure, lifecycle, memory, organising, pending_erasures
+from chats.actions.expiry import select_expired_chats
+from chats.background import sweep
 from chats.ground import queue
-from chats.memory import preferences
+from chats.memory.preferences import preferences
 from chats.models import Chat, Folder, Message, PendingErasure, Preference, Turn
 from chats.record import holds as record_holds
-from chats.record.expiry import select_expired_chats
 from chats.record.holds import UnderHold
-from chats.turns import recover
 from contextpolicy import holds
 from contextpolicy.models import AuditEvent, LegalHold
 from tests.chats.web.test_chat_page import url
@@ -45,7 +45,7 @@ def fulfilled(sent: Sent) -> list[str]:
     """Run the pending erasures that the sweep enqueues."""
     sent.clear()
     with TestCase.captureOnCommitCallbacks(execute=True):
-        recover.enqueue_erasures(now=timezone.now())
+        sweep.enqueue_erasures(now=timezone.now())
     asked = [ids["erasure_id"] for task, ids in sent if task == queue.RUN_PENDING_ERASURE]
     for erasure_id in asked:
         assert pending_erasures.run_pending_erasure(

@@ -1,0 +1,405 @@
+"""Erases copies of message content that other rows keep.
+
+A module that stores a new kind of copy adds it to `COPIES`.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast
+from redis import Redis
+from redis.exceptions import RedisError
+
+from chats.compaction.coverage import is_message_on_path, load_locked_branches
+from chats.ground import live
+from chats.memory.preferences import preferences
+from chats.memory.search import archive
+from chats.memory.search.clearing import clear_index
+from chats.models import (
+    Branch,
+    Chat,
+    ChatState,
+    Compaction,
+    GatewayNode,
+    Message,
+    MessageImage,
+    PromptText,
+    Receipt,
+    Rendering,
+    Turn,
+    TurnReference,
+)
+from chats.record import idempotency, imports, receipts, states
+from chats.record.erasure_marks import ErasureMarks
+from chats.rendering.spoken import list_rendered_texts
+from chats.rendering.store import compute_rendering_digest
+
+logger = logging.getLogger(__name__)
+# Rows read at once while a whole chat is searched for copies.
+PAGE = 500
+
+
+def erase_renderings(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete the stored HTML of the message, and of summaries and their lines."""
+    del marks
+    texts = {
+        *list_rendered_texts(message),
+        *(text for row in summaries for text in iter_summary_texts(row)),
+    }
+    found = Rendering.objects.filter(
+        digest__in=[compute_rendering_digest(text) for text in texts if text]
+    )
+    return found.delete()[0]
+
+
+def iter_summary_texts(row: Compaction) -> Iterator[str]:
+    """Yield the text of a summary and of each of its lines."""
+    yield row.text
+    for section in row.sections:
+        for bullet in section["bullets"]:
+            yield bullet["text"]
+
+
+def erase_prompt_texts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete the summaries' texts in prompts.
+
+    The receipts of these prompts can no longer be rebuilt.
+    """
+    del message
+    ids = [row.pk for row in summaries]
+    if not ids:
+        return 0
+    rows = Receipt.objects.filter(Q(compaction__in=ids) | Q(compaction__base__in=ids))
+    return receipts.mark_erased_receipts(rows, gone=is_summary, marks=marks)[1]
+
+
+def erase_in_receipts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete the hashes of prompts that contained the message.
+
+    Their receipts can no longer be rebuilt.
+    """
+    del summaries
+    pk = str(message.pk)
+    rows = Receipt.objects.filter(turn__branch__chat=message.branch.chat_id)
+    # Filtered by the database: most of a chat's receipts never contained a given message.
+    rows = rows.annotate(said=Cast("segments", TextField())).filter(said__contains=pk)
+    return receipts.mark_erased_receipts(rows, gone=lambda segment: segment[1] == pk, marks=marks)[
+        0
+    ]
+
+
+def is_summary(segment: receipts.Segment) -> bool:
+    """Return True if a segment of a prompt was a summary."""
+    return bool(segment[0] == "summary")
+
+
+def is_state(segment: receipts.Segment) -> bool:
+    """Return True if a segment was made from messages: a state, or a tail."""
+    return bool(segment[0] == "tail" and segment[1] in {"state", "tail"})
+
+
+def is_references(segment: receipts.Segment) -> bool:
+    """Return True if a segment was made from messages of several chats."""
+    return bool(segment[0] == "tail" and segment[1] == "references")
+
+
+def erase_references(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete the message's text in other prompts of its owner, often those of other chats."""
+    del summaries
+    return forget_references(TurnReference.objects.filter(message=message), marks=marks)
+
+
+def forget_references(rows: QuerySet[TurnReference], *, marks: ErasureMarks) -> int:
+    """Delete retrieved context and its prompt texts. Return the number of prompts."""
+    turns = set(rows.values_list("turn", flat=True))
+    had = Receipt.objects.filter(turn__in=turns)
+    marked, _ = receipts.mark_erased_receipts(had, gone=is_references, marks=marks)
+    rows.delete()
+    return marked
+
+
+def forget_requests(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete body hashes of the request that contained the message."""
+    del summaries
+    of_programs = idempotency.forget_of_programs(chat_id=message.branch.chat_id)
+    return of_programs + idempotency.delete_request_hashes(
+        messages=[message.pk], chat_id=None, answers_of=message.branch.chat_id, now=marks.now
+    )
+
+
+def erase_partials(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete partial texts of turns related to the message."""
+    del summaries, marks
+    turns = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message))
+    with_text = turns.exclude(partial_text="", partial_reasoning="")
+    return with_text.update(partial_text="", partial_reasoning="")
+
+
+def erase_gateway_nodes(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete the hashes that identify clients' conversations, from the message on.
+
+    Each later hash is chained and includes the message's text.
+    """
+    del summaries, marks
+    rows = GatewayNode.objects.filter(branch__chat=message.branch.chat_id)
+    return rows.filter(seq__gte=message.seq or 1).delete()[0]
+
+
+def erase_frames(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete the reply's frames on the live bus, after the commit."""
+    del summaries, marks
+    return forget_frames([message.turn_id] if message.turn_id else [])
+
+
+def forget_frames(turn_ids: Collection[uuid.UUID]) -> int:
+    """Delete turns' streams from the bus after the commit.
+
+    Return their number.
+
+    If the bus is unavailable, frames expire one minute after the end of their turn.
+    """
+    keys = [live.build_turn_key(turn_id) for turn_id in turn_ids]
+    if keys:
+        transaction.on_commit(partial(forget_keys, keys))
+    return len(keys)
+
+
+def forget_keys(keys: Sequence[str]) -> None:
+    """Delete streams from the bus."""
+    try:
+        with Redis.from_url(
+            settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2
+        ) as client:
+            for start in range(0, len(keys), PAGE):
+                client.delete(*keys[start : start + PAGE])
+    except (RedisError, OSError) as error:
+        logger.warning("live bus unreachable, erased frames expire later: %s", type(error).__name__)
+
+
+def erase_search_texts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete the search texts and vectors of the message and its summaries."""
+    del marks
+    forgotten = archive.remove_indexed_messages(
+        [message.pk], summaries=[row.pk for row in summaries]
+    )
+    if forgotten:
+        transaction.on_commit(clear_index)
+    return forgotten
+
+
+def erase_states(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete all state values that were set or changed after the message existed.
+
+    A state that loses values gets a new version. This also discards a running extraction that read
+    the message.
+    """
+    del summaries
+    if message.seq is None:
+        return 0
+    seq, erased = message.seq, 0
+    branches = [
+        branch
+        for branch in load_locked_branches(message.branch.chat)
+        if is_message_on_path(branch, message)
+    ]
+    for branch in branches:
+        erased += clear_states(branch, seq=seq, marks=marks)
+    told = Receipt.objects.filter(turn__branch__in=branches)
+    told = told.annotate(said=Cast("segments", TextField())).filter(said__contains='"tail"')
+    # A text sent before the message existed cannot contain it.
+    older = {
+        segment[5]
+        for receipt in receipts.iter_erasable_receipts(told.filter(last_seq__lt=seq))
+        for segment in receipt.segments
+    }
+    newer = told.filter(last_seq__gte=seq)
+    return (
+        erased
+        + receipts.mark_erased_receipts(
+            newer, gone=lambda segment: is_state(segment) and segment[5] not in older, marks=marks
+        )[1]
+    )
+
+
+def clear_states(branch: Branch, *, seq: int, marks: ErasureMarks) -> int:
+    """Delete the values that may contain a message from a branch's versions.
+
+    Returns the number of changed versions.
+    """
+    cleared = 0
+    for row in ChatState.objects.filter(branch=branch, to_seq__gte=seq):
+        kept = {n: v for n, v in row.values.items() if row.origins.get(n, {}).get("seq", 0) < seq}
+        if kept != row.values:
+            row.values = kept
+            row.origins = {name: row.origins[name] for name in kept}
+            row.save(update_fields=["values", "origins"])
+            cleared += 1
+    if cleared:
+        base = states.find_newest_state(branch)
+        states.append_state_version(
+            branch_id=branch.pk,
+            base=base,
+            kind=ChatState.Kind.ERASED,
+            values=base.values if base else {},
+            to_seq=base.to_seq if base else seq,
+            now=marks.now,
+        )
+    return cleared
+
+
+def erase_preferences(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete preferences whose only evidence is the message, and their texts in prompts.
+
+    This includes prompts of the person's other chats. Excerpts of the message in such prompts are
+    deleted as well.
+    """
+    del summaries
+    gone = preferences.forget_messages(Message.objects.filter(pk=message.pk))
+    owner_id = message.branch.chat.owner_id
+    said_at = [message.created_at, *(row.learned_at for row in gone)]
+    texts = [row.text for row in gone]
+    erased = erase_of_person(owner_id, texts=texts, since=min(said_at), recent=True, marks=marks)
+    return len(gone) + erased
+
+
+def erase_of_person(
+    owner_id: int,
+    *,
+    texts: Collection[str],
+    since: datetime,
+    recent: bool = False,
+    marks: ErasureMarks,
+) -> int:
+    """Delete the texts of these preferences in a person's prompts since a time.
+
+    Return the count.
+
+    `recent`: also delete all messages of other chats in these prompts.
+    """
+    names = {"preferences": bool(texts), "recent": recent}
+    labels = {name for name, is_meant in names.items() if is_meant}
+    rows = Receipt.objects.filter(turn__branch__chat__owner=owner_id, created_at__gte=since)
+    rows = rows.annotate(said=Cast("segments", TextField()))
+    wanted = Q(pk__in=[])
+    for name in sorted(labels):
+        wanted |= Q(said__contains=f'"{name}"')
+    rows = rows.filter(wanted)
+    named = {
+        (segment[5], segment[1])
+        for receipt in receipts.iter_erasable_receipts(rows)
+        for segment in receipt.segments
+        if segment[0] == "tail" and segment[1] in labels and segment[5]
+    }
+    gone = {digest for digest, label in named if label == "recent"}
+    told = sorted(digest for digest, label in named if label == "preferences")
+    for start in range(0, len(told), PAGE):
+        for row in PromptText.objects.filter(digest__in=told[start : start + PAGE]):
+            if any(text in row.text for text in texts):
+                gone.add(row.digest)
+    return receipts.mark_erased_receipts(
+        rows, gone=lambda segment: segment[5] in gone, marks=marks
+    )[1]
+
+
+def erase_images(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete the bytes of the message's images."""
+    del summaries, marks
+    return MessageImage.objects.filter(message=message).delete()[0]
+
+
+def erase_import_files(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete files that may contain the message, if its chat was imported."""
+    del summaries
+    return imports.release_import_files(message.branch.chat, now=marks.now)
+
+
+# Each deletes its copies of a message and of summaries made from it, and returns the number of
+# rows.
+COPIES: dict[str, Callable[[Message, list[Compaction], ErasureMarks], int]] = {
+    "renderings": erase_renderings,
+    "prompt_texts": erase_prompt_texts,
+    "receipts": erase_in_receipts,
+    "requests": forget_requests,
+    "partial_texts": erase_partials,
+    "frames": erase_frames,
+    "search_texts": erase_search_texts,
+    "states": erase_states,
+    "preferences": erase_preferences,
+    "references": erase_references,
+    "gateway_nodes": erase_gateway_nodes,
+    "images": erase_images,
+    "import_files": erase_import_files,
+}
+
+
+def erase_all_renderings(chat: Chat) -> int:
+    """Delete the stored HTML of a chat's messages and summaries."""
+    erased = 0
+    rows = Message.objects.filter(branch__chat=chat).iterator(chunk_size=PAGE)
+    texts = [compute_rendering_digest(text) for row in rows for text in list_rendered_texts(row)]
+    summaries = Compaction.objects.filter(branch__chat=chat)
+    texts += [
+        compute_rendering_digest(text)
+        for row in summaries
+        for text in iter_summary_texts(row)
+        if text
+    ]
+    for start in range(0, len(texts), PAGE):
+        found = Rendering.objects.filter(digest__in=texts[start : start + PAGE])
+        erased += found.delete()[0]
+    return erased
+
+
+def erase_all_prompt_texts(chat: Chat, *, marks: ErasureMarks) -> int:
+    """Delete all texts that only the chat's prompts had: summaries, states, its own system text.
+
+    The policy's texts do not belong to the chat and stay.
+    """
+    rows = Receipt.objects.filter(turn__branch__chat=chat)
+    return receipts.mark_erased_receipts(rows, gone=receipts.is_of_one_chat, marks=marks)[1]
+
+
+def forget_all_requests(chat: Chat, *, marks: ErasureMarks) -> int:
+    """Delete body hashes of the requests that contained a chat's messages.
+
+    Records of older messages have expired, and are deleted with all other expired ones.
+    """
+    since = marks.now - idempotency.KEY_LIFETIME
+    new = Message.objects.filter(branch__chat=chat, created_at__gte=since)
+    ids = list(new.values_list("pk", flat=True))
+    pages = [ids[start : start + PAGE] for start in range(0, len(ids), PAGE)] or [[]]
+    return sum(
+        idempotency.delete_request_hashes(
+            messages=page, chat_id=chat.pk, answers_of=chat.pk, now=marks.now
+        )
+        for page in pages
+    )
+
+
+def erase_all_preferences(chat: Chat, *, marks: ErasureMarks) -> int:
+    """Delete preferences with evidence only in a chat, and their texts in prompts."""
+    said = Message.objects.filter(branch__chat=chat)
+    gone = preferences.forget_messages(said)
+    since = min([chat.created_at, *(row.learned_at for row in gone)])
+    texts = [row.text for row in gone]
+    erase_of_person(chat.owner_id, texts=texts, since=since, recent=True, marks=marks)
+    return len(gone)
+
+
+def forget_all_frames(chat: Chat, *, marks: ErasureMarks) -> int:
+    """Delete the chat's frames on the live bus."""
+    since = marks.now - timedelta(seconds=live.TURN_SECONDS)
+    turns = Turn.objects.filter(branch__chat=chat, finished_at__gte=since)
+    return forget_frames(list(turns.values_list("pk", flat=True)))
+
+
+def erase_all_references(chat: Chat, *, marks: ErasureMarks) -> int:
+    """Delete the chat's texts in prompts of other chats."""
+    rows = TurnReference.objects.filter(message__branch__chat=chat)
+    return forget_references(rows, marks=marks)

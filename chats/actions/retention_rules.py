@@ -1,0 +1,189 @@
+"""Finds messages older than their retention period, for retention runs and their preview.
+
+A message's age counts from when it was written. If several policies apply to a chat, the shortest
+period wins.
+"""
+
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import AbstractBaseUser, User
+from django.db.models import Count, Min, QuerySet
+
+from chats.actions.retention_schedule import FIELD, is_limited
+from chats.models import Chat, Message
+from chats.prompt.model_choice import get_client_policy
+from contextpolicy import holds, resolution
+from contextpolicy.models import PolicyAssignment
+
+# Chats examined together.
+PAGE = 200
+# Limits of a preview: chats examined, and people listed.
+MOST_CHATS = 20_000
+MOST_PEOPLE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class PersonDue:
+    """A person with messages that are due."""
+
+    username: str
+    chats: int
+    messages: int
+    oldest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPreview:
+    """The messages that a run would erase if it started now.
+
+    `looked_at` is the number of chats examined; `is_all`: no chat was left out; `people` are those
+    with the most messages, first; `more_people` is the number of people not listed.
+    """
+
+    looked_at: int
+    is_all: bool
+    chats: int
+    messages: int
+    oldest: datetime | None
+    held_chats: int
+    held_messages: int
+    people: Sequence[PersonDue]
+    more_people: int
+
+
+def find_retention_days(chat: Chat) -> int | None:
+    """Return a chat's retention period in days. None: messages are kept."""
+    layers = resolution.list_chat_layers(
+        user_id=chat.owner_id, chat_id=chat.pk, agent_policy=get_client_policy(chat)
+    )
+    found = resolution.resolve_field_value(FIELD, layers)
+    return found if isinstance(found, int) else None
+
+
+def find_new_chat_days(user: AbstractBaseUser, *, now: datetime) -> int | None:
+    """Return the retention period in days for a person's new chat.
+
+    None: messages are kept, because no policy limits their age or a legal hold covers the person.
+    """
+    if not is_limited() or holds.load_held_targets(now=now).covers(owner_id=user.pk, chats=[]):
+        return None
+    found = resolution.resolve_field_value(
+        FIELD, resolution.list_chat_layers(user_id=user.pk, chat_id=None)
+    )
+    return found if isinstance(found, int) else None
+
+
+def map_retention_days(chats: Sequence[Chat]) -> dict[uuid.UUID, int]:
+    """Return the retention periods in days, for the chats that have one."""
+    ids = [chat.pk for chat in chats]
+    own = set(PolicyAssignment.objects.filter(chat_id__in=ids).values_list("chat_id", flat=True))
+    of_people: dict[int, int | None] = {}
+    found: dict[uuid.UUID, int] = {}
+    for chat in chats:
+        if chat.pk in own or chat.policy_id is not None:
+            days = find_retention_days(chat)
+        elif chat.owner_id in of_people:
+            days = of_people[chat.owner_id]
+        else:
+            days = of_people[chat.owner_id] = find_retention_days(chat)
+        if days is not None:
+            found[chat.pk] = days
+    return found
+
+
+def select_expired_messages(
+    chats: Collection[uuid.UUID], *, days: int, now: datetime
+) -> QuerySet[Message]:
+    """Return the messages of chats that are older than `days`, except erased ones."""
+    until = now - timedelta(days=days)
+    return Message.objects.filter(branch__chat__in=chats, erased_at=None, created_at__lte=until)
+
+
+def has_younger(chat: Chat, *, days: int, now: datetime) -> bool:
+    """Return True if a chat has messages that are not older than `days`."""
+    since = now - timedelta(days=days)
+    rows = Message.objects.filter(branch__chat=chat, erased_at=None, created_at__gt=since)
+    return rows.exists()
+
+
+def list_next_chats(place: uuid.UUID | None) -> list[Chat]:
+    """Return the next page of chats by id."""
+    rows = Chat.objects.order_by("pk").only("pk", "owner", "policy")
+    return list((rows.filter(pk__gt=place) if place else rows)[:PAGE])
+
+
+def count_due_messages(
+    chats: Sequence[Chat], *, now: datetime
+) -> dict[uuid.UUID, tuple[int, datetime]]:
+    """Return the number of due messages and the oldest time per chat.
+
+    Only chats with due messages.
+    """
+    by_days: dict[int, list[uuid.UUID]] = {}
+    for pk, days in map_retention_days(chats).items():
+        by_days.setdefault(days, []).append(pk)
+    due: dict[uuid.UUID, tuple[int, datetime]] = {}
+    for days, ids in by_days.items():
+        grouped = select_expired_messages(ids, days=days, now=now).order_by().values("branch__chat")
+        counted = grouped.annotate(messages=Count("pk"), oldest=Min("created_at"))
+        due |= {row["branch__chat"]: (row["messages"], row["oldest"]) for row in counted}
+    return due
+
+
+def iter_retention_pages() -> Iterator[list[Chat]]:
+    """Yield all chats, page by page. Yields none if no policy limits the age of messages."""
+    place = None
+    while is_limited() and (page := list_next_chats(place)):
+        yield page
+        place = page[-1].pk
+
+
+def preview_retention(*, now: datetime) -> RetentionPreview:
+    """Count what a run would erase. Content under a legal hold is counted separately."""
+    held = holds.load_held_targets(now=now)
+    looked_at, held_chats, held_messages = 0, 0, 0
+    of_people: dict[int, list[tuple[int, datetime]]] = {}
+    is_all = True
+    for page in iter_retention_pages():
+        if looked_at >= MOST_CHATS:
+            is_all = False
+            break
+        looked_at += len(page)
+        owners = {chat.pk: chat.owner_id for chat in page}
+        for pk, (messages, oldest) in count_due_messages(page, now=now).items():
+            if held.covers(owner_id=owners[pk], chats=[pk]):
+                held_chats, held_messages = held_chats + 1, held_messages + messages
+            else:
+                of_people.setdefault(owners[pk], []).append((messages, oldest))
+    people = rank_affected_people(of_people)
+    found = [each for chats in of_people.values() for each in chats]
+    return RetentionPreview(
+        looked_at=looked_at,
+        is_all=is_all,
+        chats=len(found),
+        messages=sum(messages for messages, _ in found),
+        oldest=min((oldest for _, oldest in found), default=None),
+        held_chats=held_chats,
+        held_messages=held_messages,
+        people=people,
+        more_people=len(of_people) - len(people),
+    )
+
+
+def rank_affected_people(found: Mapping[int, Sequence[tuple[int, datetime]]]) -> list[PersonDue]:
+    """Return the people with the most due messages, from the counts of their chats."""
+    counted = {owner: sum(messages for messages, _ in chats) for owner, chats in found.items()}
+    most = sorted(found, key=lambda owner: (-counted[owner], owner))[:MOST_PEOPLE]
+    names = dict(User.objects.filter(pk__in=most).values_list("pk", "username"))
+    return [
+        PersonDue(
+            username=names.get(owner, f"user {owner}"),
+            chats=len(found[owner]),
+            messages=counted[owner],
+            oldest=min(oldest for _, oldest in found[owner]),
+        )
+        for owner in most
+    ]

@@ -1,0 +1,1 @@
+"""Admin pages of the audit log, of turns and of receipts."""

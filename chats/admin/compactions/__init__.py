@@ -1,0 +1,1 @@
+"""Admin pages of compactions, and the review of summaries."""

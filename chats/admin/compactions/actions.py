@@ -1,0 +1,173 @@
+"""Admin actions on compactions: the same ones that chat owners have on pages.
+
+Each asks for confirmation. The domain checks the chat's policy, and each refusal names its reason.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy
+
+from chats.admin.bases import ReadOnlyAdmin
+from chats.admin.confirm import apply_to_rows, render_confirmation
+from chats.admin.site import get_request_actor
+from chats.compaction import pauses
+from chats.compaction.people import controls, undo
+from chats.compaction.people.rights import EDITS_POLICIES
+from chats.models import Chat, Compaction
+
+OPERATES = "chats.change_provideraccount"
+DEEDS = (
+    "compact_now",
+    "undo_compaction",
+    "redo_compaction",
+    "write_again",
+    "stop_writing",
+    "end_pause",
+)
+
+
+class CompactionDeeds(ReadOnlyAdmin):
+    """Actions: compact now, undo, redo, regenerate, cancel, resume after an undo."""
+
+    def has_govern_permission(self, request: HttpRequest) -> bool:
+        """Allow policy administrators. A chat's policy may still refuse."""
+        return get_request_user(request).has_perm(EDITS_POLICIES)
+
+    def has_stop_permission(self, request: HttpRequest) -> bool:
+        """Allow operators, who pay for the calls, and policy administrators."""
+        return self.has_govern_permission(request) or get_request_user(request).has_perm(OPERATES)
+
+    @admin.action(description=gettext_lazy("Compact these chats now"), permissions=["govern"])
+    def compact_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        """Request a summary in the chats of these compactions."""
+        user, now = get_request_user(request), timezone.now()
+        return self.after_asking(
+            request,
+            select_compacted_chats(queryset),
+            title=gettext("Compact now"),
+            sentence=gettext(
+                "Requests a summary in the chats of these compactions, although their prompts "
+                "are not full. The summaries are written in the background."
+            ),
+            action=lambda chat: controls.compact_now(user=user, chat=chat, now=now),
+            done=gettext("summary requested."),
+            name=format_chat_name,
+        )
+
+    @admin.action(description=gettext_lazy("Undo"), permissions=["govern"])
+    def undo_compaction(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        """Deactivate these summaries, so that their messages are sent again."""
+        user, now = get_request_user(request), timezone.now()
+        return self.after_asking(
+            request,
+            queryset,
+            title=gettext("Undo"),
+            sentence=gettext(
+                "The next prompts use the previous summary or the original messages again. "
+                "Automatic compaction is paused in these chats."
+            ),
+            action=lambda row: undo.undo_summary(user=user, compaction=row, now=now),
+            done=gettext("undone."),
+        )
+
+    @admin.action(description=gettext_lazy("Redo"), permissions=["govern"])
+    def redo_compaction(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        """Publish undone summaries again."""
+        user, now = get_request_user(request), timezone.now()
+        return self.after_asking(
+            request,
+            queryset,
+            title=gettext("Redo"),
+            sentence=gettext(
+                "These summaries replace their messages in prompts again, and automatic "
+                "compaction resumes."
+            ),
+            action=lambda row: undo.redo_summary(user=user, compaction=row, now=now),
+            done=gettext("published again."),
+        )
+
+    @admin.action(
+        description=gettext_lazy("Regenerate summaries from the originals"), permissions=["govern"]
+    )
+    def write_again(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        """Request new versions of active summaries."""
+        user, now = get_request_user(request), timezone.now()
+        return self.after_asking(
+            request,
+            queryset,
+            title=gettext("Regenerate summaries"),
+            sentence=gettext(
+                "The model of the policy regenerates these summaries from the original "
+                "messages. The old versions stay readable."
+            ),
+            action=lambda row: controls.request_summary_rerun(user=user, compaction=row, now=now),
+            done=gettext("regeneration requested."),
+        )
+
+    @admin.action(description=gettext_lazy("Cancel running summaries"), permissions=["stop"])
+    def stop_writing(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        """Cancel summaries that are being written."""
+        user, now = get_request_user(request), timezone.now()
+        return self.after_asking(
+            request,
+            queryset,
+            title=gettext("Cancel running summaries"),
+            sentence=gettext("Prompts do not change. The attempt is recorded as cancelled."),
+            action=lambda row: controls.cancel_summary(user=user, compaction=row, now=now),
+            done=gettext("cancelled."),
+        )
+
+    @admin.action(description=gettext_lazy("Resume automatic compaction"), permissions=["govern"])
+    def end_pause(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        """Resume automatic compaction after an undo."""
+        actor, now = get_request_actor(request), timezone.now()
+        return self.after_asking(
+            request,
+            select_compacted_chats(queryset),
+            title=gettext("Resume automatic compaction"),
+            sentence=gettext(
+                "Summaries are created automatically again in the chats of these compactions."
+            ),
+            action=lambda chat: pauses.resume_compaction(chat=chat, actor=actor, now=now),
+            done=gettext("automatic compaction resumed."),
+            name=format_chat_name,
+        )
+
+    def after_asking(
+        self,
+        request: HttpRequest,
+        rows: QuerySet[Any],
+        *,
+        title: str,
+        sentence: str,
+        action: Callable[[Any], object],
+        done: str,
+        name: Callable[[Any], str] = str,
+    ) -> HttpResponse | None:
+        """Show the confirmation page, or run the action on each row once confirmed."""
+        asked = render_confirmation(self, request, rows, title=title, sentence=sentence)
+        if asked is None:
+            apply_to_rows(self, request, rows, action=action, done=done, name=name)
+        return asked
+
+
+def select_compacted_chats(compactions: QuerySet[Compaction]) -> QuerySet[Chat]:
+    """Return the distinct chats of compactions, without their titles."""
+    rows = Chat.objects.filter(branches__compactions__in=compactions, deleted_at=None)
+    return rows.only("pk").distinct()
+
+
+def format_chat_name(chat: Chat) -> str:
+    """Return a chat's display name. The title is content, so it is not shown."""
+    return gettext("Chat {id}").format(id=chat.pk)
+
+
+def get_request_user(request: HttpRequest) -> User:
+    """Return the signed-in user."""
+    return cast(User, request.user)

@@ -1,0 +1,1 @@
+"""The admin dashboard of usage and savings."""

@@ -1,0 +1,433 @@
+"""Numbers of the dashboard with labels and links to the rows behind them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.db.models import Count, Min, Q
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import dateformat
+from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
+from django_stubs_ext import StrOrPromise
+
+from chats.admin.audit.records import STRATEGY_FROM
+from chats.admin.policies.charts import Bars, build_bar_chart
+from chats.background import ledger_export_lines
+from chats.checkpoints import signing
+from chats.checkpoints.upkeep import find_verification_time
+from chats.counts import balances
+from chats.counts.dashboard import Range, Totals, format_bucket_seconds
+from chats.counts.searches import LateSearches
+from chats.models import Compaction, ProviderAccount, Turn
+from chats.models.turns import UNFINISHED
+from contextpolicy.engine.policy.costs import Money
+from contextpolicy.wording import join_items
+
+TURNS = "admin:chats_turn_changelist"
+COMPACTIONS = "admin:chats_compaction_changelist"
+# Compaction outcomes: label, filter of its rows (status or kind), and time column.
+OUTCOMES: Mapping[str, tuple[StrOrPromise, dict[str, str], str]] = {
+    "published": (gettext_lazy("Summary published"), {"kind__exact": "summary"}, "published_at"),
+    "window": (
+        gettext_lazy("Messages left out without a summary"),
+        {"kind__exact": "window"},
+        "published_at",
+    ),
+    "rejected": (gettext_lazy("Rejected"), {"status__exact": "rejected"}, "finished_at"),
+    "failed": (gettext_lazy("Failed"), {"status__exact": "failed"}, "finished_at"),
+    "overtaken": (
+        gettext_lazy("Outdated before publication"),
+        {"status__exact": "overtaken"},
+        "finished_at",
+    ),
+    "undone": (gettext_lazy("Undone"), {"status__exact": "undone"}, "published_at"),
+    "redone": (gettext_lazy("Published again"), {"kind__exact": "summary"}, "published_at"),
+    "revised": (
+        gettext_lazy("Corrected by a user"),
+        {"trigger__exact": "revision"},
+        "published_at",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NumberInWords:
+    """A formatted number with a label, a note and a link to the rows behind it."""
+
+    label: str
+    value: str
+    note: str = ""
+    rows: str = ""
+    # Identifies a figure on the page.
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardLine:
+    """A table row: a day, model or policy, and its numbers."""
+
+    name: str
+    cells: Sequence[NumberInWords]
+
+
+class Rows:
+    """Links to the rows behind numbers. Empty without the view permission."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self.turns = request.user.has_perm("chats.view_turn")
+        self.compactions = request.user.has_perm("chats.view_compaction")
+
+    def of_turns(self, wanted: Range, **found_by: str) -> str:
+        """Return a link to the turns that ended in a range."""
+        if not self.turns:
+            return ""
+        more = {
+            "model__slug": wanted.model,
+            "effective_policy__sources__strategy__1": wanted.policy,
+        }
+        return build_rows_url(TURNS, wanted, "finished_at", {**found_by, **more})
+
+    def of_compactions(self, wanted: Range, outcome: str) -> str:
+        """Return a link to the compactions with one outcome."""
+        if not self.compactions:
+            return ""
+        _, found_by, at = OUTCOMES[outcome]
+        more = {STRATEGY_FROM: wanted.policy}
+        return build_rows_url(COMPACTIONS, wanted, at, {**found_by, **more})
+
+
+def build_rows_url(page: str, wanted: Range, at: str, found_by: Mapping[str, str]) -> str:
+    """Return the URL of a filtered list of rows, for a range of days in UTC."""
+    query = {
+        f"{at}__gte": f"{wanted.since} 00:00:00Z",
+        f"{at}__lt": f"{wanted.until + timedelta(days=1)} 00:00:00Z",
+        **{name: value for name, value in found_by.items() if value},
+    }
+    return f"{reverse(page)}?{urlencode(query)}"
+
+
+def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
+    """Return the headline numbers."""
+    n = whole.numbers
+    share, slow = whole.cache_share, format_bucket_seconds(whole.first_token(0.95))
+    took_effect = whole.named["compactions"]["published"]
+    replies = rows.of_turns(wanted, status__exact="completed")
+    summaries = rows.of_compactions(wanted, "published")
+    return [
+        NumberInWords(
+            gettext("Replies"),
+            f"{n['replies']:,}",
+            "",
+            replies,
+            key="replies",
+        ),
+        NumberInWords(
+            gettext("Failed"),
+            f"{n['failed']:,}",
+            "",
+            rows.of_turns(wanted, status__exact="failed"),
+            key="failed",
+        ),
+        NumberInWords(
+            gettext("Stopped"),
+            f"{n['stopped']:,}",
+            gettext("by a user"),
+            rows.of_turns(wanted, status__exact="stopped"),
+            key="stopped",
+        ),
+        NumberInWords(
+            gettext("First token"),
+            format_bucket_seconds(whole.first_token(0.5)),
+            gettext("median; {time} for 95 of 100").format(time=slow),
+            replies,
+            key="first-token",
+        ),
+        NumberInWords(
+            gettext("Active summaries"),
+            f"{took_effect:,}",
+            gettext("published"),
+            summaries,
+            key="active-summaries",
+        ),
+        NumberInWords(
+            gettext("Tokens saved"),
+            f"≈ {n['saved_tokens']:,}",
+            ngettext("in {n:,} prompt", "in {n:,} prompts", n["governed"]).format(n=n["governed"]),
+            summaries,
+            key="tokens-saved",
+        ),
+        format_money_number(
+            gettext("Summary cost"), whole, "summary_cost", of=n["summaries"], rows=summaries
+        ),
+        NumberInWords(
+            gettext("Net effect"),
+            balances.format_money(whole.net),
+            format_unknown_costs(whole.net, of=n["governed"] + n["summaries"])
+            or gettext("savings minus summary cost and cache losses"),
+            summaries,
+            key="net-effect",
+        ),
+        NumberInWords(
+            gettext("From the cache"),
+            "–" if share is None else f"{share:.1%}",
+            gettext("of {tokens:,} input tokens; {calls:,} calls not reported").format(
+                tokens=n["input"], calls=n["unreported"]
+            ),
+            replies,
+            key="from-cache",
+        ),
+        format_money_number(gettext("Cost of calls"), whole, "cost", of=n["calls"], rows=replies),
+    ]
+
+
+def format_late_searches(count: LateSearches, *, wanted: Range, rows: Rows) -> NumberInWords:
+    """Return the number of late searches for retrieved context in the last hour."""
+    note = ngettext(
+        "of {n:,} search in the last hour", "of {n:,} searches in the last hour", count.total
+    ).format(n=count.total)
+    replies = rows.of_turns(wanted, status__exact="completed")
+    label = gettext("Retrieved context missing")
+    return NumberInWords(label, f"{count.late:,}", note, replies, key="late-searches")
+
+
+def format_money_number(
+    label: str, whole: Totals, name: str, *, of: int, rows: str
+) -> NumberInWords:
+    """Return an amount, with the number of calls of unknown cost in the note."""
+    money = whole.money(name)
+    note = format_unknown_costs(money, of=of) or gettext("of {n:,}").format(n=of)
+    return NumberInWords(label, balances.format_money(money), note, rows, key=name)
+
+
+def format_unknown_costs(money: Money, *, of: int) -> str:
+    """Return a note about calls of unknown cost; empty if all costs are known."""
+    if not money.unknown:
+        return ""
+    known = balances.format_known_money(money)
+    form = (
+        gettext("no price or no reported usage for {n:,} of {all:,}; {known} for the others")
+        if known
+        else gettext("no price or no reported usage for {n:,} of {all:,}")
+    )
+    return form.format(n=money.unknown, all=max(of, money.unknown), known=known)
+
+
+def build_daily_charts(groups: Mapping[str, Totals], *, wanted: Range) -> list[Bars]:
+    """Return the charts by day: replies with failures, and input tokens by cache use."""
+    days = [(day, groups.get(day.isoformat(), Totals())) for day in wanted.days]
+    form = gettext("d M")
+    labels = [dateformat.format(day, form) for day, _ in days]
+    return [
+        build_bar_chart(
+            gettext("Replies per day; below, in red: failed"),
+            labels,
+            [
+                [total.numbers["failed"] for _, total in days],
+                [total.numbers["replies"] for _, total in days],
+            ],
+            names=[
+                lambda n: gettext("{n:,} failed").format(n=n),
+                lambda n: ngettext("{n:,} reply", "{n:,} replies", n).format(n=n),
+            ],
+            kinds=["bad", "good"],
+        ),
+        build_bar_chart(
+            gettext(
+                "Input tokens per day; below, in another colour: tokens not read from the cache"
+            ),
+            labels,
+            [
+                [total.numbers["input"] - total.numbers["cached"] for _, total in days],
+                [total.numbers["cached"] for _, total in days],
+            ],
+            names=[
+                lambda n: gettext("{n:,} not cached").format(n=n),
+                lambda n: gettext("{n:,} from the cache").format(n=n),
+            ],
+        ),
+    ]
+
+
+def build_dashboard_lines(
+    groups: Mapping[str, Totals], *, wanted: Range, by: str, rows: Rows
+) -> list[DashboardLine]:
+    """Return the table rows; days are listed newest first."""
+    names = sorted(groups, reverse=by == "day")
+    return [
+        build_dashboard_line(
+            name, groups[name], within=narrow_range(wanted, by=by, name=name), rows=rows
+        )
+        for name in names
+    ]
+
+
+def narrow_range(wanted: Range, *, by: str, name: str) -> Range:
+    """Return the range narrowed to one table row."""
+    if by == "day":
+        day = date.fromisoformat(name)
+        return Range(day, day, wanted.model, wanted.policy)
+    if by == "model":
+        return Range(wanted.since, wanted.until, name, wanted.policy)
+    return Range(wanted.since, wanted.until, wanted.model, name)
+
+
+def build_dashboard_line(name: str, total: Totals, *, within: Range, rows: Rows) -> DashboardLine:
+    """Return one table row."""
+    n, share = total.numbers, total.cache_share
+    effect = total.named["compactions"]["published"]
+    ended = rows.of_turns(within, status__exact="completed")
+    summaries = rows.of_compactions(within, "published")
+    failed = rows.of_turns(within, status__exact="failed")
+    cells = [
+        NumberInWords(gettext("Replies"), f"{n['replies']:,}", "", ended),
+        NumberInWords(gettext("Failed"), f"{n['failed']:,}", "", failed),
+        NumberInWords(
+            gettext("First token, half"), format_bucket_seconds(total.first_token(0.5)), "", ended
+        ),
+        NumberInWords(
+            gettext("95 of 100"), format_bucket_seconds(total.first_token(0.95)), "", ended
+        ),
+        NumberInWords(gettext("Input"), f"{n['input']:,}", "", ended),
+        NumberInWords(gettext("Cache"), "–" if share is None else f"{share:.1%}", "", ended),
+        NumberInWords(gettext("Cost"), balances.format_money(total.money("cost")), "", ended),
+        NumberInWords(gettext("Summaries"), f"{effect:,}", "", summaries),
+        NumberInWords(
+            pgettext("tokens and money", "Saved"), f"≈ {n['saved_tokens']:,}", "", summaries
+        ),
+        NumberInWords(
+            gettext("Summary cost"),
+            balances.format_money(total.money("summary_cost")),
+            "",
+            summaries,
+        ),
+        NumberInWords(gettext("Net effect"), balances.format_money(total.net), "", summaries),
+    ]
+    return DashboardLine(name or gettext("none"), cells)
+
+
+def build_failure_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
+    """Return the failures by code, most frequent first."""
+    return [
+        NumberInWords(code, f"{count:,}", "", rows.of_turns(wanted, error_code=code))
+        for code, count in whole.named["failures"].most_common()
+    ]
+
+
+def build_outcome_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
+    """Return the number of compactions per outcome."""
+    counted = whole.named["compactions"]
+    return [
+        NumberInWords(str(words), f"{counted[outcome]:,}", "", rows.of_compactions(wanted, outcome))
+        for outcome, (words, _, _) in OUTCOMES.items()
+    ]
+
+
+def build_state_numbers(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
+    """Return the current state: queues, workers, breakers, checkpoint, verification."""
+    rows = Turn.objects.filter(status__in=UNFINISHED)
+    found = rows.aggregate(
+        queued=Count("pk", Q(status=Turn.Status.QUEUED)),
+        running=Count("pk", Q(status=Turn.Status.RUNNING)),
+        workers=Count("worker", Q(status=Turn.Status.RUNNING), distinct=True),
+        oldest=Min("queued_at", filter=Q(status=Turn.Status.QUEUED)),
+    )
+    writing = Compaction.objects.filter(lease_until__isnull=False)
+    made = writing.aggregate(count=Count("pk"), workers=Count("worker", distinct=True))
+    paused = list(ProviderAccount.objects.filter(paused_until__gt=now).order_by("name"))
+    waits = gettext("queue is empty")
+    if found["oldest"]:
+        waits = gettext("the oldest for {time}").format(
+            time=format_waiting_age(now, found["oldest"])
+        )
+    may_see = request.user.has_perm("chats.view_turn")
+    turns = reverse(TURNS) if may_see else ""
+    summaries = request.user.has_perm("chats.view_compaction")
+    providers = "chats.view_provideraccount"
+    accounts = reverse("admin:chats_provideraccount_changelist")
+    last, whole = signing.find_newest_checkpoint(), find_verification_time(whole=True)
+    reads_ledger = request.user.has_perm("contextpolicy.view_auditevent")
+
+    def of_ledger(page: str) -> str:
+        return reverse(f"admin:contextpolicy_{page}") if reads_ledger else ""
+
+    shipped = (
+        [
+            NumberInWords(
+                gettext("Audit log lines in the queue"),
+                f"{ledger_export_lines.count_unshipped_events():,}",
+                gettext("waiting for the standard output"),
+                of_ledger("auditevent_changelist"),
+                key="ledger-lines",
+            )
+        ]
+        if settings.LEDGER_LINES
+        else []
+    )
+    return [
+        *shipped,
+        NumberInWords(
+            gettext("Waiting for a free worker"),
+            f"{found['queued']:,}",
+            waits,
+            f"{turns}?status__exact=queued" if turns else "",
+            key="waiting-turns",
+        ),
+        NumberInWords(
+            gettext("Replies in progress"),
+            f"{found['running']:,}",
+            format_worker_count(found["workers"]),
+            f"{turns}?status__exact=running" if turns else "",
+            key="running-turns",
+        ),
+        NumberInWords(
+            gettext("Summaries in progress"),
+            f"{made['count']:,}",
+            format_worker_count(made["workers"]),
+            f"{reverse(COMPACTIONS)}?status__exact=preparing" if summaries else "",
+            key="running-summaries",
+        ),
+        NumberInWords(
+            gettext("Paused providers"),
+            f"{len(paused):,}",
+            join_items(str(account) for account in paused) or gettext("no provider is paused"),
+            accounts if request.user.has_perm(providers) else "",
+            key="paused-providers",
+        ),
+        NumberInWords(
+            gettext("Last checkpoint"),
+            format_dashboard_time(last.signed_at if last else None),
+            "",
+            of_ledger("ledger_checkpoints"),
+            key="last-checkpoint",
+        ),
+        NumberInWords(
+            gettext("Last full verification"),
+            format_dashboard_time(whole),
+            "",
+            of_ledger("ledger_verify"),
+            key="last-verification",
+        ),
+    ]
+
+
+def format_waiting_age(now: datetime, since: datetime) -> str:
+    """Return the age of a waiting row as text."""
+    seconds = max(int((now - since).total_seconds()), 0)
+    if seconds < 120:
+        return gettext("{seconds:,} s").format(seconds=seconds)
+    return gettext("{minutes:,} min").format(minutes=seconds // 60)
+
+
+def format_worker_count(number: int) -> str:
+    """Return a note with the number of workers."""
+    return ngettext("by {n:,} worker", "by {n:,} workers", number).format(n=number)
+
+
+def format_dashboard_time(at: datetime | None) -> str:
+    """Format a time."""
+    if at is None:
+        return gettext("none yet")
+    return gettext("{time} UTC").format(time=dateformat.format(at, gettext("d M Y H:i")))

@@ -1,0 +1,1 @@
+"""Admin pages of context policies: editor, preview, assignments, counts and evaluations."""

@@ -1,0 +1,67 @@
+"""Choices of the policy form: strategies, models, providers, skills."""
+
+from django.utils.translation import gettext_lazy
+from django_stubs_ext import StrOrPromise
+
+from chats.admin.policies.form_fields import UNSET, Choices
+from chats.admin.policies.labels import STRATEGY_NAMES
+from chats.admin.policies.line_formats import BUILT_IN, NONE
+from contextpolicy import plugins
+from contextpolicy.history_providers import load_history_providers as providers_of_packages
+from contextpolicy.linter.errors import list_offered_strategies
+from contextpolicy.models import ModelSpec, Skill
+
+NONE_OF_THEM = (NONE, gettext_lazy("None of these"))
+
+
+def list_strategy_choices() -> Choices:
+    """Return the installed strategies; those of packages show the package name."""
+    found = plugins.load_strategy_plugins().found
+    return [
+        UNSET,
+        *(
+            (
+                name,
+                f"{name} ({found[name].package})" if name in found else get_strategy_display(name),
+            )
+            for name in list_offered_strategies()
+        ),
+    ]
+
+
+def list_history_provider_choices() -> Choices:
+    """Return the built-in history provider and those of packages, which show the package name."""
+    found = providers_of_packages().found
+    return [
+        UNSET,
+        (BUILT_IN, gettext_lazy("Built in: the newest messages")),
+        *((name, f"{name} ({found[name].package})") for name in found),
+    ]
+
+
+def get_strategy_display(name: str) -> StrOrPromise:
+    """Return the display name of a built-in strategy."""
+    return STRATEGY_NAMES.get(name, name)
+
+
+def list_model_choices() -> Choices:
+    """Return the models that a policy can name, and "none"."""
+    found = [(model.slug, f"{model} ({model.provider})") for model in ModelSpec.objects.all()]
+    return [*found, NONE_OF_THEM]
+
+
+def list_provider_choices() -> Choices:
+    """Return the providers with at least one model, and "none"."""
+    slugs = ModelSpec.objects.order_by("provider").values_list("provider", flat=True).distinct()
+    return [*((slug, slug) for slug in slugs), NONE_OF_THEM]
+
+
+def list_skill_choices() -> Choices:
+    """Return the skills that a policy can name, and "none"."""
+    found = [(skill.slug, str(skill)) for skill in Skill.objects.all()]
+    return [*found, NONE_OF_THEM]
+
+
+def list_summariser_choices() -> Choices:
+    """Return the models and methods that can write summaries."""
+    return [UNSET, (BUILT_IN, gettext_lazy("No model: built-in extractor")), *list_model_choices()]

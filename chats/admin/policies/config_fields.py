@@ -1,0 +1,173 @@
+"""Makes form fields for the configs of package strategies, from their JSON Schemas.
+
+The schema validates the config when the policy is saved; the fields do not.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext
+
+from chats.admin.policies.form_fields import (
+    UNSET,
+    Choices,
+    WordsField,
+    build_choice_field,
+    build_textarea,
+    build_yes_no_field,
+)
+from chats.admin.policies.form_values import YES_OR_NO, is_empty
+from contextpolicy import plugins
+
+# The key of the whole config, if its schema names no properties.
+WHOLE = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigField:
+    """One property of a strategy's config: its form field, its parser and its formatter."""
+
+    name: str
+    strategy: str
+    key: str
+    make: Callable[[], forms.Field]
+    read: Callable[[Any], Any]
+    show: Callable[[Any], Any]
+
+
+class JsonField(forms.JSONField):
+    """A JSON field that is empty, not `null`, if nothing is set."""
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the text of the field."""
+        return "" if value is None else super().prepare_value(value)
+
+
+class ObjectField(JsonField):
+    """A whole config as JSON."""
+
+    def validate(self, value: Any) -> None:
+        """Raise ValidationError if the config is not an object."""
+        super().validate(value)
+        if value is not None and not isinstance(value, dict):
+            raise forms.ValidationError(
+                gettext('A config is a JSON object, such as {"name": value}.'),
+                code="no_object",
+            )
+
+
+def list_config_fields() -> list[ConfigField]:
+    """Return the fields of all installed strategies with a config, in schema order."""
+    return [
+        field
+        for strategy, plugin in plugins.load_strategy_plugins().found.items()
+        for field in build_strategy_fields(strategy, plugin.config_schema)
+    ]
+
+
+def build_strategy_fields(strategy: str, schema: Mapping[str, Any]) -> Iterator[ConfigField]:
+    """Yield a field for each property, or one for the whole config if no property is named."""
+    properties = schema.get("properties") or {}
+    for key, fact in properties.items():
+        yield _field(strategy, key, fact if isinstance(fact, Mapping) else {})
+    if not properties and schema.get("additionalProperties") is not False:
+        yield _field(strategy, WHOLE, {"title": gettext("Config"), "type": "object"})
+
+
+def read_config(
+    strategy: str, cleaned: Mapping[str, Any], *, stored: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Read a strategy's config from a form, and keep the `stored` properties without a field."""
+    fields = [field for field in list_config_fields() if field.strategy == strategy]
+    shown = {field.key for field in fields}
+    config = {} if WHOLE in shown else {k: v for k, v in stored.items() if k not in shown}
+    for field in fields:
+        value = cleaned.get(field.name)
+        if is_empty(value):
+            continue
+        if field.key == WHOLE:
+            config |= dict(value or {})
+        else:
+            config[field.key] = field.read(value)
+    return config
+
+
+def build_initial_config(strategy: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the initial values of a strategy's fields."""
+    found = {}
+    for field in list_config_fields():
+        if field.strategy == strategy and field.key == WHOLE:
+            found[field.name] = dict(config) or None
+        elif field.strategy == strategy and field.key in config:
+            found[field.name] = field.show(config[field.key])
+    return found
+
+
+def find_error_field(strategy: str, sentence: str) -> str:
+    """Return the name of the field that an error message is about, else the strategy's."""
+    for field in list_config_fields():
+        if field.strategy == strategy and (field.key == WHOLE or repr(field.key) in sentence):
+            return field.name
+    return "strategy"
+
+
+def _field(strategy: str, key: str, fact: Mapping[str, Any]) -> ConfigField:
+    name = re.sub(r"\W", "_", f"config__{strategy}__{key or 'whole'}")
+    label = str(fact.get("title") or key.replace("_", " ").capitalize())
+    told = [str(fact["description"])] if "description" in fact else []
+    if "default" in fact:
+        told.append(gettext("Not set: {value}.").format(value=_word(fact["default"])))
+    make, read, show = _kind(fact, label, " ".join(told))
+    return ConfigField(name, strategy, key, make, read, show)
+
+
+def _kind(
+    fact: Mapping[str, Any], label: str, told: str
+) -> tuple[Callable[[], forms.Field], Callable[[Any], Any], Callable[[Any], Any]]:
+    kind = fact.get("type")
+    options: dict[str, Any] = {"label": label, "help_text": told}
+    if isinstance(fact.get("enum"), list):
+        choices: Choices = [UNSET, *((json.dumps(value), _word(value)) for value in fact["enum"])]
+        return (lambda: build_choice_field(label, told, choices)), json.loads, json.dumps
+    if kind == "boolean":
+        return (
+            (lambda: build_yes_no_field(label, told)),
+            (lambda said: said == "yes"),
+            YES_OR_NO.get,
+        )
+    if kind in ("integer", "number"):
+        number = forms.IntegerField if kind == "integer" else forms.FloatField
+        widget = forms.NumberInput(
+            attrs={
+                short: fact[long]
+                for short, long in (("min", "minimum"), ("max", "maximum"))
+                if long in fact
+            }
+        )
+        return (lambda: number(required=False, widget=widget, **options)), _same, _same
+    if kind == "string":
+        return (lambda: WordsField(**options)), _same, _same
+    if kind == "array" and fact.get("items") == {"type": "string"}:
+        options["help_text"] = " ".join([told, gettext("One value per line.")]).strip()
+        return (
+            (lambda: WordsField(widget=build_textarea(3), **options)),
+            (lambda said: [line for line in said.split("\n") if line.strip()]),
+            "\n".join,
+        )
+    options["help_text"] = " ".join([told, gettext("In JSON.")]).strip()
+    json_field = ObjectField if kind == "object" else JsonField
+    return (lambda: json_field(required=False, widget=build_textarea(3), **options)), _same, _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return gettext("yes") if value else gettext("no")
+    return value if isinstance(value, str) else json.dumps(value)

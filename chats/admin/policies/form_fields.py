@@ -1,0 +1,163 @@
+"""The form fields of the policy editor."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy
+from django_stubs_ext import StrOrPromise
+
+from chats.admin.policies.line_formats import (
+    LinesRefused,
+    format_headings,
+    format_schema_lines,
+    format_tool_rules,
+    parse_headings,
+    parse_schema_lines,
+    parse_tool_rules,
+)
+
+UNSET = ("", gettext_lazy("not set"))
+Choices = list[tuple[str, StrOrPromise]]
+# Help texts of limits: how several policies combine, and what 0 means.
+LOWEST = gettext_lazy("If several policies apply, the lowest value wins.")
+NO_LIMIT = gettext_lazy("0: this policy sets no limit.")
+NO_OTHERS = gettext_lazy("0: this policy adds no text.")
+
+
+def build_lock_field() -> forms.BooleanField:
+    """Make the lock checkbox of a field."""
+    return forms.BooleanField(label=gettext_lazy("Locked"), required=False)
+
+
+def build_integer_field(
+    label: StrOrPromise, text: StrOrPromise, smallest: int = 0
+) -> forms.IntegerField:
+    """Make a field for an integer."""
+    return forms.IntegerField(
+        label=label, help_text=text, required=False, min_value=smallest, max_value=100_000_000
+    )
+
+
+def build_percent_field(
+    label: StrOrPromise, text: StrOrPromise, smallest: str = "0.01"
+) -> forms.DecimalField:
+    """Make a field for a share of the prompt limit."""
+    return PercentField(
+        label=label, help_text=text, required=False, min_value=Decimal(smallest), max_value=100
+    )
+
+
+def build_choice_field(
+    label: StrOrPromise, text: StrOrPromise, choices: Choices | Callable[[], Choices]
+) -> forms.ChoiceField:
+    """Make a field for one of several values, or unset."""
+    return forms.ChoiceField(label=label, help_text=text, required=False, choices=choices)
+
+
+def build_yes_no_field(label: StrOrPromise, text: StrOrPromise) -> forms.ChoiceField:
+    """Make a field for yes, no, or unset."""
+    return build_choice_field(
+        label, text, [UNSET, ("yes", gettext_lazy("Yes")), ("no", gettext_lazy("No"))]
+    )
+
+
+def build_multiple_choice_field(
+    label: StrOrPromise, text: StrOrPromise, choices: Choices | Callable[[], Choices]
+) -> forms.Field:
+    """Make a field for any number of choices."""
+    return forms.MultipleChoiceField(
+        label=label,
+        help_text=text,
+        required=False,
+        choices=choices,
+        widget=forms.CheckboxSelectMultiple,
+    )
+
+
+def build_textarea(rows: int) -> forms.Textarea:
+    """Make a multi-line text input."""
+    return forms.Textarea(attrs={"rows": rows, "cols": 80})
+
+
+class PercentField(forms.DecimalField):
+    """A percentage with any number of decimal places."""
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Compare by value: the stored value is a number, the submitted one a text."""
+        return super().has_changed(None if initial is None else Decimal(initial), data)
+
+
+class WordsField(forms.CharField):
+    """A text that keeps its spaces; line ends become line feeds, as in the database."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(required=False, strip=False, **options)
+
+    def to_python(self, value: Any) -> str:
+        """Convert the browser's line ends to line feeds."""
+        text: str = super().to_python(value) or ""
+        return text.replace("\r\n", "\n")
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Compare texts, ignoring line ends."""
+        return super().has_changed(self.to_python(initial), data)
+
+
+class LinesField(forms.Field):
+    """A structured value edited as lines; empty: the policy does not set it."""
+
+    def __init__(
+        self,
+        *,
+        write: Callable[[Any], str],
+        read: Callable[[str], Any],
+        rows: int,
+        **options: Any,
+    ) -> None:
+        super().__init__(required=False, widget=build_textarea(rows), **options)
+        self.write = write
+        self.read = read
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the lines in the field; lines that the user typed are unchanged."""
+        return value if value is None or isinstance(value, str) else self.write(value)
+
+    def to_python(self, value: Any) -> Any:
+        """Parse the structured value, None if the field is empty; raises ValidationError."""
+        text = str(value or "").replace("\r\n", "\n")
+        if not text.strip():
+            return None
+        try:
+            return self.read(text)
+        except LinesRefused as refusal:
+            raise forms.ValidationError(str(refusal), code=refusal.code) from refusal
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Compare by value: the same rules in other words are not a change."""
+        try:
+            return bool(self.to_python(data) != initial)
+        except forms.ValidationError:
+            return True
+
+
+def build_tool_rules_field(label: StrOrPromise, text: StrOrPromise) -> LinesField:
+    """Make a field for rules of tools, one per line."""
+    return LinesField(
+        write=format_tool_rules, read=parse_tool_rules, rows=4, label=label, help_text=text
+    )
+
+
+def build_headings_field(label: StrOrPromise, text: StrOrPromise) -> LinesField:
+    """Make a field for the headings of a summary, one per line."""
+    return LinesField(
+        write=format_headings, read=parse_headings, rows=6, label=label, help_text=text
+    )
+
+
+def build_schema_field(label: StrOrPromise, text: StrOrPromise) -> LinesField:
+    """Make a field for the schema of a state, one value per line."""
+    return LinesField(
+        write=format_schema_lines, read=parse_schema_lines, rows=6, label=label, help_text=text
+    )

@@ -1,0 +1,78 @@
+"""Converts a policy's values between the store and the form."""
+
+from dataclasses import fields as fields_of
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext
+
+from chats.admin.policies.line_formats import BUILT_IN, NONE
+from contextpolicy.engine.policy.policy import PolicyValues
+
+YES_OR_NO = {True: "yes", False: "no"}
+# The form's notation for an explicitly empty text, which overrides a farther policy's.
+NO_TEXT = "(none)"
+
+SHARES = frozenset({"prepare_at", "compact_at", "compact_to", "reference_share"})
+TEXTS = frozenset({"system_text", "question_prefix", "summary_instruction"})
+# Multiple-choice fields that can be set to "none", which differs from unset.
+SETS = frozenset({"pinned_kinds", "skills", "allowed_models", "memory_providers"})
+# Fields whose 0 means "none" in the form. Unlike an empty field, it overrides a farther policy.
+NONE_IS_ZERO = frozenset(
+    item.name
+    for item in fields_of(PolicyValues)
+    if getattr(PolicyValues(), item.name) is None
+    and item.name not in {"allowed_models", "memory_providers"}
+)
+
+
+def is_empty(value: object) -> bool:
+    """Return True if a field is unset; 0 and an explicit "none" are set."""
+    return value is None or value in ("", [])
+
+
+def parse_form_value(name: str, value: Any) -> Any:
+    """Convert a form value to the stored value."""
+    if name in SHARES:
+        return float(Decimal(value) / 100)
+    if name in NONE_IS_ZERO and value == 0:
+        return None
+    if value == BUILT_IN or (name in TEXTS and value == NO_TEXT):
+        return ""
+    if value in ([NONE], [BUILT_IN]):
+        return []
+    if isinstance(getattr(PolicyValues(), name), bool):
+        return value == "yes"
+    return value
+
+
+def format_form_value(name: str, value: Any) -> Any:
+    """Convert a stored value to the form value."""
+    if name in SHARES:
+        return f"{(Decimal(str(value)) * 100).normalize():f}"
+    if name in NONE_IS_ZERO and value is None:
+        return 0
+    if isinstance(value, bool):
+        return YES_OR_NO[value]
+    if name in ("summarization_model", "history_provider") and value == "":
+        return BUILT_IN
+    if name in TEXTS and value == "":
+        return NO_TEXT
+    if name == "summary_sections" and not value:
+        return [BUILT_IN]
+    if name in SETS and value is not None and not value:
+        return [NONE]
+    return value
+
+
+def describe_default_value(field: forms.Field, value: Any) -> str:
+    """Describe the default value in the words of the field."""
+    if isinstance(field, forms.MultipleChoiceField):
+        return gettext("all") if value is None else gettext("none")
+    if isinstance(field, forms.ChoiceField):
+        said = str(dict(field.widget.choices).get(value, value))
+        return f"{said[:1].lower()}{said[1:]}"
+    if value in ({}, NO_TEXT):
+        return gettext("none")
+    return gettext("“{value}”").format(value=value)

@@ -1,0 +1,355 @@
+"""The policy editor's form. An empty field is unset; each field has a lock next to it."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, cast
+
+from django import forms
+from django.http import QueryDict
+from django.utils.text import slugify
+from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
+
+from chats.admin.policies.choices import list_strategy_choices
+from chats.admin.policies.config_fields import (
+    build_initial_config,
+    find_error_field,
+    list_config_fields,
+    read_config,
+)
+from chats.admin.policies.conflicts import Conflict, find_edit_conflicts
+from chats.admin.policies.form_values import format_form_value, is_empty, parse_form_value
+from chats.admin.policies.inputs_history import HistoryInputs
+from chats.admin.policies.inputs_limits_memory import AroundInputs
+from chats.admin.policies.inputs_sending import SendingInputs
+from chats.admin.policies.inputs_summaries import SummaryInputs
+from chats.admin.policies.line_formats import NONE
+from contextpolicy import publish
+from contextpolicy.engine.policy.policy import PolicyValues, Problem
+from contextpolicy.imports import PolicyExists, ReservedName, check_slug_free
+from contextpolicy.linter.errors import find_policy_errors
+from contextpolicy.linter.findings import UNSET, Finding
+from contextpolicy.linter.judge import lint_policy
+from contextpolicy.models import ContextPolicy, PolicyVersion
+
+# Form fields that request a redraw instead of a save.
+LOOK, MEND, PREVIEW, TRIAL = "_look", "_mend", "_preview", "_trial"
+UNSAVED = frozenset({LOOK, MEND, PREVIEW, TRIAL})
+# The fields in which the other administrator's value is kept.
+THEIRS = "keep_theirs"
+OF_THE_POLICY = ("name", "description", "retired")
+
+
+def validate_none_choice(chosen: list[str], *, refusal: str) -> list[str]:
+    """Return the chosen values; raises ValidationError for "none of them" with other choices."""
+    if NONE in chosen and len(chosen) > 1:
+        raise forms.ValidationError(refusal, code="none_with_others")
+    return chosen
+
+
+class PolicyForm(
+    SendingInputs, HistoryInputs, SummaryInputs, AroundInputs, forms.ModelForm[ContextPolicy]
+):
+    """A policy and the values of its next version.
+
+    After `is_valid`, `policy_values` has the fields that are set and `policy_locks` the locks. A
+    redraw is never valid, so nothing is saved. `add_config_fields` adds the fields of the
+    strategies' configs.
+    """
+
+    note = forms.CharField(
+        label=gettext_lazy("Reason for the change"),
+        required=False,
+        max_length=500,
+        help_text=gettext_lazy("Shown in the version history."),
+    )
+    based_on = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    class Meta:
+        model = ContextPolicy
+        fields = ("name", "slug", "description", "retired")
+        labels: ClassVar = {
+            "name": gettext_lazy("Name"),
+            "slug": gettext_lazy("Slug"),
+            "description": gettext_lazy("Description"),
+            "retired": pgettext_lazy("policy", "Retired"),
+        }
+        widgets: ClassVar = {"description": forms.Textarea(attrs={"rows": 2, "cols": 80})}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.policy_values: dict[str, Any] = {}
+        self.policy_locks: list[str] = []
+        self.conflicts: list[Conflict] = []
+        self.mended: dict[str, Any] = {}
+        # The fields whose value cannot be parsed.
+        self.unread: set[str] = set()
+        self.is_look = self.is_bound and not UNSAVED.isdisjoint(self.data)
+        # The policy version that a new policy is copied from.
+        start: PolicyVersion | None = self.initial.pop("start", None)
+        self.start_values: Mapping[str, Any] = start.values if start else {}
+        self.start_locks: Sequence[str] = start.locks if start else ()
+        self.stored: Mapping[str, Any] = self.edited.values if self.edited else {}
+        for name, value in self.initial_of(start or self.edited).items():
+            self.initial.setdefault(name, value)
+        self.initial.setdefault("based_on", self.newest.number if self.newest else None)
+        for name in OF_THE_POLICY:
+            if name in self.fields:
+                # Distinguishes the user's changes from concurrent ones.
+                self.fields[name].show_hidden_initial = self.instance.pk is not None
+        for field in self.fields.values():
+            if isinstance(field.widget, forms.TextInput | forms.NumberInput | forms.Textarea):
+                # The style sheet detects an empty field by the placeholder.
+                field.widget.attrs["placeholder"] = " "
+        if "slug" in self.fields:
+            self.fields["slug"].required = False
+            self.fields["slug"].help_text = gettext(
+                "Empty: created from the name. Cannot be changed later."
+            )
+        if "strategy" in self.fields:
+            self.keep_choosable(str(self.stored.get("strategy", "")))
+
+    @cached_property
+    def newest(self) -> PolicyVersion | None:
+        """The latest version: a draft, or the active one."""
+        return self.instance.newest if self.instance.pk else None
+
+    @cached_property
+    def edited(self) -> PolicyVersion | None:
+        """The version that the user started to edit."""
+        newest = self.newest
+        said = str(self.data.get("based_on", "")) if self.is_bound else ""
+        if newest is None or not said.isdecimal() or int(said[:9]) == newest.number:
+            return newest
+        return self.instance.versions.filter(number=int(said[:9])).first() or newest
+
+    def initial_of(self, version: PolicyVersion | None) -> dict[str, Any]:
+        """Return the initial values of the fields for a version."""
+        if version is None:
+            return {}
+        values = version.values
+        found = {
+            name: format_form_value(name, values[name]) for name in values if name in self.fields
+        }
+        found |= build_initial_config(values.get("strategy", ""), values.get("strategy_config", {}))
+        return found | {f"lock_{name}": True for name in version.locks}
+
+    def keep_choosable(self, strategy: str) -> None:
+        """Keep a strategy as a choice even if its package was removed.
+
+        Saving then reports that it is missing instead of dropping it.
+        """
+        field = self.fields["strategy"]
+        if isinstance(field, forms.ChoiceField) and strategy not in dict(list_strategy_choices()):
+            words = gettext("{strategy} (not installed)").format(strategy=strategy)
+            field.choices = [*list_strategy_choices(), (strategy, words)]
+
+    def is_valid(self) -> bool:
+        """Return True if the form can be saved; a redraw cannot."""
+        if self.is_bound and MEND in self.data:
+            self.mend(str(self.data[MEND]))
+        return super().is_valid() and not self.is_look
+
+    def mend(self, wanted: str) -> None:
+        """Put the values of a suggested fix into the fields; nothing is saved."""
+        self.full_clean()
+        for finding in self.judged:
+            if f"{finding.code}:{finding.field}" == wanted and finding.mend:
+                self.put(
+                    {name: format_fix_value(name, value) for name, value in finding.mend.items()}
+                )
+                self.mended = dict(finding.mend)
+                for stale in ("judged", "changed_data"):
+                    self.__dict__.pop(stale, None)
+                self.full_clean()
+                return
+
+    def put(self, fields: Mapping[str, Any]) -> None:
+        """Put values into the fields of a submitted form."""
+        data = cast(QueryDict, self.data).copy()
+        for name, value in fields.items():
+            field = self.fields.get(name)
+            if field is None:
+                continue
+            value = field.prepare_value(value)
+            empty = value is None or value is False or value == ""
+            data.setlist(name, list(value) if isinstance(value, list) else [str(value)])
+            if empty:
+                data.pop(name, None)
+        self.data = data
+
+    @cached_property
+    def judged(self) -> list[Finding]:
+        """All errors and warnings about the fields."""
+        found = lint_policy(self.policy_values, locks=self.policy_locks)
+        return [each for each in found if each.level != "error" or each.field not in self.unread]
+
+    def clean(self) -> dict[str, Any]:
+        """Collect the values that are set, and add each problem to its fields.
+
+        A field that was not changed keeps the newest version's value, even if the form cannot show
+        it.
+        """
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        names = [name for name in PolicyValues().to_json() if name in self.fields]
+        touched = set(self.changed_data) - self.left_to_others()
+        latest = self.newest.values if self.newest else {}
+        said = {name: latest[name] for name in names if name in latest}
+        self.unread = {name for name in self.errors if name not in cleaned}
+        for name in touched & set(names):
+            said.pop(name, None)
+            if name not in self.unread and not is_empty(cleaned.get(name)):
+                said[name] = parse_form_value(name, cleaned[name])
+        self.policy_values = {**said, **self.config(cleaned, touched, latest)}
+        self.policy_locks = self.locks(names, cleaned, touched)
+        for problem in find_policy_errors(self.policy_values, locks=self.policy_locks):
+            if self.unread.isdisjoint(problem.fields):
+                self.say(problem)
+        self.show_both_changes(touched)
+        return cleaned
+
+    def _post_clean(self) -> None:
+        """Validate the policy itself, which also rejects an empty name."""
+        super()._post_clean()  # type: ignore[misc]  # Django's hook, which the stubs leave out
+        if self.is_look:
+            self.pass_over_what_is_empty()
+
+    def left_to_others(self) -> set[str]:
+        """Return the fields in which the user keeps the other administrator's value."""
+        kept = set(self.data.getlist(THEIRS)) if hasattr(self.data, "getlist") else set()
+        return kept | {f"lock_{name}" for name in kept}
+
+    def locks(self, names: list[str], cleaned: Mapping[str, Any], touched: set[str]) -> list[str]:
+        """Return the locks: those of the newest version, except where the user changed them."""
+        latest = set(self.newest.locks if self.newest else ())
+        return [
+            name
+            for name in names
+            if (cleaned.get(f"lock_{name}") if f"lock_{name}" in touched else name in latest)
+        ]
+
+    def clean_slug(self) -> str:
+        """Create the slug from the name if it is empty; raises ValidationError."""
+        slug: str = self.cleaned_data["slug"] or slugify(self.cleaned_data.get("name", ""))[:60]
+        if not slug and self.cleaned_data.get("name"):
+            raise forms.ValidationError(
+                gettext(
+                    "Enter a slug. It cannot be created from this name, which contains no letters."
+                )
+            )
+        try:
+            check_slug_free(slug)
+        except (ReservedName, PolicyExists) as error:
+            raise forms.ValidationError(str(error)) from error
+        return slug
+
+    def clean_name(self) -> str:
+        """Reject a name that another policy has; raises ValidationError."""
+        name: str = self.cleaned_data["name"]
+        stored = ContextPolicy.objects.filter(pk=self.instance.pk).first()
+        try:
+            publish.check_name_free(name, but=stored)
+        except publish.PolicyNameTaken as error:
+            raise forms.ValidationError(str(error)) from error
+        return name
+
+    def clean_pinned_kinds(self) -> list[str]:
+        """Reject "none of them" with other choices; raises ValidationError."""
+        refusal = gettext("Choose kinds or “None of them”, not both.")
+        return validate_none_choice(self.cleaned_data["pinned_kinds"], refusal=refusal)
+
+    def clean_skills(self) -> list[str]:
+        """Reject "none of them" with other choices; raises ValidationError."""
+        refusal = gettext("Choose skills or “None of them”, not both.")
+        return validate_none_choice(self.cleaned_data["skills"], refusal=refusal)
+
+    def clean_allowed_models(self) -> list[str]:
+        """Reject "none of them" with other choices; raises ValidationError."""
+        refusal = gettext("Choose models or “None of them”, not both.")
+        return validate_none_choice(self.cleaned_data["allowed_models"], refusal=refusal)
+
+    def clean_memory_providers(self) -> list[str]:
+        """Reject "none of them" with other choices; raises ValidationError."""
+        refusal = gettext("Choose providers or “None of them”, not both.")
+        return validate_none_choice(self.cleaned_data["memory_providers"], refusal=refusal)
+
+    def config(
+        self, cleaned: Mapping[str, Any], touched: set[str], latest: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the config of the chosen strategy; empty if it has none.
+
+        Strategy and config are one choice: the config of another strategy is dropped.
+        """
+        strategy = cleaned.get("strategy") if "strategy" in touched else latest.get("strategy")
+        is_the_same = bool(strategy) and strategy == latest.get("strategy")
+        stored = latest.get("strategy_config", {}) if is_the_same else {}
+        has_one = is_the_same and "strategy_config" in latest
+        if is_the_same and not any(name.startswith("config__") for name in touched):
+            return {"strategy_config": stored} if has_one else {}
+        config = read_config(str(strategy), cleaned, stored=stored) if strategy else {}
+        return {"strategy_config": config} if config or has_one else {}
+
+    def say(self, problem: Problem) -> None:
+        """Add the problem to the fields that were set, else to its first field."""
+        named = [name for name in problem.fields if name in self.policy_values]
+        for name in named or problem.fields[:1]:
+            if name == "strategy_config":
+                name = find_error_field(str(self.policy_values.get("strategy")), problem.sentence)
+            error = forms.ValidationError(problem.sentence, code=problem.code)
+            self.add_error(name if name in self.fields else None, error)
+
+    def pass_over_what_is_empty(self) -> None:
+        """Ignore a missing name, because the form is not being saved."""
+        for name in ("name", "slug"):
+            if not self.data.get(name):
+                self.errors.pop(name, None)
+
+    def show_both_changes(self, touched: set[str]) -> None:
+        """Refuse to overwrite a version that the user has not seen, and show both changes.
+
+        The fields then show what a save would store: the user's values where they were changed, the
+        other administrator's elsewhere.
+        """
+        newest, edited = self.newest, self.edited
+        if newest is None or edited is None or newest.number == edited.number:
+            return
+        self.conflicts = find_edit_conflicts(
+            touched=touched,
+            values=self.policy_values,
+            locks=self.policy_locks,
+            labels={name: str(field.label) for name, field in self.fields.items()},
+            base=edited,
+            theirs=newest,
+        )
+        self.add_error(
+            None,
+            gettext(
+                "Version {number} was saved while you were editing. Your changes are not lost. "
+                "Compare both versions below, choose the values to keep, and save again."
+            ).format(number=newest.number),
+        )
+        untouched = {n for n in self.fields if n not in touched and n not in ("note", *OWN)}
+        theirs = self.initial_of(newest)
+        self.put({name: theirs.get(name) for name in untouched})
+        self.put({"based_on": newest.number})
+
+    def is_new_version(self) -> bool:
+        """Return True if anything differs from the newest version."""
+        if self.newest is None:
+            return True
+        said = (self.newest.values, self.newest.locks)
+        return said != (self.policy_values, sorted(self.policy_locks))
+
+
+# Fields of the policy, not of a version.
+OWN = ("name", "slug", "description", "retired", "based_on")
+
+
+def format_fix_value(name: str, value: object) -> Any:
+    """Return a value of a suggested fix in the form of its field."""
+    return None if value == UNSET else format_form_value(name, value)
+
+
+def add_config_fields(form: type[PolicyForm]) -> type[PolicyForm]:
+    """Add the config fields of the installed strategies to the form."""
+    made = {field.name: field.make() for field in list_config_fields()}
+    return type(form.__name__, (form,), made)

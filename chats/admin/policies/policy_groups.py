@@ -1,0 +1,224 @@
+"""Groups the policy editor's fields, with the strategies for which each group is shown."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from django.utils.translation import gettext, gettext_lazy
+from django_stubs_ext import StrOrPromise
+
+from chats.admin.policies.config_fields import list_config_fields
+from chats.admin.policies.labels import STRATEGY_NAMES
+from contextpolicy import plugins
+from contextpolicy.engine.strategies.contract import STRATEGIES
+
+# Strategies without marks: one counts messages, one keeps no dialogue.
+WITHOUT_MARKS = frozenset({"simple", "entity_state"})
+
+WHAT_IS_SENT = (
+    "strategy",
+    "history_provider",
+    "layout",
+    "question_prefix",
+    "chat_system",
+    "show_date",
+    "dates",
+    "plain_sections",
+)
+STATE = ("state_schema",)
+ROOM = ("token_budget", "reserve_tokens", "max_bytes", "pins_tokens")
+HISTORY = (
+    "window_size",
+    "window_turns",
+    "window_tokens",
+    "max_chars_per_message",
+    "cut_style",
+    "keep_last_messages",
+)
+MARKS = (
+    "compact_at",
+    "compact_at_tokens",
+    "compact_to",
+    "compact_to_tokens",
+    "compact_every_turns",
+)
+SUMMARY = (
+    "prepare_at",
+    "prepare_at_tokens",
+    "turn_threshold",
+    "fold_turns",
+    "summarization_model",
+    "summary_max_tokens",
+    "pinned_kinds",
+    "summary_instruction",
+    "summary_sections",
+    "archive",
+)
+PEOPLE = ("approval", "undo_right", "undo_pause_hours", "edit_right")
+REFERENCES = (
+    "references",
+    "reference_count",
+    "reference_tokens",
+    "reference_floor",
+    "reference_share",
+    "reference_scope",
+)
+TOOLS = ("tool_output_limit", "tool_output_rules")
+LIMITS = (
+    "input_length_limit",
+    "allowed_models",
+    "temporary_chats",
+    "retention_days",
+    "warm_up",
+    "cache_marks",
+    "unmanaged",
+)
+MEMORY = (
+    "own_instructions",
+    "preferences",
+    "inferred_preferences",
+    "recent_by_user",
+    "memory_providers",
+)
+TEXT = ("system_text", "hide_system_text", "runtime_note", "skills", "budget_note")
+
+
+# The main settings of each strategy, at most seven. The editor shows them first.
+FIRST: Mapping[str, Sequence[str]] = {
+    "": ("token_budget", "reserve_tokens", "input_length_limit", "system_text"),
+    "simple": (
+        "window_size",
+        "max_chars_per_message",
+        "cut_style",
+        "token_budget",
+        "reserve_tokens",
+    ),
+    "sliding_window": (
+        "token_budget",
+        "reserve_tokens",
+        "compact_at",
+        "compact_to",
+        "max_chars_per_message",
+    ),
+    "dynamic_summary": (
+        "token_budget",
+        "keep_last_messages",
+        "summarization_model",
+        "pinned_kinds",
+        "summary_max_tokens",
+        "compact_at",
+        "reserve_tokens",
+    ),
+    "entity_state": (
+        "state_schema",
+        "summarization_model",
+        "token_budget",
+        "reserve_tokens",
+        "keep_last_messages",
+    ),
+}
+MOST_FIRST = 7
+TOLD: Mapping[str, StrOrPromise] = {
+    "simple": gettext_lazy(
+        "Sends a fixed number of the newest messages, each cut to a maximum length."
+    ),
+    "sliding_window": gettext_lazy(
+        "Sends all messages until the prompt is nearly full, then drops the oldest."
+    ),
+    "dynamic_summary": gettext_lazy(
+        "Sends the newest messages in full, and a summary of the earlier ones."
+    ),
+    "entity_state": gettext_lazy(
+        "Keeps named values up to date, and sends them instead of the dialogue."
+    ),
+    "": gettext_lazy(
+        "This policy sets no strategy. A less specific policy or the default applies."
+    ),
+}
+
+
+def list_main_fields(strategy: str) -> list[str]:
+    """Return the main settings of a strategy; for a package's strategy, its config comes first."""
+    if strategy in FIRST:
+        return list(FIRST[strategy])
+    own = [field.name for field in list_config_fields() if field.strategy == strategy]
+    return [*own, "token_budget", "reserve_tokens"][:MOST_FIRST]
+
+
+def list_other_groups(strategy: str) -> list[tuple[str, str, list[str]]]:
+    """Return all other groups: title, sentence, fields."""
+    found = []
+    for title, options in build_policy_fieldsets():
+        names = [each if isinstance(each, str) else each[0] for each in options["fields"]]
+        is_config = any(name.startswith("config__") for name in names)
+        if strategy and is_config and f"for-{strategy}" not in options.get("classes", []):
+            continue
+        found.append((title, str(options.get("description", "")), names))
+    return found
+
+
+def build_policy_fieldsets() -> list[tuple[str, dict[str, Any]]]:
+    """Return the fieldsets of all values that a policy can set, each field with its lock."""
+    with_marks = [name for name in plugins.list_strategy_names() if name not in WITHOUT_MARKS]
+    return [
+        _group(gettext("Prompt contents"), WHAT_IS_SENT),
+        *_configs(),
+        _group(gettext("State"), STATE, only_for=["entity_state"]),
+        _group(gettext("Size limits"), ROOM),
+        _group(gettext("History"), HISTORY),
+        _group(gettext("Compaction"), MARKS, only_for=with_marks),
+        _group(gettext("Summary"), SUMMARY, only_for=["dynamic_summary"]),
+        _group(gettext("Summary permissions"), PEOPLE, only_for=["dynamic_summary"]),
+        _group(gettext("Retrieved context"), REFERENCES),
+        _group(gettext("Tools"), TOOLS),
+        _group(gettext("Limits"), LIMITS),
+        _group(gettext("Memory"), MEMORY),
+        _group(gettext("Text"), TEXT),
+    ]
+
+
+def _group(
+    title: str, names: Sequence[str], *, only_for: Collection[str] = ()
+) -> tuple[str, dict[str, Any]]:
+    options: dict[str, Any] = {"fields": [(name, f"lock_{name}") for name in names]}
+    if only_for:
+        # Used by admin_policy.js; without JavaScript every group is shown.
+        options["classes"] = ["by-strategy", *(f"for-{name}" for name in only_for)]
+        options["description"] = _who_uses_it(only_for)
+    return title, options
+
+
+def _who_uses_it(names: Collection[str]) -> str:
+    if len(names) == 1:
+        name = _named(next(iter(names)))
+        return gettext("Only with the strategy “{strategy}”.").format(strategy=name)
+    others = [_named(name) for name in STRATEGIES if name not in names]
+    told = gettext("“{name}”").format(name=others[0])
+    for name in others[1:]:
+        told = gettext("{names} and “{name}”").format(names=told, name=name)
+    return gettext("Not with the strategies {names}.").format(names=told)
+
+
+def _named(strategy: str) -> str:
+    return str(STRATEGY_NAMES.get(strategy, strategy))
+
+
+def _configs() -> list[tuple[str, dict[str, Any]]]:
+    """Return a group for each package strategy with a config."""
+    found = []
+    for strategy in dict.fromkeys(field.strategy for field in list_config_fields()):
+        plugin = plugins.load_strategy_plugins().found[strategy]
+        title = str(plugin.config_schema.get("title") or strategy)
+        found.append(
+            (
+                gettext("Config of {strategy}").format(strategy=strategy),
+                {
+                    "fields": [f.name for f in list_config_fields() if f.strategy == strategy],
+                    "classes": ["by-strategy", f"for-{strategy}"],
+                    "description": gettext(
+                        "{title}, of the package {package}. These settings apply only with this "
+                        "strategy, and are locked with it."
+                    ).format(title=title, package=plugin.package),
+                },
+            )
+        )
+    return found

@@ -1,0 +1,270 @@
+"""The page data of the policy editor: cards, main settings, groups, sentences and warnings."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.forms import BoundField
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+
+from chats.admin.policies.choices import list_strategy_choices
+from chats.admin.policies.form_text import (
+    convert_list_to_tuple,
+    describe_field_value,
+    describe_form_values,
+    describe_saved_value,
+    get_form_field_label,
+    link_field_names,
+)
+from chats.admin.policies.policy_form import PolicyForm
+from chats.admin.policies.policy_groups import TOLD, list_main_fields, list_other_groups
+from chats.admin.policies.preview_as import Effective, Viewpoint, merge_viewpoint_layers
+from contextpolicy.linter.findings import UNSET, Finding
+from contextpolicy.linter.judge import lint_policy, read_whole
+from contextpolicy.resolution import Layer
+
+
+@dataclass(frozen=True, slots=True)
+class FindingLine:
+    """An error or warning as the page shows it."""
+
+    finding: Finding
+    sentence: SafeString
+    # The label of its fix button; empty: no button.
+    mend: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRow:
+    """One field with its lock, its effective value if empty, and its warnings."""
+
+    name: str
+    bound: BoundField
+    lock: BoundField | None
+    hint: str
+    # The saved version's value if it differs, else empty.
+    was: str
+    is_set: bool
+    is_locked: bool
+    told: Sequence[FindingLine] = ()
+    # Error messages, with each field name replaced by its label.
+    errors: Sequence[SafeString] = ()
+
+    @property
+    def must_show(self) -> bool:
+        """Return True if the row is never collapsed."""
+        return bool(self.is_set or self.is_locked or self.told or self.bound.errors)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldGroup:
+    """A group under "More": its fields, and how many of them are set and shown above."""
+
+    title: str
+    description: str
+    rows: Sequence[FieldRow]
+    total: int
+    set_above: int
+
+
+@dataclass(frozen=True, slots=True)
+class Editor:
+    """The page data of one policy's form."""
+
+    form: PolicyForm
+    cards: Sequence[dict[str, Any]]
+    first: Sequence[FieldRow]
+    also: Sequence[FieldRow]
+    found: Sequence[FieldRow]
+    search: str
+    more: Sequence[FieldGroup]
+    told: Sequence[FindingLine]
+    sentence: SafeString
+    # The saved version's strategy if it differs, else empty.
+    strategy_was: str
+    viewpoint: Viewpoint
+    mended: str = ""
+    names: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def rows(self) -> list[FieldRow]:
+        """All rows of the page, in all parts."""
+        inner = (row for group in self.more for row in group.rows)
+        return [*self.found, *self.first, *self.also, *inner]
+
+    @property
+    def is_changed(self) -> bool:
+        """Return True if anything differs from the saved version."""
+        return bool(self.strategy_was) or any(row.was for row in self.rows)
+
+    @property
+    def errors(self) -> list[FieldRow]:
+        """The rows with an error, in page order."""
+        return [row for row in self.rows if row.bound.errors]
+
+
+def build_policy_editor(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Editor:
+    """Arrange a form: main settings first, then other fields that are set, then the groups."""
+    values = dict(form.policy_values if form.is_bound else load_initial_values(form))
+    locks = form.policy_locks if form.is_bound else load_initial_locks(form)
+    strategy = str(values.get("strategy", ""))
+    findings = form.judged if form.is_bound else lint_policy(values, locks=locks)
+    told = [build_warning_line(form, finding) for finding in findings]
+    holds = compute_effective_values(form, values, locks, viewpoint)
+    wanted = list_main_fields(strategy)
+    groups = list_other_groups(strategy)
+    names = list(dict.fromkeys([*wanted, *(name for _, _, group in groups for name in group)]))
+    rows = {name: build_field_row(form, name, values, locks, told, holds) for name in names}
+    rows.pop("strategy", None)
+    found = [name for name in rows if search and is_matching_row(rows[name], search)]
+    first = [name for name in wanted if name in rows and name not in found]
+    also = [name for name in rows if name not in {*found, *first} and rows[name].must_show]
+    above = {*found, *first, *also}
+    more = [
+        FieldGroup(
+            title,
+            description,
+            [rows[name] for name in group if name in rows and name not in above],
+            total=len([name for name in group if name in rows]),
+            set_above=sum(1 for name in group if name in rows and rows[name].is_set),
+        )
+        for title, description, group in groups
+    ]
+    wrong = next((rows[name] for name in (*found, *first, *also) if rows[name].bound.errors), None)
+    if wrong is not None and not form.is_look:
+        # The page scrolls to the first field that needs attention.
+        wrong.bound.field.widget.attrs["autofocus"] = True
+    return Editor(
+        form=form,
+        cards=build_strategy_cards(form, strategy),
+        first=[rows[name] for name in first],
+        also=[rows[name] for name in also],
+        found=[rows[name] for name in found],
+        search=search,
+        more=[group for group in more if group.rows],
+        told=told,
+        sentence=describe_form_values(form, values),
+        strategy_was=describe_saved_value(form, "strategy", values, locks),
+        viewpoint=viewpoint,
+        mended=", ".join(get_form_field_label(form, name) for name in form.mended),
+    )
+
+
+def load_initial_values(form: PolicyForm) -> dict[str, Any]:
+    """Return the values of a form before it is submitted: the newest version, or a start."""
+    return dict(form.start_values or form.stored)
+
+
+def load_initial_locks(form: PolicyForm) -> list[str]:
+    """Return the locks of a form before it is submitted."""
+    return list(form.newest.locks) if form.newest else list(form.start_locks)
+
+
+def build_strategy_cards(form: PolicyForm, strategy: str) -> list[dict[str, Any]]:
+    """Return the strategies as cards; the card without a strategy comes last."""
+    offered = [*list_strategy_choices()]
+    if strategy not in dict(offered):
+        offered.append((strategy, gettext("{strategy} (not installed)").format(strategy=strategy)))
+    told = [
+        {
+            "value": value,
+            "name": str(name) if value else gettext("Not set"),
+            "text": TOLD.get(value, gettext("This strategy is provided by a plugin.")),
+            "checked": value == strategy,
+        }
+        for value, name in offered
+    ]
+    return [*(card for card in told if card["value"]), *(c for c in told if not c["value"])]
+
+
+def compute_effective_values(
+    form: PolicyForm, values: dict[str, Any], locks: Collection[str], viewpoint: Viewpoint
+) -> Effective | None:
+    """Return the effective values at a viewpoint; None while a value cannot be parsed."""
+    if read_whole(values) is None:
+        return None
+    newest = form.newest
+    number = newest.number if newest else 1
+    slug = form.instance.slug or "(new)"
+    name = form.instance.name or gettext("this policy")
+    return merge_viewpoint_layers(
+        Layer(viewpoint.level, slug, name, number, values, frozenset(locks)), viewpoint
+    )
+
+
+def build_field_row(
+    form: PolicyForm,
+    name: str,
+    values: dict[str, Any],
+    locks: Collection[str],
+    told: Iterable[FindingLine],
+    holds: Effective | None,
+) -> FieldRow:
+    """Return the row of one field."""
+    lock = form[f"lock_{name}"] if f"lock_{name}" in form.fields else None
+    is_set = name in values or (name.startswith("config__") and bool(form[name].value()))
+    return FieldRow(
+        name=name,
+        bound=form[name],
+        lock=lock,
+        hint=describe_effective_value(form, name, is_set=is_set, holds=holds),
+        was=describe_saved_value(form, name, values, locks),
+        is_set=is_set,
+        is_locked=name in locks,
+        errors=[link_field_names(form, str(error)) for error in form.errors.get(name, ())],
+        # Errors are already shown at their field.
+        told=[t for t in told if t.finding.field == name and t.finding.level != "error"],
+    )
+
+
+def describe_effective_value(
+    form: PolicyForm, name: str, *, is_set: bool, holds: Effective | None
+) -> str:
+    """Describe the effective value and its source for an empty field, or for an overridden one."""
+    if holds is None or name not in holds.sources:
+        return ""
+    value = describe_field_value(form, name, getattr(holds.values, name))
+    is_ours = holds.sources[name][1] == (form.instance.slug or "(new)")
+    if not is_set:
+        return f"{value} · {holds.source_of(name)}"
+    if is_ours:
+        return ""
+    return gettext("Not in effect here: {value} · {source}").format(
+        value=value, source=holds.source_of(name)
+    )
+
+
+def is_matching_row(row: FieldRow, search: str) -> bool:
+    """Return True if every search word is in a field's name, label or help text."""
+    text = f"{row.name} {row.bound.label} {row.bound.help_text}".lower()
+    return all(word in text for word in search.lower().split())
+
+
+def build_warning_line(form: PolicyForm, finding: Finding) -> FindingLine:
+    """Return a warning with links to its fields and the label of its button."""
+    changes = [
+        describe_fix_change(form, name, value)
+        for name, value in finding.mend.items()
+        if value != UNSET or name in form.policy_values or not form.is_bound
+    ]
+    words = changes[0] if changes else ""
+    for change in changes[1:]:
+        words = gettext("{changes} and {change}").format(changes=words, change=change)
+    return FindingLine(
+        finding=finding,
+        sentence=link_field_names(form, finding.sentence),
+        mend=f"{words[:1].upper()}{words[1:]}",
+        key=f"{finding.code}:{finding.field}",
+    )
+
+
+def describe_fix_change(form: PolicyForm, name: str, value: object) -> str:
+    """Describe the effect of a suggested fix on a field."""
+    if value == UNSET:
+        return gettext("empty “{field}”").format(field=get_form_field_label(form, name))
+    words = describe_field_value(form, name, convert_list_to_tuple(value))
+    return gettext("set “{field}” to {value}").format(
+        field=get_form_field_label(form, name), value=words
+    )

@@ -1,0 +1,1 @@
+"""Admin pages of retention runs, legal holds and kept texts."""

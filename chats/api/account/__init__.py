@@ -1,0 +1,1 @@
+"""Endpoints of a person's account: keys, models, memory, usage and webhooks."""

@@ -1,0 +1,176 @@
+"""A person's memory: instructions and preferences."""
+
+import uuid
+from typing import Any, ClassVar
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions import memory
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.inputs import MemoryChange, NewPreference, PreferenceChange, PreferenceDeletion
+from chats.api.core.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
+from chats.memory.preferences import preferences
+from chats.models import MemorySettings, Preference
+from chats.record import access
+
+
+class EvidenceOut(serializers.Serializer[object]):
+    """The part of a message that a preference was taken from."""
+
+    chat = serializers.UUIDField()
+    message = serializers.UUIDField()
+    start = serializers.IntegerField(help_text="Start in the message's text, in code points.")
+    end = serializers.IntegerField()
+
+
+class PreferenceOut(serializers.Serializer[object]):
+    """A current, suggested or replaced preference."""
+
+    id = serializers.UUIDField()
+    slot = serializers.ChoiceField(choices=Preference.Slot.values)
+    text = serializers.CharField()
+    kind = serializers.CharField(help_text="`written`, `told` (stated in a message) or `inferred`.")
+    status = serializers.CharField(help_text="`proposed`, `current` or `superseded`.")
+    confidence = serializers.IntegerField(help_text="Confidence in percent.")
+    folder = serializers.UUIDField(allow_null=True)
+    valid_from = serializers.DateTimeField()
+    valid_to = serializers.DateTimeField(allow_null=True)
+    learned_at = serializers.DateTimeField()
+    evidence = EvidenceOut(many=True)
+
+
+class MemoryOut(serializers.Serializer[object]):
+    """The complete memory of a person."""
+
+    instructions = serializers.CharField()
+    consented_at = serializers.DateTimeField(allow_null=True, help_text="Null: the memory is off.")
+    paused = serializers.BooleanField()
+    inferring_since = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time since which a model may suggest preferences. Null: never.",
+    )
+    preferences = PreferenceOut(many=True)
+
+
+class Memory(ConditionalEndpoint):
+    """The user's memory."""
+
+    scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
+
+    def rows(self, request: Request) -> QuerySet[MemorySettings]:
+        """Return the user's settings. Creates them if they do not exist."""
+        return preferences.select_stored_settings(get_request_user(request).pk)
+
+    @extend_schema(
+        operation_id="memory_get",
+        summary="Get your memory",
+        responses=add_error_responses({200: MemoryOut, 304: None}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """Get your instructions, settings and preferences, including replaced ones."""
+        return Response(preferences.export_memory(get_request_user(request).pk))
+
+    @extend_schema(
+        operation_id="memory_change",
+        summary="Update your memory",
+        request=MemoryChange,
+        responses=add_error_responses({200: MemoryOut}, errors=EDIT_ERRORS),
+    )
+    def patch(self, request: Request) -> Response:
+        """Update your instructions and memory settings.
+
+        Turns the memory or the suggestions on or off, or pauses them. 409 `memory_off`.
+        """
+        values = MemoryChange.read(request.data)
+        found: dict[str, Any] = {"owner_id": get_request_user(request).pk, "now": timezone.now()}
+        with transaction.atomic():
+            if "instructions" in values:
+                preferences.write_instructions(**found, text=values["instructions"])
+            if "consent" in values:
+                preferences.set_consent(**found, agrees=values["consent"])
+            if "inferring" in values:
+                preferences.set_inferring(**found, agrees=values["inferring"])
+            if "paused" in values:
+                preferences.set_paused(**found, paused=values["paused"])
+        return Response(preferences.export_memory(get_request_user(request).pk))
+
+
+class Preferences(Endpoint):
+    """The user's preferences."""
+
+    knows_repetitions = True
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="preferences_create",
+        summary="Add a preference",
+        request=NewPreference,
+        responses=add_error_responses({201: PreferenceOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Add a preference. It replaces the current one in its slot. 409 `memory_off`."""
+        values = NewPreference.read(request.data)
+        folder = None
+        if values["folder"]:
+            folder = access.get_folder(user=get_request_user(request), folder_id=values["folder"])
+        row = preferences.write_preference(
+            owner_id=get_request_user(request).pk,
+            slot=values["slot"],
+            text=values["text"],
+            folder=folder,
+            now=timezone.now(),
+        )
+        return Response(preferences.serialize_preference(row), status=201)
+
+
+class PreferenceDetail(Endpoint):
+    """One preference."""
+
+    scopes: ClassVar = {"PATCH": "chats:write", "DELETE": "chats:write"}
+
+    @extend_schema(
+        operation_id="preferences_change",
+        summary="Update a preference",
+        request=PreferenceChange,
+        responses=add_error_responses({200: PreferenceOut}),
+    )
+    def patch(self, request: Request, preference_id: uuid.UUID) -> Response:
+        """Accept a suggested preference. With `text`, replace it with a new one."""
+        found: dict[str, Any] = {
+            "owner_id": get_request_user(request).pk,
+            "preference_id": preference_id,
+        }
+        preferences.get_preference(**found)
+        values = PreferenceChange.read(request.data)
+        if "text" in values:
+            row = preferences.rewrite_preference(**found, text=values["text"], now=timezone.now())
+        else:
+            row = preferences.accept_preference(**found, now=timezone.now())
+        return Response(preferences.serialize_preference(row))
+
+    @extend_schema(
+        operation_id="preferences_delete",
+        summary="Delete a preference",
+        parameters=[PreferenceDeletion],
+        request=None,
+        responses=add_error_responses({204: None}),
+    )
+    def delete(self, request: Request, preference_id: uuid.UUID) -> Response:
+        """Delete a preference, also from stored prompts. It is not inferred again.
+
+        You can still add it yourself. The messages it was taken from are kept.
+        """
+        owner = get_request_user(request)
+        preferences.get_preference(owner_id=owner.pk, preference_id=preference_id)
+        values = PreferenceDeletion.read(request.query_params.dict())
+        memory.delete_saved_preference(
+            owner=owner, preference_id=preference_id, now=timezone.now(), **values
+        )
+        return Response(status=204)

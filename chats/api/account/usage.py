@@ -1,0 +1,109 @@
+"""Usage of models in a person's chats, by day, model, purpose or API key."""
+
+from datetime import timedelta
+from typing import ClassVar
+
+from django.utils import timezone
+from django.utils.translation import gettext_lazy
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.errors import InvalidField
+from chats.api.core.inputs import Strict
+from chats.api.core.outputs import serialize_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.record.usage import GROUPS, sum_person_usage
+
+# Default and maximum length of the range.
+USUAL, LONGEST = timedelta(days=30), timedelta(days=366)
+
+
+class UsageQuery(Strict):
+    """The range of time and the grouping."""
+
+    since = serializers.DateTimeField(
+        required=False, help_text="Start, inclusive. Default: 30 days before `until`."
+    )
+    until = serializers.DateTimeField(required=False, help_text="End, exclusive. Default: now.")
+    by = serializers.ChoiceField(
+        choices=list(GROUPS),
+        default="day",
+        help_text="`day` (UTC), `model`, `purpose`, or `key`: the name of the API key, empty "
+        "for calls without one.",
+    )
+
+
+class UsageRowOut(serializers.Serializer[object]):
+    """The calls of one day, model, purpose or API key. Tokens are those the providers reported."""
+
+    group = serializers.CharField()
+    calls = serializers.IntegerField(
+        help_text="Calls for replies, titles, states, preferences and cache warm-ups, and "
+        "pass-through requests of clients."
+    )
+    failed = serializers.IntegerField(help_text="Number of these calls that failed.")
+    unreported = serializers.IntegerField(
+        help_text="Calls whose provider reported no usage. Their tokens are unknown and not "
+        "part of the sums."
+    )
+    input_tokens = serializers.IntegerField(source="input")
+    cached_tokens = serializers.IntegerField(
+        source="cached",
+        help_text="Input tokens read from the provider's cache. They are part of the input tokens.",
+    )
+    output_tokens = serializers.IntegerField(source="output")
+    summaries = serializers.IntegerField(
+        help_text="Summaries written by a model. They are not part of `calls`."
+    )
+    summaries_unreported = serializers.IntegerField(
+        help_text="Summaries whose provider reported no usage."
+    )
+    summary_input_tokens = serializers.IntegerField(source="summary_input")
+    summary_output_tokens = serializers.IntegerField(source="summary_output")
+    summary_cost = serializers.DecimalField(
+        max_digits=20,
+        decimal_places=8,
+        allow_null=True,
+        help_text="Null if a model has no price, a provider reported no usage, or the prices "
+        "use several currencies.",
+    )
+    summary_currency = serializers.CharField(
+        source="currency",
+        help_text="Currency of `summary_cost`. Empty if no model has a price with a currency.",
+    )
+
+
+class UsageOut(serializers.Serializer[object]):
+    """The usage in a range of time. Calls in deleted and erased chats are not included."""
+
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    data = UsageRowOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+
+
+class UsageByGroup(Endpoint):
+    """The usage of models in the user's chats."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="usage",
+        summary="Get your usage",
+        parameters=[UsageQuery],
+        responses=add_error_responses({200: UsageOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """Sum your tokens and summaries by day, model, purpose or key. Raises `InvalidField`."""
+        query = UsageQuery.read(request.query_params.dict())
+        until = query.get("until") or timezone.now()
+        since = query.get("since") or until - USUAL
+        if not timedelta() < until - since <= LONGEST:
+            problem = gettext_lazy("`since` must be before `until`, by at most 366 days.")
+            raise InvalidField(code="invalid_value", param="since", problem=problem)
+        rows = sum_person_usage(
+            owner=get_request_user(request), since=since, until=until, by=query["by"]
+        )
+        return Response({"since": since, "until": until, "data": serialize_rows(UsageRowOut, rows)})

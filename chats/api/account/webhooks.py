@@ -1,0 +1,261 @@
+"""A person's webhooks: create, update, test, and the delivery log."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict
+from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
+from chats.models import Webhook, WebhookDelivery
+from chats.record.outbox import EVENTS
+from chats.webhooks import managing
+
+SCOPE = "webhooks"
+
+
+class EventName(PlainText):
+    """The name of an event. The domain refuses unknown events and lists the valid ones."""
+
+
+class NewWebhook(Strict):
+    """A webhook to create."""
+
+    url = PlainText(max_length=managing.LONGEST_URL, help_text="A public HTTPS URL.")
+    events = serializers.ListField(
+        child=EventName(), max_length=len(EVENTS), help_text="At least one event."
+    )
+
+
+class WebhookChange(Strict):
+    """The fields of a webhook to change. Absent fields keep their value."""
+
+    url = PlainText(max_length=managing.LONGEST_URL, required=False)
+    events = serializers.ListField(child=EventName(), max_length=len(EVENTS), required=False)
+    is_on = serializers.BooleanField(
+        required=False, help_text="False: nothing is sent, and events are not queued for later."
+    )
+
+
+class WebhookOut(serializers.Serializer[Webhook]):
+    """A webhook without its secret."""
+
+    id = serializers.UUIDField()
+    url = serializers.CharField()
+    events = serializers.ListField(child=serializers.ChoiceField(choices=list(EVENTS)))
+    off = serializers.ChoiceField(
+        choices=["", "owner", "failing", "gone"],
+        help_text="Empty while the webhook is on. Otherwise the reason it is off: its owner "
+        "turned it off, it failed for three days, or its URL answered 410.",
+    )
+    created_at = serializers.DateTimeField()
+    failing_since = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time of the first failed delivery since the last success. Null after a success.",
+    )
+    rests_until = serializers.DateTimeField(
+        allow_null=True, help_text="Time of the next attempt, if deliveries fail."
+    )
+
+
+class NewWebhookOut(WebhookOut):
+    """A new webhook. The secret is shown only once."""
+
+    secret = serializers.CharField(help_text="Signs each delivery. Starts with `whsec_`.")
+
+
+class WebhookList(serializers.Serializer[object]):
+    """All webhooks, on one page."""
+
+    data = WebhookOut(many=True)  # type: ignore[assignment]  # DRF's metaclass removes fields
+
+
+class DeliveryOut(serializers.Serializer[WebhookDelivery]):
+    """A delivery of a webhook, with its result."""
+
+    id = serializers.UUIDField(
+        source="public_id", help_text="Id of the delivery. Retries use the same id."
+    )
+    event = serializers.CharField()
+    status = serializers.ChoiceField(choices=WebhookDelivery.Status.choices)
+    tries = serializers.IntegerField()
+    created_at = serializers.DateTimeField()
+    next_at = serializers.SerializerMethodField()
+    ended_at = serializers.DateTimeField(allow_null=True)
+    answer = serializers.IntegerField(allow_null=True, help_text="HTTP status of the last attempt.")
+    problem = serializers.CharField(
+        help_text="Error code of the last attempt, empty if there is none: `refused`, "
+        "`redirected`, `timeout`, `no_connection`, `address_refused`, `not_allowed`, "
+        "`queue_full` or `secret_unreadable`."
+    )
+    body = serializers.CharField(help_text="Body as sent and signed: JSON in UTF-8.")
+
+    @extend_schema_field(serializers.DateTimeField(allow_null=True))
+    def get_next_at(self, row: WebhookDelivery) -> Any:
+        """Time of the next attempt. Null: none."""
+        is_waiting = row.status == WebhookDelivery.Status.WAITING
+        field = serializers.DateTimeField()
+        return field.to_representation(row.next_at) if is_waiting else None
+
+
+class Webhooks(Endpoint):
+    """The user's webhooks."""
+
+    scopes: ClassVar = {"GET": SCOPE, "POST": SCOPE}
+
+    @extend_schema(
+        operation_id="webhooks_list",
+        summary="List webhooks",
+        responses=add_error_responses({200: WebhookList}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List your webhooks, newest first, without secrets."""
+        return Response(
+            {
+                "data": serialize_rows(
+                    WebhookOut, managing.list_webhooks(owner=get_request_user(request))
+                )
+            }
+        )
+
+    @extend_schema(
+        operation_id="webhooks_create",
+        summary="Create a webhook",
+        request=NewWebhook,
+        responses=add_error_responses({201: NewWebhookOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Create a webhook. `secret` is shown only once."""
+        values = NewWebhook.read(request.data)
+        webhook, secret = managing.create_webhook(
+            owner=get_request_user(request), now=timezone.now(), **values
+        )
+        return Response({**serialize_row(WebhookOut, webhook), "secret": secret}, status=201)
+
+
+class WebhookDetail(ConditionalEndpoint):
+    """One of the user's webhooks."""
+
+    scopes: ClassVar = {"GET": SCOPE, "PATCH": SCOPE, "DELETE": SCOPE}
+
+    def rows(self, _request: Request, *, webhook_id: uuid.UUID) -> QuerySet[Webhook]:
+        """Return the webhook."""
+        return Webhook.objects.filter(pk=webhook_id)
+
+    @extend_schema(
+        operation_id="webhooks_retrieve",
+        summary="Get a webhook",
+        responses=add_error_responses({200: WebhookOut, 304: None}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, webhook_id: uuid.UUID) -> Response:
+        """Retrieve a webhook."""
+        return Response(serialize_row(WebhookOut, find_requested_webhook(request, webhook_id)))
+
+    @extend_schema(
+        operation_id="webhooks_change",
+        summary="Update a webhook",
+        request=WebhookChange,
+        responses=add_error_responses({200: WebhookOut}, errors=EDIT_ERRORS),
+    )
+    def patch(self, request: Request, webhook_id: uuid.UUID) -> Response:
+        """Change the URL or the events of a webhook, or enable or disable it.
+
+        Enabling it clears its failures.
+        """
+        webhook = find_requested_webhook(request, webhook_id)
+        values: Mapping[str, Any] = WebhookChange.read(request.data)
+        changed = managing.update_webhook(webhook=webhook, now=timezone.now(), **values)
+        return Response(serialize_row(WebhookOut, changed))
+
+    @extend_schema(
+        operation_id="webhooks_delete",
+        summary="Delete a webhook",
+        request=None,
+        responses=add_error_responses({204: None}, errors=EDIT_ERRORS),
+    )
+    def delete(self, request: Request, webhook_id: uuid.UUID) -> Response:
+        """Delete a webhook and its log. Pending deliveries are not sent."""
+        webhook = find_requested_webhook(request, webhook_id)
+        EmptyBody.read(request.data)
+        managing.delete_webhook(webhook=webhook, now=timezone.now())
+        return Response(status=204)
+
+
+class TryWebhook(Endpoint):
+    """A test delivery."""
+
+    scopes: ClassVar = {"POST": SCOPE}
+
+    @extend_schema(
+        operation_id="webhooks_test",
+        summary="Send a test event",
+        request=None,
+        responses=add_error_responses({202: DeliveryOut}),
+    )
+    def post(self, request: Request, webhook_id: uuid.UUID) -> Response:
+        """Send the event `webhook.test`. The result appears in the delivery log."""
+        webhook = find_requested_webhook(request, webhook_id)
+        EmptyBody.read(request.data)
+        sent = managing.queue_test_event(webhook=webhook, now=timezone.now())
+        return Response(serialize_row(DeliveryOut, sent), status=202)
+
+
+class Deliveries(Endpoint):
+    """The delivery log of a webhook."""
+
+    scopes: ClassVar = {"GET": SCOPE}
+
+    @extend_schema(
+        operation_id="webhooks_deliveries_list",
+        summary="List webhook deliveries",
+        parameters=[PageQuery],
+        responses=add_error_responses(
+            {200: build_page_serializer(DeliveryOut)}, errors=READ_ERRORS
+        ),
+    )
+    def get(self, request: Request, webhook_id: uuid.UUID) -> Response:
+        """List the deliveries of a webhook of the last 30 days, newest first, pending ones too."""
+        webhook = find_requested_webhook(request, webhook_id)
+        query = PageQuery.read(request.query_params.dict())
+        name = f"deliveries:{webhook.pk}"
+        page = paginate_rows(
+            managing.list_delivery_log(webhook), order=("-id",), name=name, **query
+        )
+        return Response(
+            {"data": serialize_rows(DeliveryOut, page.rows), "next_cursor": page.next_cursor}
+        )
+
+
+class RedeliverWebhook(Endpoint):
+    """Redelivery of a webhook event."""
+
+    scopes: ClassVar = {"POST": SCOPE}
+
+    @extend_schema(
+        operation_id="webhooks_deliveries_send",
+        summary="Redeliver a webhook event",
+        request=None,
+        responses=add_error_responses({202: DeliveryOut}),
+    )
+    def post(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
+        """Send a finished delivery again under the same id, whether it succeeded or failed."""
+        webhook = find_requested_webhook(request, webhook_id)
+        delivery = managing.get_delivery(webhook=webhook, public_id=delivery_id)
+        EmptyBody.read(request.data)
+        sent = managing.resend_delivery(webhook=webhook, delivery=delivery, now=timezone.now())
+        return Response(serialize_row(DeliveryOut, sent), status=202)
+
+
+def find_requested_webhook(request: Request, webhook_id: uuid.UUID) -> Webhook:
+    """Return the user's own webhook. Raises `NotFound`."""
+    return managing.get_webhook(user=get_request_user(request), webhook_id=webhook_id)

@@ -1,0 +1,166 @@
+"""Audit log endpoints. Auditors can read all events, other users those of their chats."""
+
+from datetime import datetime
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.http import StreamingHttpResponse
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import EventsQuery, PlainText, Strict
+from chats.api.core.outputs import EventOut, build_page_serializer, serialize_rows
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.api.policies.policy_access import require_permissions
+from chats.api.policies.policy_inputs import validate_storable_texts
+from chats.ground.refusals import Refusal
+from chats.record import access, audit_access
+from chats.streams.ledger import build_export_response
+from contextpolicy.audit.export import FORMS, start_ledger_export
+from contextpolicy.audit.reading import record_ledger_read
+from contextpolicy.audit.search import (
+    LONGEST,
+    LedgerSearch,
+    SearchNotUnderstood,
+    format_search_line,
+    parse_search_line,
+)
+from contextpolicy.models import AuditEvent
+
+READ = "contextpolicy.view_auditevent"
+
+
+class InvalidSearch(Refusal):
+    """A search query of the audit log is invalid. The message says which part, and why."""
+
+    code = SearchNotUnderstood.code
+    sentence = "{reason}"
+    param = "q"
+
+
+class Events(Endpoint):
+    """Audit events."""
+
+    scopes: ClassVar = {"GET": "audit:read"}
+
+    @extend_schema(
+        operation_id="audit_events_list",
+        summary="List audit events",
+        parameters=[EventsQuery],
+        responses=add_error_responses({200: build_page_serializer(EventOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List audit events, newest first.
+
+        Auditors receive all events. Other users receive the events of the chats they own.
+        """
+        query = EventsQuery.read(request.query_params.dict())
+        user = get_request_user(request)
+        search = parse_search_query(query.pop("q", ""), names=user.has_perm(READ))
+        filters: dict[str, Any] = {
+            name: query.pop(name) for name in ("type", "chat", "since") if name in query
+        }
+        if user.has_perm(READ):
+            asked = {"event": filters.get("type"), "chat": filters.get("chat")}
+            said = " ".join(filter(None, [format_search_line(asked.items()), search.text]))
+            record_ledger_read(actor=f"user:{user.pk}", search=said, now=timezone.now())
+        page = paginate_rows(
+            filter_events(list_visible_events(user).filter(search.condition), **filters),
+            order=("-id",),
+            name=f"events:{user.pk}:{sorted(filters.items())}:{search.text}",
+            **query,
+        )
+        return Response(
+            {"data": serialize_rows(EventOut, page.rows), "next_cursor": page.next_cursor}
+        )
+
+
+class NewLedgerExport(Strict):
+    """The events to export, and the format."""
+
+    form = serializers.ChoiceField(
+        choices=list(FORMS),
+        default="jsonl",
+        help_text="`jsonl`: each line is exactly the hashed text. The last line has the number of "
+        "lines and the latest checkpoint. `csv`: for spreadsheets.",
+    )
+    q = PlainText(
+        default="", max_length=LONGEST, help_text="Search query, as in the list. Empty: all events."
+    )
+
+
+class LedgerExport(Endpoint):
+    """The audit log as a file."""
+
+    scopes: ClassVar = {"POST": "audit:read"}
+    # Each export adds an audit event, so a repeated request must run again.
+    knows_repetitions = True
+
+    @extend_schema(
+        operation_id="audit_export",
+        summary="Export the audit log",
+        request=NewLedgerExport,
+        responses=add_error_responses(
+            {
+                (200, "application/jsonl"): OpenApiTypes.STR,
+                (200, "text/csv"): OpenApiTypes.STR,
+            }
+        ),
+    )
+    def post(self, request: Request) -> StreamingHttpResponse:
+        """Export the audit events that match a query, as a stream.
+
+        An audit event is recorded before the first line and after the last. A file without the
+        final count is incomplete. Raises `Forbidden`, `NotFound`, `InvalidCharacter` and
+        `InvalidSearch`.
+        """
+        user = get_request_user(request)
+        require_permissions(user, "view_auditevent")
+        asked = validate_storable_texts(NewLedgerExport.read(request.data))
+        search = parse_search_query(asked["q"], names=True)
+        now = timezone.now()
+        return build_export_response(
+            start_ledger_export(search=search, form=asked["form"], actor=f"user:{user.pk}", now=now)
+        )
+
+
+def parse_search_query(text: str, *, names: bool) -> LedgerSearch:
+    """Parse a search query. Raises `InvalidSearch`."""
+    try:
+        return parse_search_line(text, names=names)
+    except SearchNotUnderstood as refusal:
+        raise InvalidSearch(reason=str(refusal)) from refusal
+
+
+def list_visible_events(user: User) -> QuerySet[AuditEvent]:
+    """Return all events for auditors, and the events of their current chats for other users."""
+    if user.has_perm(READ):
+        return AuditEvent.objects.all()
+    own = AuditEvent.objects.filter(chat_id__in=access.get_visible_chats(user=user).values("pk"))
+    return own if settings.OWNERS_SEE_READINGS else own.exclude(type__in=audit_access.CONTENT)
+
+
+def filter_events(
+    rows: QuerySet[AuditEvent],
+    *,
+    type: str | None = None,  # noqa: A002  # the filter's public name
+    chat: UUID | None = None,
+    since: datetime | None = None,
+) -> QuerySet[AuditEvent]:
+    """Filter the rows by each given value."""
+    if type is not None:
+        rows = rows.filter(type=type)
+    if chat is not None:
+        rows = rows.filter(chat_id=chat)
+    if since is not None:
+        rows = rows.filter(at__gte=since)
+    return rows

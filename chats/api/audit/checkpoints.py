@@ -1,0 +1,115 @@
+"""Checkpoints of the audit log, and inclusion proofs of single chains."""
+
+from typing import Any, ClassVar
+
+from django.http import HttpResponse
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import PageQuery, PlainText, Strict
+from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.api.policies.policy_access import require_permissions
+from chats.api.policies.policy_inputs import validate_storable_texts
+from chats.checkpoints import files
+from contextpolicy.audit.reading import record_file_download
+from contextpolicy.models import LedgerCheckpoint, LedgerTimestamp
+
+SEE = "view_auditevent"
+PROOF = "chain.tlog-proof"
+
+
+class ProofQuery(Strict):
+    """The chain to prove."""
+
+    scope = PlainText(max_length=50, help_text="`instance`, or `chat:` followed by the chat's id.")
+
+
+class TimestampOut(serializers.Serializer[LedgerTimestamp]):
+    """RFC 3161 timestamp of a checkpoint."""
+
+    authority = serializers.CharField()
+    received_at = serializers.DateTimeField()
+    response = serializers.CharField(
+        help_text=("Response of the time-stamping authority: DER, base64-encoded.")
+    )
+
+
+class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
+    """A signed checkpoint of the audit log."""
+
+    origin = serializers.CharField(source="origin.name")
+    size = serializers.IntegerField(help_text="Number of entries in the log.")
+    note = serializers.CharField(help_text="Signed note in the C2SP `tlog-checkpoint` format.")
+    signed_at = serializers.DateTimeField()
+    timestamp = serializers.SerializerMethodField(
+        help_text="Null: this checkpoint has no timestamp. A timestamp of a later checkpoint also "
+        "covers it."
+    )
+
+    @extend_schema_field(TimestampOut(allow_null=True))
+    def get_timestamp(self, row: LedgerCheckpoint) -> dict[str, Any] | None:
+        """Return the timestamp, or None."""
+        found: LedgerTimestamp | None = getattr(row, "timestamp", None)
+        return serialize_row(TimestampOut, found) if found is not None and found.response else None
+
+
+class Checkpoints(Endpoint):
+    """The checkpoints."""
+
+    scopes: ClassVar = {"GET": "audit:read"}
+
+    @extend_schema(
+        operation_id="audit_checkpoints_list",
+        summary="List checkpoints of the audit log",
+        parameters=[PageQuery],
+        responses=add_error_responses(
+            {200: build_page_serializer(CheckpointOut)}, errors=READ_ERRORS
+        ),
+    )
+    def get(self, request: Request) -> Response:
+        """List the checkpoints, newest first. Requires permission to view the audit log."""
+        require_permissions(get_request_user(request), SEE)
+        query = PageQuery.read(request.query_params.dict())
+        rows = LedgerCheckpoint.objects.select_related("origin", "timestamp")
+        page = paginate_rows(rows, order=("-id",), name="checkpoints", **query)
+        return Response(
+            {"data": serialize_rows(CheckpointOut, page.rows), "next_cursor": page.next_cursor}
+        )
+
+
+class ChainProof(Endpoint):
+    """The inclusion proof of a chain."""
+
+    scopes: ClassVar = {"GET": "audit:read"}
+    # No HEAD: it would record an export in the audit log although no file was sent.
+    http_method_names: ClassVar = ["get"]  # type: ignore[misc]  # as in `Endpoint`
+
+    @extend_schema(
+        operation_id="audit_proof",
+        summary="Get the proof of a chain",
+        parameters=[ProofQuery],
+        responses=add_error_responses({(200, "text/plain"): OpenApiTypes.STR}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> HttpResponse:
+        """Get a proof that the latest checkpoint includes the last signed row of a chain.
+
+        Raises `Forbidden`, `NotFound`, `InvalidCharacter` and `NoProof`.
+        """
+        user = get_request_user(request)
+        require_permissions(user, SEE)
+        asked: dict[str, Any] = validate_storable_texts(
+            ProofQuery.read(request.query_params.dict())
+        )
+        text, _ = files.build_chain_proof(asked["scope"])
+        record_file_download(PROOF, actor=f"user:{user.pk}", now=timezone.now())
+        answer = HttpResponse(text, content_type="text/plain; charset=utf-8")
+        answer["Content-Disposition"] = f'attachment; filename="{PROOF}"'
+        answer["Cache-Control"] = "no-store"
+        return answer

@@ -1,0 +1,238 @@
+"""Compaction savings of chats and policies, and the daily counts of the instance."""
+
+import uuid
+from collections.abc import Mapping
+from datetime import date, timedelta
+from typing import Any, ClassVar
+
+from django.utils import timezone
+from django.utils.translation import gettext_lazy
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.errors import InvalidField
+from chats.api.core.inputs import Strict
+from chats.api.core.money import MoneyOut, serialize_money
+from chats.api.core.outputs import serialize_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.api.policies.policy_access import SEE, find_permitted_policy, require_permissions
+from chats.counts import balances
+from chats.counts.balances import COUNTED, Balance
+from chats.counts.dashboard import BY, PLAIN, WORTH, Range, Totals, sum_daily_counts
+from chats.counts.keeping import get_statistics_time
+from chats.record import access
+
+SEE_COUNTS = "view_dailycount"
+# Number of days without `since`, and the maximum.
+USUAL_DAYS, MOST_DAYS = 30, 366
+
+
+class EffectOut(serializers.Serializer[object]):
+    """The cost of compactions, and their savings in later calls."""
+
+    calls = serializers.IntegerField(
+        help_text="Model calls whose prompt used an active compaction."
+    )
+    unreported = serializers.IntegerField(
+        help_text="Calls for which the provider reported no token usage. The other figures exclude "
+        "them."
+    )
+    saved_tokens = serializers.IntegerField(
+        help_text="Estimated tokens that compactions kept out of these prompts."
+    )
+    lost_tokens = serializers.IntegerField(
+        help_text="Tokens of the first prompt after each compaction that were not read from the "
+        "provider's cache."
+    )
+    cost = MoneyOut(help_text="Cost of the calls that wrote the summaries.")
+    saved = MoneyOut(
+        help_text="Cost of `saved_tokens`. Tokens that the cache would have provided count at the "
+        "cached price."
+    )
+    lost = MoneyOut(help_text="Cost of missing the provider's cache.")
+    net = MoneyOut(help_text="`saved` minus `cost` and `lost`.")
+
+
+class CompactionEffectOut(EffectOut):
+    """The savings of one compaction."""
+
+    compaction = serializers.UUIDField()
+
+
+class ChatBalanceOut(serializers.Serializer[object]):
+    """The savings of a chat, and of each of its newest compactions."""
+
+    whole = EffectOut()
+    data = CompactionEffectOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+
+
+class VersionEffectOut(EffectOut):
+    """The savings under one version of a policy."""
+
+    version = serializers.IntegerField()
+
+
+class PolicyBalanceOut(serializers.Serializer[object]):
+    """Compaction savings by version of a policy, newest first, over the chats of all users."""
+
+    data = VersionEffectOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+
+
+class CountsQuery(Strict):
+    """The range of days, the grouping, and the filters."""
+
+    since = serializers.DateField(
+        required=False, help_text="First day. Default: the 30 days that end with `until`."
+    )
+    until = serializers.DateField(required=False, help_text="Last day. Default: today (UTC).")
+    by = serializers.ChoiceField(choices=list(BY), default="day")
+    model = serializers.CharField(
+        required=False, default="", allow_blank=True, max_length=120, help_text="Slug of a model."
+    )
+    policy = serializers.CharField(
+        required=False, default="", allow_blank=True, max_length=60, help_text="Slug of a policy."
+    )
+
+
+class CountRowOut(serializers.Serializer[object]):
+    """The counts of one day, model or policy."""
+
+    group = serializers.CharField()
+    replies = serializers.IntegerField()
+    stopped = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    failures = serializers.DictField(
+        child=serializers.IntegerField(), help_text="Number of failures by code."
+    )
+    first_tokens = serializers.DictField(
+        child=serializers.IntegerField(),
+        help_text="Replies by time to first token, in buckets of milliseconds.",
+    )
+    compactions = serializers.DictField(
+        child=serializers.IntegerField(), help_text="Number of compactions by outcome."
+    )
+    calls = serializers.IntegerField()
+    unreported = serializers.IntegerField(help_text="Calls without reported tokens.")
+    input = serializers.IntegerField(help_text="Input tokens, including `cached` and `written`.")
+    cached = serializers.IntegerField()
+    written = serializers.IntegerField()
+    output = serializers.IntegerField()
+    summaries = serializers.IntegerField(help_text="Summaries for which a model was called.")
+    governed = serializers.IntegerField(help_text="Calls whose prompt used an active compaction.")
+    saved_tokens = serializers.IntegerField()
+    lost_tokens = serializers.IntegerField()
+    cost = MoneyOut()
+    summary_cost = MoneyOut()
+    saved = MoneyOut()
+    lost = MoneyOut()
+    net = MoneyOut()
+
+
+class CountsOut(serializers.Serializer[object]):
+    """The daily counts of the instance, including data that was erased later."""
+
+    since = serializers.DateField()
+    until = serializers.DateField()
+    counted_to = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time up to which counts are complete. Null: nothing has been counted yet.",
+    )
+    data = CountRowOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+
+
+def serialize_balance(balance: Balance, **more: Any) -> dict[str, Any]:
+    """Return a balance as JSON."""
+    sums = {
+        name: serialize_money(getattr(balance, name)) for name in ("cost", "saved", "lost", "net")
+    }
+    return {**{name: getattr(balance, name) for name in COUNTED}, **sums, **more}
+
+
+def serialize_totals(name: str, total: Totals) -> dict[str, Any]:
+    """Return the sums of one group as JSON."""
+    return {
+        "group": name,
+        **{column: total.numbers[column] for column in PLAIN},
+        **{column: serialize_money(total.money(column)) for column in WORTH},
+        **{column: dict(counted) for column, counted in total.named.items()},
+        "net": serialize_money(total.net),
+    }
+
+
+class ChatBalance(Endpoint):
+    """The compaction savings of a chat."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_balance",
+        summary="Get the compaction savings of a chat",
+        responses=add_error_responses({200: ChatBalanceOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Get the compaction savings of a chat, in total and for its 100 newest compactions."""
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        rows = [
+            serialize_balance(balance, compaction=row.pk)
+            for row, balance in balances.list_newest_balances(chat)
+        ]
+        told = {"whole": serialize_balance(balances.load_chat_balance(chat)), "data": rows}
+        return Response(ChatBalanceOut(told).data)
+
+
+class PolicyBalance(Endpoint):
+    """The compaction savings of a policy."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="policies_balance",
+        summary="Get the compaction savings of a policy",
+        responses=add_error_responses({200: PolicyBalanceOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, slug: str) -> Response:
+        """Get the compaction cost and savings under each version of a policy."""
+        policy = find_permitted_policy(get_request_user(request), SEE, slug=slug)
+        rows = [
+            serialize_balance(balance, version=number)
+            for number, balance in balances.list_policy_balances(policy.slug)
+        ]
+        return Response(PolicyBalanceOut({"data": rows}).data)
+
+
+class InstallationCounts(Endpoint):
+    """The daily counts of the instance."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="counts",
+        summary="Get daily counts of the instance",
+        parameters=[CountsQuery],
+        responses=add_error_responses({200: CountsOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """Get replies, failures, tokens and compaction savings by day, model or policy.
+
+        Requires permission to view the dashboard. Raises `InvalidField`.
+        """
+        require_permissions(get_request_user(request), SEE_COUNTS, app="chats")
+        query = CountsQuery.read(request.query_params.dict())
+        wanted = parse_day_range(query, today=timezone.now().date())
+        groups, _ = sum_daily_counts(wanted, by=query["by"])
+        rows = [serialize_totals(name, total) for name, total in groups.items()]
+        told = {"since": wanted.since, "until": wanted.until, "counted_to": get_statistics_time()}
+        return Response({**told, "data": serialize_rows(CountRowOut, rows)})
+
+
+def parse_day_range(query: Mapping[str, Any], *, today: date) -> Range:
+    """Return the requested range of days. Raises `InvalidField`."""
+    until = query.get("until") or today
+    since = query.get("since") or until - timedelta(days=USUAL_DAYS - 1)
+    if not 0 <= (until - since).days < MOST_DAYS:
+        problem = gettext_lazy("`since` must be at most 365 days before `until`, and not after it.")
+        raise InvalidField(code="invalid_value", param="since", problem=problem)
+    return Range(since, until, query["model"], query["policy"])

@@ -1,0 +1,350 @@
+"""Auditors' access to model requests in other people's chats: one chat, with a reason.
+
+Access lasts for half an hour.
+"""
+
+import uuid
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django.http import HttpResponse
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions import auditing
+from chats.api.chats.requests_sent import (
+    FILE,
+    CallFileQuery,
+    CallQuery,
+    FileQuery,
+    SentRequestOut,
+    SummaryRequestOut,
+    download_request_file,
+    serialize_sent_request,
+    serialize_summary_request,
+)
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import EmptyBody, PlainText, Strict
+from chats.api.core.outputs import serialize_row, serialize_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.api.policies.policy_access import require_permissions
+from chats.compaction.reconstruction import build_summary_request_file
+from chats.ground.refusals import NotFound
+from chats.models import Chat
+from chats.prompt.sent_request import build_request_file
+from chats.record import audit_access
+
+# No HEAD: it would record an access in the audit log although no text was sent.
+ONLY_SENT = ["get"]
+
+
+class NewReading(Strict):
+    """The chat to read, and the reason."""
+
+    chat = serializers.UUIDField()
+    reason = PlainText(
+        help_text=f"{audit_access.SHORTEST} to {audit_access.LONGEST} characters, "
+        "recorded in the audit log."
+    )
+
+
+class ReadingOut(serializers.Serializer[audit_access.Reading]):
+    """Your access to one chat."""
+
+    chat = serializers.UUIDField(source="chat_id")
+    reason = serializers.CharField()
+    opened_at = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+
+
+class ReadingRequestOut(serializers.Serializer[audit_access.ReadingRequest]):
+    """An auditor's request to read a chat, which waits for a second auditor."""
+
+    id = serializers.UUIDField()
+    chat = serializers.UUIDField(source="chat_id")
+    user = serializers.IntegerField(help_text="Id of the requesting user.")
+    reason = serializers.CharField()
+    asked_at = serializers.DateTimeField()
+    until = serializers.DateTimeField(help_text="Time at which the request expires.")
+
+
+class ReadingRequestsOut(serializers.Serializer[Any]):
+    """Reading requests that wait for a second auditor."""
+
+    data = ReadingRequestOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+
+
+class ReadingsOut(serializers.Serializer[Any]):
+    """The chats that the auditor can read now."""
+
+    data = ReadingOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+
+
+def require_auditor(request: Request) -> str:
+    """Return the requesting auditor in the notation of the audit log.
+
+    Raises `Forbidden` and `NotFound` without permission to view the audit log and receipts.
+    """
+    user = get_request_user(request)
+    require_permissions(user, "view_auditevent")
+    require_permissions(user, "view_receipt", app="chats")
+    return f"user:{user.pk}"
+
+
+class Readings(Endpoint):
+    """The chats that the auditor can read."""
+
+    scopes: ClassVar = {"GET": "audit:read", "POST": "audit:read"}
+
+    @extend_schema(
+        operation_id="audit_readings_list",
+        summary="List your open readings",
+        responses=add_error_responses({200: ReadingsOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List the chats that you can read now, last opened first."""
+        found = audit_access.list_open_readings(actor=require_auditor(request), now=timezone.now())
+        return Response({"data": serialize_rows(ReadingOut, found)})
+
+    @extend_schema(
+        operation_id="audit_readings_open",
+        summary="Open a chat for reading",
+        request=NewReading,
+        responses=add_error_responses({201: ReadingOut, 202: ReadingRequestOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Open a chat for reading. You can read its model requests for half an hour.
+
+        The audit log records the reason first. If the instance requires two persons, the status is
+        202, and another auditor has to grant the request. Raises `NotFound`, `ReasonNeeded` and
+        `InvalidCharacter`.
+        """
+        actor, now = require_auditor(request), timezone.now()
+        wanted = NewReading.read(request.data)
+        chat_id = wanted["chat"]
+        try:
+            until = audit_access.open_reading(
+                chat_id=chat_id, actor=actor, reason=wanted["reason"], now=now
+            )
+        except Chat.DoesNotExist:
+            raise NotFound from None
+        if until is None:
+            asked = audit_access.find_waiting_request(chat_id=chat_id, actor=actor, now=now)
+            if asked is None:
+                raise NotFound
+            return Response(serialize_row(ReadingRequestOut, asked), status=202)
+        return Response(serialize_reading(chat_id, actor=actor, now=now), status=201)
+
+
+class ReadingRequests(Endpoint):
+    """Reading requests of auditors."""
+
+    scopes: ClassVar = {"GET": "audit:read"}
+
+    @extend_schema(
+        operation_id="audit_readings_asked",
+        summary="List reading requests",
+        responses=add_error_responses({200: ReadingRequestsOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List the pending reading requests of all auditors, newest first.
+
+        Always empty unless the instance requires two persons.
+        """
+        require_auditor(request)
+        return Response(
+            {
+                "data": serialize_rows(
+                    ReadingRequestOut, audit_access.list_reading_requests(now=timezone.now())
+                )
+            }
+        )
+
+
+class GrantReading(Endpoint):
+    """Grant a reading request."""
+
+    scopes: ClassVar = {"POST": "audit:read"}
+
+    @extend_schema(
+        operation_id="audit_readings_grant",
+        summary="Grant a reading request",
+        request=None,
+        responses=add_error_responses({200: ReadingRequestOut}),
+    )
+    def post(self, request: Request, asked_id: uuid.UUID) -> Response:
+        """Grant another auditor's reading request. Their access lasts for half an hour from now.
+
+        Raises `NotFound` unless the request is pending, and `SecondAuditorNeeded` for your
+        own.
+        """
+        return answer_reading_request(request, asked_id, is_granted=True)
+
+
+class RefuseReading(Endpoint):
+    """Refuse a reading request."""
+
+    scopes: ClassVar = {"POST": "audit:read"}
+
+    @extend_schema(
+        operation_id="audit_readings_refuse",
+        summary="Refuse a reading request",
+        request=None,
+        responses=add_error_responses({200: ReadingRequestOut}),
+    )
+    def post(self, request: Request, asked_id: uuid.UUID) -> Response:
+        """Refuse another auditor's reading request. The audit log records the refusal.
+
+        Raises `NotFound` unless the request is pending, and `SecondAuditorNeeded` for your
+        own.
+        """
+        return answer_reading_request(request, asked_id, is_granted=False)
+
+
+class ReadingDetail(Endpoint):
+    """Access to one chat."""
+
+    scopes: ClassVar = {"GET": "audit:read", "DELETE": "audit:read"}
+
+    @extend_schema(
+        operation_id="audit_readings_get",
+        summary="Get an open reading",
+        responses=add_error_responses({200: ReadingOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Get the reason and the end of your access to a chat. Raises `NotFound` without access."""
+        actor = require_auditor(request)
+        return Response(serialize_reading(chat_id, actor=actor, now=timezone.now()))
+
+    @extend_schema(
+        operation_id="audit_readings_end",
+        summary="End a reading",
+        request=None,
+        responses=add_error_responses({204: None}),
+    )
+    def delete(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """End your access to a chat early. Raises `NotFound` without access."""
+        actor = require_auditor(request)
+        EmptyBody.read(request.data)
+        try:
+            audit_access.close_reading(chat_id=chat_id, actor=actor, now=timezone.now())
+        except (audit_access.ReadingNotOpen, Chat.DoesNotExist):
+            raise NotFound from None
+        return Response(status=204)
+
+
+class ReadRequest(Endpoint):
+    """A model request in another person's chat."""
+
+    scopes: ClassVar = {"GET": "audit:read"}
+    http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
+
+    @extend_schema(
+        operation_id="audit_receipts_request",
+        summary="Read a model request as an auditor",
+        responses=add_error_responses({200: SentRequestOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, receipt_id: uuid.UUID) -> Response:
+        """Read a model request, including hidden texts, in a chat that you opened.
+
+        Raises `NotFound` and `ReadingNotOpen`.
+        """
+        actor = require_auditor(request)
+        row = auditing.find_any_receipt(receipt_id)
+        sent = auditing.read_prompt(row, actor=actor, now=timezone.now())
+        return Response(serialize_sent_request(row, sent))
+
+
+class ReadRequestFile(Endpoint):
+    """A model request in another person's chat, as a file."""
+
+    scopes: ClassVar = {"GET": "audit:read"}
+    http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
+
+    @extend_schema(
+        operation_id="audit_receipts_request_file",
+        summary="Download a model request as an auditor",
+        parameters=[FileQuery],
+        responses=add_error_responses(FILE, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, receipt_id: uuid.UUID) -> HttpResponse:
+        """Download a request body, or a command that sends it again, without the API key.
+
+        Raises `NotFound`, `ReadingNotOpen` and `RequestNotWhole`.
+        """
+        actor = require_auditor(request)
+        row = auditing.find_any_receipt(receipt_id)
+        form = FileQuery.read(request.query_params.dict())["form"]
+        sent = auditing.read_prompt(row, actor=actor, now=timezone.now(), form=form)
+        return download_request_file(build_request_file(sent, form=form))
+
+
+class ReadSummaryRequest(Endpoint):
+    """A summary request in another person's chat."""
+
+    scopes: ClassVar = {"GET": "audit:read"}
+    http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
+
+    @extend_schema(
+        operation_id="audit_compactions_request",
+        summary="Read a summary request as an auditor",
+        parameters=[CallQuery],
+        responses=add_error_responses({200: SummaryRequestOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, compaction_id: uuid.UUID) -> Response:
+        """Read one request for a summary, in a chat that you opened.
+
+        Raises `NotFound`, `NoSuchCall` and `ReadingNotOpen`.
+        """
+        actor = require_auditor(request)
+        row = auditing.find_any_compaction(compaction_id)
+        number = CallQuery.read(request.query_params.dict())["call"]
+        found = auditing.read_summary_request(row, number=number, actor=actor, now=timezone.now())
+        return Response(serialize_summary_request(row.pk, found))
+
+
+class ReadSummaryRequestFile(Endpoint):
+    """A summary request in another person's chat, as a file."""
+
+    scopes: ClassVar = {"GET": "audit:read"}
+    http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
+
+    @extend_schema(
+        operation_id="audit_compactions_request_file",
+        summary="Download a summary request as an auditor",
+        parameters=[CallFileQuery],
+        responses=add_error_responses(FILE, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, compaction_id: uuid.UUID) -> HttpResponse:
+        """Download the body of a summary request, or a command that sends it again.
+
+        Raises `NotFound`, `NoSuchCall`, `ReadingNotOpen` and `RequestNotWhole`.
+        """
+        actor = require_auditor(request)
+        row = auditing.find_any_compaction(compaction_id)
+        query = CallFileQuery.read(request.query_params.dict())
+        number, form = query["call"], query["form"]
+        now = timezone.now()
+        found = auditing.read_summary_request(row, number=number, actor=actor, now=now, form=form)
+        return download_request_file(build_summary_request_file(found, form=form))
+
+
+def answer_reading_request(request: Request, asked_id: uuid.UUID, *, is_granted: bool) -> Response:
+    """Grant or refuse another auditor's reading request."""
+    actor = require_auditor(request)
+    EmptyBody.read(request.data)
+    asked = audit_access.decide_reading_request(
+        asked_id, is_granted=is_granted, actor=actor, now=timezone.now()
+    )
+    return Response(serialize_row(ReadingRequestOut, asked))
+
+
+def serialize_reading(chat_id: uuid.UUID, *, actor: str, now: datetime) -> dict[str, Any]:
+    """Return the auditor's access to a chat. Raises `NotFound` without access."""
+    there = audit_access.list_open_readings(actor=actor, now=now, chat_id=chat_id)
+    if not there:
+        raise NotFound
+    return serialize_row(ReadingOut, there[0])

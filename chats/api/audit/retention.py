@@ -1,0 +1,176 @@
+"""Retention: preview, runs and certificates."""
+
+import uuid
+from typing import Any, ClassVar
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions import certificates, retention, retention_rules
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import EmptyBody, PageQuery
+from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.api.policies.policy_access import require_permissions
+from chats.models import RetentionRun
+
+SEE, BEGIN = "view_retentionrun", "add_retentionrun"
+
+
+class PersonDueOut(serializers.Serializer[object]):
+    """A person with messages older than their retention period."""
+
+    username = serializers.CharField()
+    chats = serializers.IntegerField()
+    messages = serializers.IntegerField()
+    oldest = serializers.DateTimeField()
+
+
+class RetentionOut(serializers.Serializer[object]):
+    """The messages that a retention run would erase now, in numbers."""
+
+    looked_at = serializers.IntegerField(help_text="Number of chats checked.")
+    is_all = serializers.BooleanField(help_text="False if there are more chats than were checked.")
+    chats = serializers.IntegerField()
+    messages = serializers.IntegerField()
+    oldest = serializers.DateTimeField(allow_null=True)
+    held_chats = serializers.IntegerField(
+        help_text="Chats with expired messages that a legal hold keeps."
+    )
+    held_messages = serializers.IntegerField()
+    people = PersonDueOut(many=True)
+    more_people = serializers.IntegerField(
+        help_text="Number of people with fewer messages, who are not listed."
+    )
+
+
+class RetentionRunOut(serializers.Serializer[RetentionRun]):
+    """A retention run."""
+
+    id = serializers.UUIDField()
+    started_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+    chats = serializers.IntegerField(help_text="Number of chats checked.")
+    chats_erased = serializers.IntegerField()
+    messages_erased = serializers.IntegerField()
+    chats_held = serializers.IntegerField(help_text="Chats skipped because of a legal hold.")
+    chats_busy = serializers.IntegerField(help_text="Chats skipped because a reply was running.")
+    chats_failed = serializers.IntegerField(
+        help_text=("Chats skipped because of an error. The server log has the details.")
+    )
+    digest = serializers.CharField()
+
+
+class LedgerPlace(serializers.Serializer[object]):
+    """The audit event that certifies a run."""
+
+    scope = serializers.CharField()
+    seq = serializers.IntegerField()
+    hash = serializers.CharField()
+
+
+class RetentionCertificate(serializers.Serializer[object]):
+    """The certificate of a run: ids, numbers and hashes."""
+
+    run = serializers.UUIDField()
+    started_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField()
+    chats = serializers.IntegerField()
+    chats_erased = serializers.IntegerField()
+    messages_erased = serializers.IntegerField()
+    chats_held = serializers.IntegerField()
+    chats_busy = serializers.IntegerField()
+    chats_failed = serializers.IntegerField()
+    digest = serializers.CharField(
+        help_text="SHA-256 chain over all entries: of the previous digest and the line, "
+        "starting with 64 zeros."
+    )
+    ledger = LedgerPlace(allow_null=True)
+    entries = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="JSON lines: a chat, and the audit events of its chain that certify the erasure.",
+    )
+
+
+class RetentionForecast(Endpoint):
+    """Preview of a retention run."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="retention_preview",
+        summary="Preview a retention run",
+        responses=add_error_responses({200: RetentionOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """Count the messages that a retention run would erase now. Nothing is erased.
+
+        Requires permission to view retention runs.
+        """
+        require_permissions(get_request_user(request), SEE, app="chats")
+        return Response(
+            serialize_row(RetentionOut, retention_rules.preview_retention(now=timezone.now()))
+        )
+
+
+class RetentionRuns(Endpoint):
+    """All retention runs."""
+
+    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+    # If a run is in progress, POST returns that run.
+    knows_repetitions = True
+
+    @extend_schema(
+        operation_id="retention_runs_list",
+        summary="List retention runs",
+        parameters=[PageQuery],
+        responses=add_error_responses(
+            {200: build_page_serializer(RetentionRunOut)}, errors=READ_ERRORS
+        ),
+    )
+    def get(self, request: Request) -> Response:
+        """List the retention runs, newest first."""
+        require_permissions(get_request_user(request), SEE, app="chats")
+        query = PageQuery.read(request.query_params.dict())
+        rows = RetentionRun.objects.all()
+        page = paginate_rows(rows, order=("-started_at", "-id"), name="retention", **query)
+        data = serialize_rows(RetentionRunOut, page.rows)
+        return Response({"data": data, "next_cursor": page.next_cursor})
+
+    @extend_schema(
+        operation_id="retention_runs_begin",
+        summary="Start a retention run",
+        request=None,
+        responses=add_error_responses({202: RetentionRunOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Start a retention run in the background. If one is in progress, return it."""
+        user: User = get_request_user(request)
+        require_permissions(user, BEGIN, app="chats")
+        EmptyBody.read(request.data)
+        run = retention.start_retention_run(actor=f"user:{user.pk}", now=timezone.now())
+        return Response(serialize_row(RetentionRunOut, run), status=202)
+
+
+class RetentionCertificates(Endpoint):
+    """The certificate of a run."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="retention_certificate",
+        summary="Get the certificate of a retention run",
+        responses=add_error_responses({200: RetentionCertificate}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, run_id: uuid.UUID) -> Response:
+        """Get the certificate of a retention run. Raises `NotFound` until the run has finished."""
+        require_permissions(get_request_user(request), SEE, app="chats")
+        found: dict[str, Any] = certificates.build_retention_certificate(
+            certificates.find_finished_run(run_id)
+        )
+        return Response(found)

@@ -1,0 +1,1 @@
+"""Endpoints of chats: messages, turns, branches, compactions, search, imports and exports."""

@@ -1,0 +1,62 @@
+"""Search of the original messages that a summary or a window has replaced in the prompt."""
+
+import uuid
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import ArchiveQuery
+from chats.api.core.outputs import MessageOut, serialize_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.compaction.people import rights
+from chats.memory.search import archive
+from chats.memory.search.search import check_question, search_archive
+from chats.record import access
+
+
+class ArchiveHitOut(serializers.Serializer[Any]):
+    """Matching original messages, best first."""
+
+    data = MessageOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+    missing = serializers.IntegerField(
+        help_text="Number of messages that are not indexed yet. Retry in a minute."
+    )
+    to_seq = serializers.IntegerField(
+        help_text=(
+            "Seq of the last message searched. Later messages are not in the archive. 0: none."
+        )
+    )
+
+
+class Archive(Endpoint):
+    """The archive of a chat's active branch."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_archive_search",
+        summary="Search the originals of a chat",
+        parameters=[ArchiveQuery],
+        responses=add_error_responses({200: ArchiveHitOut}, errors=(*READ_ERRORS, 422)),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Search the original messages by keywords, optionally of one speaker.
+
+        Excluded messages are not found. The chat page and the model's search tool return the same
+        results. A policy can disable the archive (`archive_closed`).
+        """
+        branch = access.get_chat_branch(user=get_request_user(request), chat_id=chat_id)
+        query = ArchiveQuery.read(request.query_params.dict())
+        closed = rights.archive_lock(branch.chat)
+        if closed is not None:
+            raise closed
+        check_question(query["q"])
+        found = search_archive(
+            branch, question=query["q"], most=query["limit"], speaker=query["speaker"]
+        )
+        told = {"missing": found.missing, "to_seq": archive.get_archived_seq(branch) or 0}
+        return Response({"data": serialize_rows(MessageOut, found.rows), **told})

@@ -1,0 +1,275 @@
+"""Chats: list, create, retrieve, update, delete, restore."""
+
+import uuid
+from typing import Any, ClassVar
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions import deletion, lifecycle, memory, organising, system_texts
+from chats.api.core.base import Endpoint, count_message_request, get_request_key, get_request_user
+from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.idempotency import build_replay_header, get_idempotency_key
+from chats.api.core.inputs import ChatChange, ChatsQuery, EmptyBody, NewChat
+from chats.api.core.outputs import (
+    ChatDetailOut,
+    ChatOut,
+    MessageOut,
+    NewChatOut,
+    TurnOut,
+    build_page_serializer,
+    serialize_row,
+    serialize_rows,
+)
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import EDIT_ERRORS, IDEMPOTENCY_KEY, READ_ERRORS, add_error_responses
+from chats.api.core.strict_json import MessageParser
+from chats.models import ApiKey, Chat
+from chats.record import access
+from chats.record.idempotency import IdempotentRequest
+from chats.teams import rosters
+from chats.turns.start import Accepted
+
+FILTERS = ("archived", "folder", "deleted")
+PLACES = ("pinned", "archived", "folder")
+
+
+class Chats(Endpoint):
+    """The user's chats."""
+
+    parser_classes = (MessageParser,)
+
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+    knows_repetitions = True
+
+    @extend_schema(
+        operation_id="chats_list",
+        summary="List chats",
+        parameters=[ChatsQuery],
+        responses=add_error_responses({200: build_page_serializer(ChatOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List your chats, most recently used first."""
+        query = ChatsQuery.read(request.query_params.dict())
+        wanted = {name: query.pop(name) for name in FILTERS if name in query}
+        rows = filter_user_chats(get_request_user(request), **wanted)
+        page = paginate_rows(
+            rows.select_related("model", "active_branch"),
+            order=("-updated_at", "-id"),
+            name=f"chats:{sorted(wanted.items(), key=str)}",
+            **query,
+        )
+        return Response(
+            {"data": serialize_rows(ChatOut, page.rows), "next_cursor": page.next_cursor}
+        )
+
+    @extend_schema(
+        operation_id="chats_create",
+        summary="Create a chat",
+        request=NewChat,
+        parameters=[IDEMPOTENCY_KEY],
+        responses=add_error_responses({201: NewChatOut, 202: NewChatOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Create a chat (201). With `text`, also send its first message (202)."""
+        values = NewChat.read(request.data)
+        key = get_idempotency_key(request)
+        if "text" not in values:
+            chat, repeated = create_empty_chat(owner=get_request_user(request), key=key, **values)
+            made = {**serialize_row(ChatOut, chat), "message": None, "turn": None}
+            return Response(made, status=201, headers=build_replay_header(repeated=repeated))
+        count_message_request(request)
+        accepted = start_keyed_chat(
+            user=get_request_user(request), key=key, api_key=get_request_key(request), **values
+        )
+        chat = access.get_chat(user=get_request_user(request), chat_id=accepted.turn.branch.chat_id)
+        message, turn = (
+            serialize_row(MessageOut, accepted.message),
+            serialize_row(TurnOut, accepted.turn),
+        )
+        made = {**serialize_row(ChatOut, chat), "message": message, "turn": turn}
+        return Response(made, status=202, headers=build_replay_header(repeated=accepted.repeated))
+
+
+class ChatDetail(ConditionalEndpoint):
+    """One chat."""
+
+    scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write", "DELETE": "chats:write"}
+
+    def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
+        """Return the chat."""
+        return Chat.objects.filter(pk=chat_id)
+
+    @extend_schema(
+        operation_id="chats_get",
+        summary="Get a chat",
+        responses=add_error_responses({200: ChatDetailOut, 304: None}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Retrieve a chat."""
+        return Response(
+            serialize_row(
+                ChatDetailOut, access.get_chat(user=get_request_user(request), chat_id=chat_id)
+            )
+        )
+
+    @extend_schema(
+        operation_id="chats_change",
+        summary="Update a chat",
+        request=ChatChange,
+        responses=add_error_responses({200: ChatDetailOut}, errors=EDIT_ERRORS),
+    )
+    def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Update the given fields of a chat. If one of them is invalid, nothing is changed.
+
+        You can change the title, the model or team, the system text, the memory setting, the
+        folder, and whether the chat is pinned or archived.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        values = ChatChange.read(request.data)
+        marks: dict[str, Any] = {"actor": f"user:{request.user.pk}", "now": timezone.now()}
+        with transaction.atomic():
+            if "title" in values:
+                chat = lifecycle.rename_chat(chat=chat, title=values["title"], **marks)
+            if "model" in values:
+                chat = lifecycle.choose_model(chat=chat, model_slug=values["model"], **marks)
+            if "team" in values:
+                team_id, now = values["team"], timezone.now()
+                chat = rosters.set_chat_team(
+                    user=get_request_user(request), chat=chat, team_id=team_id, now=now
+                )
+            if "system_text" in values:
+                chat = system_texts.set_system_text(chat=chat, text=values["system_text"], **marks)
+            if "memory" in values:
+                chat = memory.set_memory_of_chat(chat=chat, remembers=values["memory"])
+            places = {name: values[name] for name in PLACES if name in values}
+            chat = organising.organise_chat(chat=chat, user=get_request_user(request), **places)
+        return Response(serialize_row(ChatDetailOut, chat))
+
+    @extend_schema(
+        operation_id="chats_delete",
+        summary="Delete a chat",
+        request=None,
+        responses=add_error_responses({204: None}, errors=EDIT_ERRORS),
+    )
+    def delete(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Delete a chat. You can restore it until it is erased some days later.
+
+        A temporary chat is erased immediately. Audit events of the chat are kept.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        EmptyBody.read(request.data)
+        deletion.delete_chat(chat=chat, actor=f"user:{request.user.pk}", now=timezone.now())
+        return Response(status=204)
+
+
+class RestoreChat(Endpoint):
+    """Restore a deleted chat."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="chats_restore",
+        summary="Restore a deleted chat",
+        request=None,
+        responses=add_error_responses({200: ChatDetailOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Restore a deleted chat. Has no effect on a chat that is not deleted."""
+        kept = access.get_chat_including_deleted(user=get_request_user(request), chat_id=chat_id)
+        EmptyBody.read(request.data)
+        deletion.restore_chat(chat=kept, actor=f"user:{request.user.pk}", now=timezone.now())
+        return Response(
+            serialize_row(
+                ChatDetailOut, access.get_chat(user=get_request_user(request), chat_id=chat_id)
+            )
+        )
+
+
+def filter_user_chats(
+    user: User,
+    *,
+    deleted: bool,
+    archived: bool | None = None,
+    folder: uuid.UUID | None = None,
+) -> QuerySet[Chat]:
+    """Return the user's chats that match the filters."""
+    if deleted:
+        kept = access.get_erasable_chats(user=user)
+        rows = kept.filter(deleted_at__isnull=False, temporary=False)
+    else:
+        rows = access.get_visible_chats(user=user)
+    if archived is not None:
+        rows = rows.filter(archived=archived)
+    return rows.filter(folder=folder) if folder else rows
+
+
+def lock_user(user: User) -> None:
+    """Lock the user's row, so that concurrent requests of one user run one at a time.
+
+    Of two requests with the same idempotency key, the second then finds the result of the first.
+    """
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)
+
+
+@transaction.atomic
+def create_empty_chat(
+    *, owner: User, key: str, title: str, model: str, temporary: bool, team: uuid.UUID | None
+) -> tuple[Chat, bool]:
+    """Create an empty chat. Returns the chat, and True if the key was used before.
+
+    Raises what `lifecycle.create_chat` raises.
+    """
+    lock_user(owner)
+    now = timezone.now()
+    body = f"{model}\n{title}" + "\ntemporary" * temporary + (f"\n{team}" if team else "")
+    keyed = IdempotentRequest(user=owner, route="chats:empty", key=key, body=body)
+    known = keyed.find(now=now)
+    if known:
+        return access.get_chat(user=owner, chat_id=uuid.UUID(known["chat"])), True
+    keyed.refuse_if_used(route="chats", now=now)
+    spec = lifecycle.find_model(model) if model else None
+    chosen_team = access.get_team(user=owner, team_id=team) if team else None
+    chat = lifecycle.create_chat(
+        owner=owner, now=now, title=title, model=spec, temporary=temporary, team=chosen_team
+    )
+    keyed.remember(result={"chat": str(chat.pk)}, now=now)
+    return chat, False
+
+
+@transaction.atomic
+def start_keyed_chat(
+    *,
+    user: User,
+    key: str,
+    api_key: ApiKey | None,
+    text: str,
+    title: str,
+    model: str,
+    temporary: bool,
+    team: uuid.UUID | None,
+) -> Accepted:
+    """Create a chat with its first message. The same key returns the same chat.
+
+    Raises what `lifecycle.start_in_new_chat` raises.
+    """
+    lock_user(user)
+    now = timezone.now()
+    keyed = IdempotentRequest(user=user, route="chats", key=key, body="")
+    keyed.refuse_if_used(route="chats:empty", now=now)
+    return lifecycle.start_in_new_chat(
+        user=user,
+        text=text,
+        now=now,
+        title=title,
+        model_slug=model,
+        temporary=temporary,
+        team_id=team,
+        idempotency_key=key,
+        api_key=api_key,
+    )

@@ -1,0 +1,178 @@
+"""Serializers for compactions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework import serializers
+
+from chats.api.core.outputs import build_page_serializer
+from chats.compaction.cursor import Cursor
+from chats.compaction.people.revise import Comparison
+from chats.models import Compaction
+
+
+class OriginalsOut(serializers.Serializer[Compaction]):
+    """The messages that a compaction covers. List them with `from_seq` and `to_seq`."""
+
+    from_seq = serializers.IntegerField()
+    to_seq = serializers.IntegerField()
+    exceptions = serializers.ListField(
+        child=serializers.IntegerField(),
+        help_text=("Seqs in the range that the summary does not cover."),
+    )
+    count = serializers.IntegerField(source="source_count")
+    sha256 = serializers.CharField(
+        source="source_digest", help_text="SHA-256 of the ids of these messages."
+    )
+
+
+class BulletOut(serializers.Serializer[Mapping[str, Any]]):
+    """A line of a summary with its sources."""
+
+    text = serializers.CharField()
+    sources = serializers.ListField(
+        child=serializers.IntegerField(), help_text="Seqs of the source messages."
+    )
+    source_ids = serializers.ListField(
+        child=serializers.UUIDField(), default=list, help_text="Ids of the source messages."
+    )
+    invalid = serializers.ListField(
+        child=serializers.IntegerField(),
+        default=list,
+        help_text="Seqs that the line cites but the summary does not cover.",
+    )
+    unsupported = serializers.BooleanField(
+        default=False, help_text="True if the line cites no message that the summary covers."
+    )
+
+
+class SectionOut(serializers.Serializer[Mapping[str, Any]]):
+    """A section of a summary."""
+
+    title = serializers.CharField()
+    bullets = BulletOut(many=True)
+
+
+class CompactionOut(serializers.Serializer[Compaction]):
+    """A compaction: a summary that replaces a range of messages in the prompt.
+
+    The original messages are kept.
+    """
+
+    id = serializers.UUIDField()
+    branch = serializers.UUIDField(source="branch_id")
+    kind = serializers.ChoiceField(choices=Compaction.Kind.choices)
+    # Not a ChoiceField: drf-spectacular would give it the same enum name as a turn's status.
+    status = serializers.CharField(help_text=f"One of {', '.join(Compaction.Status.values)}.")
+    originals = OriginalsOut(source="*")
+    base = serializers.UUIDField(source="base_id", allow_null=True)
+    previous = serializers.UUIDField(
+        source="previous_id", allow_null=True, help_text="Summary that this one continues."
+    )
+    displaced = serializers.UUIDField(
+        source="displaced_id",
+        allow_null=True,
+        help_text=("Compaction that an undo restores; null: all messages."),
+    )
+    revises = serializers.UUIDField(
+        source="revises_id",
+        allow_null=True,
+        help_text="Earlier summary of the same messages that this one corrects or replaces.",
+    )
+    text = serializers.CharField()
+    sections = SectionOut(many=True)
+    retention = serializers.DictField(
+        help_text="Facts of the originals that the summary kept and lost."
+    )
+    commitment = serializers.CharField(
+        source="text_commitment",
+        help_text=("Commitment to the text in the audit log; empty once erased."),
+    )
+    erased = serializers.SerializerMethodField(help_text="True if the text was permanently erased.")
+    trigger = serializers.CharField(
+        help_text="Reason for the compaction. `revision`: written by a person."
+    )
+    asked_by = serializers.CharField(
+        help_text="`worker` or `user:<id>`. For a revision, its author."
+    )
+    focus = serializers.CharField()
+    needs_approval = serializers.BooleanField(help_text="True if it waits for approval.")
+    rung = serializers.CharField(
+        help_text="Method of the attempt: `model`, `model_again`, `smaller_source`, `extractive` or"
+        " `window`. May be empty."
+    )
+    attempt = serializers.IntegerField(help_text="Number of the attempt, from 1.")
+    reason = serializers.CharField(help_text="Reason it failed, was rejected or was superseded.")
+    remark = serializers.CharField(help_text="Comment of the person who rejected it.")
+    policy = serializers.CharField(
+        source="effective_policy_id", help_text="Digest of the effective policy."
+    )
+    prompt_version = serializers.CharField()
+    model = serializers.CharField(source="model_name")
+    context_revision = serializers.IntegerField(
+        help_text="Context revision of the branch when the compaction was planned."
+    )
+    tokens_before = serializers.IntegerField()
+    tokens_after = serializers.IntegerField()
+    summary_tokens = serializers.IntegerField(
+        allow_null=True, help_text="Tokens of the summary text."
+    )
+    usage = serializers.DictField()
+    duration_ms = serializers.IntegerField(allow_null=True)
+    cost = serializers.DecimalField(
+        max_digits=14,
+        decimal_places=8,
+        allow_null=True,
+        help_text="Cost in the currency of the model's price, not part of the cost of replies. "
+        "Null: no price is known.",
+    )
+    currency = serializers.CharField(
+        help_text=("Currency of `cost`; empty if the model has no price.")
+    )
+    created_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+    published_at = serializers.DateTimeField(allow_null=True)
+
+    def get_erased(self, compaction: Compaction) -> bool:
+        """Return True if a covered message was erased, which also erases the summary text."""
+        return compaction.erased_at is not None
+
+
+class CursorOut(serializers.Serializer[Cursor]):
+    """The last summarised message of the active branch."""
+
+    cursor = serializers.IntegerField(
+        source="position",
+        help_text=(
+            "Last seq that the active summary covers; the next summary covers only later messages."
+            " 0: no active summary."
+        ),
+    )
+    compacted_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which a summary was last published."
+    )
+    version = serializers.IntegerField(
+        help_text="Counter that increases with each change of summaries or windows."
+    )
+
+
+class CompactionsOut(build_page_serializer(CompactionOut)):  # type: ignore[misc]  # created at import time
+    """A page of compactions, and the last summarised message."""
+
+    summarised = CursorOut()
+
+
+class ChangeOut(serializers.Serializer[Any]):
+    """Consecutive lines of a comparison with the same kind of change."""
+
+    kind = serializers.CharField(help_text="One of equal, replace, delete, insert.")
+    before = serializers.ListField(child=serializers.CharField())
+    after = serializers.ListField(child=serializers.CharField())
+
+
+class ComparisonOut(serializers.Serializer[Comparison]):
+    """Line-by-line comparison of two summaries."""
+
+    older = CompactionOut()
+    newer = CompactionOut()
+    changes = ChangeOut(many=True)

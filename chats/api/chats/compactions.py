@@ -1,0 +1,306 @@
+"""Compactions of a chat: list, start, undo, redo, correct, approve."""
+
+import uuid
+from typing import ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.chats.compaction_outputs import CompactionOut, CompactionsOut, ComparisonOut
+from chats.api.core import examples
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import (
+    CompareQuery,
+    EmptyBody,
+    NewCompaction,
+    PageQuery,
+    Rejection,
+    Revision,
+)
+from chats.api.core.outputs import BranchOut, serialize_row
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.compaction import pauses
+from chats.compaction.coverage import load_locked_active_branch
+from chats.compaction.cursor import get_summary_cursor
+from chats.compaction.people import approve, controls, revise, undo
+from chats.models import Compaction
+from chats.record import access
+
+
+class Compactions(Endpoint):
+    """The compactions of a chat, on every branch."""
+
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="chats_compactions_list",
+        summary="List compactions",
+        parameters=[PageQuery],
+        responses=add_error_responses({200: CompactionsOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """List the compactions, newest first, including failed and undone ones.
+
+        `summarised` contains the last message that the summaries of the active branch cover.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        query = PageQuery.read(request.query_params.dict())
+        page = paginate_rows(
+            Compaction.objects.filter(branch__chat=chat),
+            order=("-created_at", "-id"),
+            name=f"compactions:{chat.pk}",
+            **query,
+        )
+        found = {"data": page.rows, "next_cursor": page.next_cursor}
+        return Response(
+            serialize_row(
+                CompactionsOut,
+                {**found, "summarised": get_summary_cursor(load_locked_active_branch(chat))},
+            )
+        )
+
+    @extend_schema(
+        operation_id="chats_compactions_create",
+        summary="Compact a chat now",
+        request=NewCompaction,
+        examples=examples.COMPACT_NOW,
+        responses=add_error_responses({202: BranchOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Request a compaction now, regardless of the policy's thresholds. 202: a worker starts it.
+
+        Requests that no worker has started yet are merged; the newest one applies. Follow
+        `compaction` of the branch. If the attempt fails, the list of compactions has the reason.
+        """
+        chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
+        wish = NewCompaction.read(request.data)
+        branch = controls.compact_now(
+            user=get_request_user(request), chat=chat, now=timezone.now(), **wish
+        )
+        return Response(serialize_row(BranchOut, branch), status=202)
+
+
+class Resume(Endpoint):
+    """Resume automatic compaction after an undo."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="chats_compactions_resume",
+        summary="Resume automatic compaction",
+        request=None,
+        responses=add_error_responses({200: BranchOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Resume automatic compaction. Repeating the request has no effect."""
+        chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
+        EmptyBody.read(request.data)
+        actor = f"user:{request.user.pk}"
+        branch = pauses.resume_compaction(chat=chat, actor=actor, now=timezone.now())
+        return Response(serialize_row(BranchOut, branch))
+
+
+class Compare(Endpoint):
+    """Comparison of two summaries."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_compactions_compare",
+        summary="Compare two compactions",
+        parameters=[CompareQuery],
+        responses=add_error_responses({200: ComparisonOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Compare any two compactions of a chat line by line."""
+        chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
+        query = CompareQuery.read(request.query_params.dict())
+        found = revise.compare_summaries(
+            user=get_request_user(request),
+            chat_id=chat.pk,
+            older_id=query["older"],
+            newer_id=query["newer"],
+        )
+        return Response(serialize_row(ComparisonOut, found))
+
+
+class CompactionDetail(Endpoint):
+    """One compaction."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_compactions_get",
+        summary="Get a compaction",
+        responses=add_error_responses({200: CompactionOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+        """Retrieve a compaction. Its originals are the messages `from_seq` to `to_seq`."""
+        found = access.get_compaction(
+            user=get_request_user(request), chat_id=chat_id, compaction_id=compaction_id
+        )
+        return Response(serialize_row(CompactionOut, found))
+
+
+class CompactionAction(Endpoint):
+    """Base class of the actions on a compaction."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    def compaction(
+        self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID
+    ) -> Compaction:
+        """Return the compaction in the URL. Raises `NotFound`."""
+        return access.get_compaction(
+            user=get_request_user(request), chat_id=chat_id, compaction_id=compaction_id
+        )
+
+
+class Cancel(CompactionAction):
+    """Cancel a running compaction."""
+
+    @extend_schema(
+        operation_id="chats_compactions_cancel",
+        summary="Cancel a compaction",
+        request=None,
+        responses=add_error_responses({200: CompactionOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+        """Cancel a compaction while its summary is being written."""
+        row = self.compaction(request, chat_id, compaction_id)
+        EmptyBody.read(request.data)
+        stopped = controls.cancel_summary(
+            user=get_request_user(request), compaction=row, now=timezone.now()
+        )
+        return Response(serialize_row(CompactionOut, stopped))
+
+
+class Undo(CompactionAction):
+    """Undo an active summary."""
+
+    @extend_schema(
+        operation_id="chats_compactions_undo",
+        summary="Undo a compaction",
+        request=None,
+        responses=add_error_responses({200: CompactionOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+        """Restore the messages or the summary that the active summary replaced.
+
+        Automatic compaction pauses. Repeating the request has no effect. 409 with the token counts
+        if the restored context does not fit.
+        """
+        row = self.compaction(request, chat_id, compaction_id)
+        EmptyBody.read(request.data)
+        undone = undo.undo_summary(
+            user=get_request_user(request), compaction=row, now=timezone.now()
+        )
+        return Response(serialize_row(CompactionOut, undone))
+
+
+class Redo(CompactionAction):
+    """Redo an undone summary."""
+
+    @extend_schema(
+        operation_id="chats_compactions_redo",
+        summary="Redo a compaction",
+        request=None,
+        responses=add_error_responses({200: CompactionOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+        """Make an undone summary active again. Repeating the request has no effect."""
+        row = self.compaction(request, chat_id, compaction_id)
+        EmptyBody.read(request.data)
+        redone = undo.redo_summary(
+            user=get_request_user(request), compaction=row, now=timezone.now()
+        )
+        return Response(serialize_row(CompactionOut, redone))
+
+
+class Rerun(CompactionAction):
+    """Regenerate a summary."""
+
+    @extend_schema(
+        operation_id="chats_compactions_rerun",
+        summary="Regenerate a summary",
+        request=NewCompaction,
+        examples=examples.RERUN,
+        responses=add_error_responses({202: BranchOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+        """Regenerate the active summary from its original messages. 202: a worker starts it.
+
+        The new summary replaces the active one. The old one stays readable.
+        """
+        row = self.compaction(request, chat_id, compaction_id)
+        wish = NewCompaction.read(request.data)
+        branch = controls.request_summary_rerun(
+            user=get_request_user(request), compaction=row, now=timezone.now(), **wish
+        )
+        return Response(serialize_row(BranchOut, branch), status=202)
+
+
+class Revise(CompactionAction):
+    """Correct a summary by hand."""
+
+    @extend_schema(
+        operation_id="chats_compactions_revise",
+        summary="Correct a summary",
+        request=Revision,
+        examples=examples.REVISE,
+        responses=add_error_responses({200: CompactionOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+        """Replace the active summary with a corrected text.
+
+        The result is a new compaction. Its `revises` field contains the id of the old one. An
+        unchanged text has no effect.
+        """
+        row = self.compaction(request, chat_id, compaction_id)
+        text = Revision.read(request.data)["text"]
+        new = revise.revise_summary(
+            user=get_request_user(request), compaction=row, text=text, now=timezone.now()
+        )
+        return Response(serialize_row(CompactionOut, new))
+
+
+class Approve(CompactionAction):
+    """Approve a pending summary."""
+
+    @extend_schema(
+        operation_id="chats_compactions_approve",
+        summary="Approve a summary",
+        request=None,
+        responses=add_error_responses({200: CompactionOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+        """Make a pending summary active."""
+        row = self.compaction(request, chat_id, compaction_id)
+        EmptyBody.read(request.data)
+        approved = approve.approve_summary(
+            user=get_request_user(request), compaction=row, now=timezone.now()
+        )
+        return Response(serialize_row(CompactionOut, approved))
+
+
+class Reject(CompactionAction):
+    """Reject a pending summary."""
+
+    @extend_schema(
+        operation_id="chats_compactions_reject",
+        summary="Reject a summary",
+        request=Rejection,
+        examples=examples.REJECT,
+        responses=add_error_responses({200: CompactionOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+        """Reject a pending summary. The prompt does not change."""
+        row = self.compaction(request, chat_id, compaction_id)
+        reason = Rejection.read(request.data)["reason"]
+        rejected = approve.reject_summary(
+            user=get_request_user(request), compaction=row, reason=reason, now=timezone.now()
+        )
+        return Response(serialize_row(CompactionOut, rejected))

@@ -1,0 +1,231 @@
+"""The context of the next message and the receipts of a turn, with texts."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import Flag, PlainText, Strict
+from chats.api.core.outputs import serialize_row
+from chats.api.core.receipt_outputs import ReceiptOut, SegmentOut
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.models import Receipt
+from chats.prompt import sent_texts
+from chats.prompt.agents import load_agent_view
+from chats.prompt.next_context import NextContext, compose_next_context
+from chats.record import access
+from contextpolicy.engine.messages.openai_chat import format_chat_messages
+from contextpolicy.engine.policy.budget import Budget
+from contextpolicy.resolution import load_policy_values
+
+FORMS = ("sent", "messages", "text")
+HELP = (
+    "`sent`: the exact messages that the model would receive, in the policy's layout. "
+    "`messages`: system text (if requested), summary, pinned messages, recent messages with "
+    "their roles, state and retrieved context, then the question. `text`: the same as one text."
+)
+WITH_SYSTEM = "Include the system text. Ignored for `sent`, which always includes it."
+
+
+class ContextQuery(Strict):
+    """The format of the context."""
+
+    form = serializers.ChoiceField(choices=FORMS, default="sent", help_text=HELP)
+    include_system = serializers.BooleanField(default=False, help_text=WITH_SYSTEM)
+
+
+class NextMessage(Strict):
+    """A question for a context preview, and the format of the response."""
+
+    question = PlainText(default="", help_text="Empty: the context without a question.")
+    form = serializers.ChoiceField(choices=FORMS, default="sent", help_text=HELP)
+    include_system = Flag(default=False, help_text=WITH_SYSTEM)
+
+
+class SegmentTextOut(SegmentOut):
+    """A segment of a prompt, with its text."""
+
+    text = serializers.CharField(help_text="Empty if the text was erased or is hidden.")
+    hidden = serializers.BooleanField(
+        help_text="True if the policy hides this part of the system text."
+    )
+
+
+class SentReceiptOut(ReceiptOut):
+    """The receipt of a model call, with the text of each segment."""
+
+    segments = SegmentTextOut(many=True, help_text="Segments of the prompt, in order.")
+
+
+class SentReceiptsOut(serializers.Serializer[Any]):
+    """The receipts of a turn."""
+
+    data = SentReceiptOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+
+
+class ContextOut(serializers.Serializer[Any]):
+    """The prompt of the next message, with its token counts."""
+
+    form = serializers.ChoiceField(choices=FORMS)
+    model = serializers.CharField(help_text="Id of the model.")
+    policy = serializers.CharField(help_text="Digest of the effective policy.")
+    strategy = serializers.CharField()
+    layout = serializers.CharField()
+    messages = serializers.ListField(
+        child=serializers.DictField(), allow_null=True, help_text="Null if `form` is `text`."
+    )
+    text = serializers.CharField(allow_null=True, help_text="Null unless `form` is `text`.")
+    system_hidden = serializers.BooleanField(
+        help_text="True if the policy hides its system text. It is then empty in `sent` and "
+        "left out of the other formats."
+    )
+    segments = SegmentTextOut(many=True, help_text="Segments of the prompt, with their sizes.")
+    left_out = serializers.ListField(
+        child=serializers.ListField(),
+        help_text="Messages left out, as a list of [from seq, to seq, reason].",
+    )
+    tokens = serializers.DictField(
+        child=serializers.IntegerField(),
+        help_text="Tokens of each part, as the provider is expected to count them.",
+    )
+    prompt_tokens = serializers.IntegerField(
+        help_text="Tokens of the complete prompt, by the local tokenizer."
+    )
+    approximate = serializers.BooleanField(
+        help_text="True: the token counts are estimates, because the tokenizer is still "
+        "loading. False: they equal those of the next message's receipt."
+    )
+    budget = serializers.DictField()
+    notes = serializers.ListField(child=serializers.CharField())
+
+
+def serialize_text_segment(
+    segment: Sequence[object], *, sent: sent_texts.SentText
+) -> dict[str, Any]:
+    """Return a segment with its text."""
+    return {**serialize_row(SegmentOut, segment), "text": sent.text, "hidden": sent.hidden}
+
+
+def serialize_context(made: NextContext, *, form: str, include_system: bool) -> dict[str, Any]:
+    """Return a context in the requested format."""
+    found = made.outlook
+    values = found.choice.values
+    budget: Budget = found.sent.budget
+    messages: Sequence[Mapping[str, object]] | None = None
+    if form == "sent":
+        messages = format_chat_messages(made.messages())
+    elif form == "messages":
+        messages = format_chat_messages(made.as_messages(include_system=include_system))
+    return {
+        "form": form,
+        "model": found.choice.model.slug,
+        "policy": found.choice.effective.digest,
+        "strategy": values.strategy,
+        "layout": values.layout,
+        "messages": messages,
+        "text": made.as_text(include_system=include_system) if form == "text" else None,
+        "system_hidden": made.hides_system,
+        "segments": [
+            serialize_text_segment(
+                segment,
+                sent=find_segment_text(segment, made=made),
+            )
+            for segment in made.segments
+        ],
+        "left_out": [[out.from_seq, out.to_seq, out.reason] for out in found.sent.left_out],
+        "tokens": dict(found.tokens),
+        "prompt_tokens": found.sent.prompt_tokens,
+        "approximate": found.is_estimate,
+        "budget": {name: getattr(budget, name) for name in budget.__slots__},
+        "notes": list(made.notes),
+    }
+
+
+def find_segment_text(segment: Sequence[object], *, made: NextContext) -> sent_texts.SentText:
+    """Return the text of a segment. The question is not stored, so it comes from the preview."""
+    if segment[0] == "question":
+        return sent_texts.SentText(made.question, len(made.question))
+    values = made.outlook.choice.values
+    return sent_texts.recreate_sent_text(segment, sources=made.sources, values=values)
+
+
+class Context(Endpoint):
+    """The context of the next message."""
+
+    knows_repetitions = True
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_context_get",
+        summary="Preview the next prompt",
+        parameters=[ContextQuery],
+        responses=add_error_responses({200: ContextOut}, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Preview the prompt of the next message, without a question. Nothing is stored.
+
+        Raises what `next_context` raises.
+        """
+        return self.answer(request, chat_id, ContextQuery.read(request.query_params.dict()))
+
+    @extend_schema(
+        operation_id="chats_context_ask",
+        summary="Preview the prompt of a question",
+        request=NextMessage,
+        responses=add_error_responses({200: ContextOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Preview the prompt of a question. Nothing is stored, and no model is called.
+
+        Raises what `next_context` raises.
+        """
+        return self.answer(request, chat_id, NextMessage.read(request.data))
+
+    def answer(self, request: Request, chat_id: uuid.UUID, asked: Mapping[str, Any]) -> Response:
+        """Return the requested context. Raises `NotFound` and what `next_context` raises."""
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        question = str(asked.get("question", ""))
+        made = compose_next_context(chat=chat, question=question, now=timezone.now())
+        form, include_system = str(asked["form"]), bool(asked["include_system"])
+        return Response(serialize_context(made, form=form, include_system=include_system))
+
+
+class TurnReceipts(Endpoint):
+    """The receipts of a turn, with texts."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_turns_receipts",
+        summary="List receipts of a turn",
+        responses=add_error_responses({200: SentReceiptsOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
+        """List the receipts of a turn: the prompt of each model call, by segment, with texts."""
+        turn = access.get_turn(user=get_request_user(request), chat_id=chat_id, turn_id=turn_id)
+        rows = list(
+            Receipt.objects.filter(turn=turn)
+            .select_related("effective_policy")
+            .order_by("attempt", "step", "call")
+        )
+        found = sent_texts.load_receipt_sources(rows)
+        sources = sent_texts.SegmentSources(found.texts, found.messages, load_agent_view(turn))
+        return Response({"data": [serialize_receipt(row, sources=sources) for row in rows]})
+
+
+def serialize_receipt(row: Receipt, *, sources: sent_texts.SegmentSources) -> dict[str, Any]:
+    """Return a receipt with the text of each segment."""
+    values = load_policy_values(row.effective_policy)
+    told = [
+        serialize_text_segment(
+            segment, sent=sent_texts.recreate_sent_text(segment, sources=sources, values=values)
+        )
+        for segment in cast(Sequence[Sequence[object]], row.segments)
+    ]
+    return {**serialize_row(ReceiptOut, row), "segments": told}

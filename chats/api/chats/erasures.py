@@ -1,0 +1,174 @@
+"""Permanent erasure. An API key needs the scope `chats:erase`, a session a recent sign-in.
+
+Everything else that a person may do in a chat can be undone.
+"""
+
+import uuid
+from typing import ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions import erasure, pending_erasures
+from chats.api.core import examples
+from chats.api.core.base import Endpoint, get_request_key, get_request_user
+from chats.api.core.inputs import EmptyBody, ErasureRequest, PageQuery
+from chats.api.core.outputs import (
+    ErasedOut,
+    MessageOut,
+    ProofOut,
+    build_page_serializer,
+    serialize_row,
+    serialize_rows,
+)
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.ground.refusals import NotFound
+from chats.models import PendingErasure
+from chats.people import sessions
+from chats.record import access, holds
+
+
+class PendingErasureOut(serializers.Serializer[PendingErasure]):
+    """A pending erasure of a chat, a message or a preference under legal hold."""
+
+    id = serializers.UUIDField()
+    chat = serializers.SerializerMethodField(
+        help_text=("Id of the chat to erase, or of the chat of the message. Null for a preference.")
+    )
+    message = serializers.UUIDField(source="message_id", allow_null=True)
+    preference = serializers.UUIDField(source="preference_id", allow_null=True)
+    asked_at = serializers.DateTimeField()
+
+    @extend_schema_field(serializers.UUIDField(allow_null=True))
+    def get_chat(self, pending: PendingErasure) -> str | None:
+        """Return the id of the chat."""
+        chat_id = pending.message.branch.chat_id if pending.message else pending.chat_id
+        return str(chat_id) if chat_id else None
+
+
+class Erasure(Endpoint):
+    """Base class of the irreversible actions.
+
+    Erasing twice has no further effect. A proof's salt is not stored, so a repeated request cannot
+    return it again.
+    """
+
+    knows_repetitions = True
+    scopes: ClassVar = {"POST": "chats:erase"}
+
+    def check(self, request: Request) -> None:
+        """Raise `ReauthenticationRequired` in a session without a recent sign-in."""
+        if get_request_key(request) is None:
+            sessions.require_recent(session=request.session, now=timezone.now())
+
+
+class EraseMessage(Erasure):
+    """Permanent erasure of a message."""
+
+    @extend_schema(
+        operation_id="chats_messages_erase",
+        summary="Erase a message permanently",
+        request=ErasureRequest,
+        examples=examples.ERASE,
+        responses=add_error_responses({200: ErasedOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
+        """Erase a message permanently, including its text in summaries, receipts and stored pages.
+
+        The message keeps its id and its place, and the audit log gets a certificate. `quoted_by`
+        lists messages that quote it. To erase them too, send `quotes` now or later. 409
+        `under_legal_hold`: the message is erased when the hold ends.
+        """
+        message = access.get_message(
+            user=get_request_user(request), chat_id=chat_id, message_id=message_id
+        )
+        self.check(request)
+        with_quotes = ErasureRequest.read(request.data)["quotes"] == "erase"
+        erased = erasure.erase_message(
+            user=get_request_user(request),
+            message=message,
+            now=timezone.now(),
+            with_quotes=with_quotes,
+        )
+        quoted_by = [str(quote.message.pk) for quote in erased.quoted_by]
+        proofs = [
+            {"message": str(message.pk), **proof._asdict()}
+            for message, proof in erased.proofs.items()
+        ]
+        return Response(
+            {**serialize_row(MessageOut, erased.message), "quoted_by": quoted_by, "proofs": proofs}
+        )
+
+
+class EraseChat(Erasure):
+    """Permanent erasure of a chat."""
+
+    @extend_schema(
+        operation_id="chats_erase",
+        summary="Erase a chat permanently",
+        request=None,
+        responses=add_error_responses({200: ProofOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Erase a chat permanently, deleted or not, and every copy of its text.
+
+        The audit log gets a certificate. 409 `under_legal_hold`: the chat is hidden and is erased
+        when the hold ends.
+        """
+        chat = access.get_chat_including_deleted(user=get_request_user(request), chat_id=chat_id)
+        self.check(request)
+        EmptyBody.read(request.data)
+        proof = erasure.erase_chat(user=get_request_user(request), chat=chat, now=timezone.now())
+        return Response(proof._asdict())
+
+
+class PendingErasures(Endpoint):
+    """The user's pending erasures."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="erasures_list",
+        summary="List pending erasures",
+        parameters=[PageQuery],
+        responses=add_error_responses(
+            {200: build_page_serializer(PendingErasureOut)}, errors=READ_ERRORS
+        ),
+    )
+    def get(self, request: Request) -> Response:
+        """List your pending erasures, newest first. They run when the legal hold ends."""
+        query = PageQuery.read(request.query_params.dict())
+        rows = holds.list_pending_erasures(owner_id=get_request_user(request).pk)
+        page = paginate_rows(rows, order=("-asked_at", "-id"), name="erasures", **query)
+        return Response(
+            {"data": serialize_rows(PendingErasureOut, page.rows), "next_cursor": page.next_cursor}
+        )
+
+
+class PendingErasureDetail(Endpoint):
+    """One pending erasure."""
+
+    scopes: ClassVar = {"DELETE": "chats:erase"}
+
+    @extend_schema(
+        operation_id="erasures_withdraw",
+        summary="Cancel a pending erasure",
+        request=None,
+        responses=add_error_responses({204: None}),
+    )
+    def delete(self, request: Request, erasure_id: uuid.UUID) -> Response:
+        """Cancel a pending erasure. A hidden chat stays hidden until you restore it.
+
+        Raises `NotFound`.
+        """
+        EmptyBody.read(request.data)
+        owner_id, now = get_request_user(request).pk, timezone.now()
+        if not pending_erasures.cancel_pending_erasure(
+            owner_id=owner_id, erasure_id=erasure_id, now=now
+        ):
+            raise NotFound
+        return Response(status=204)

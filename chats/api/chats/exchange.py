@@ -1,0 +1,150 @@
+"""Export of chats as files."""
+
+import uuid
+from typing import Any, ClassVar
+
+from django.http import HttpResponseBase
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from chats.api.chats.line_streams import stream_lines
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import PlainText, Strict
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.exchange import documents, whole, writing
+from chats.exchange import files as written
+from chats.models import Chat
+from chats.record import access
+from chats.streams import files, lines
+
+SCOPES = ("active", "full", "all")
+FORMS = ("ui", "bundle", *documents.FORMS)
+# A cursor packs two numbers into one. No chat has 2⁴⁰ messages.
+HALF = 1 << 40
+
+
+class ExportQuery(Strict):
+    """The format of an export, and the part of the chat."""
+
+    form = serializers.ChoiceField(
+        choices=FORMS,
+        default="ui",
+        help_text="`ui`: UI messages as JSONL. `bundle`: a ZIP with `history.jsonl`, "
+        "`meta.json`, the summarised messages under `archive/`, and the images. "
+        "`markdown`, `html`, `json`: readable documents.",
+    )
+    scope = serializers.ChoiceField(
+        choices=SCOPES,
+        default="active",
+        help_text="Only for `ui`. `active`: the active summary and the messages it does not "
+        "cover. `full`: every message of the active branch. `all`: the messages of "
+        "every branch.",
+    )
+    cursor = PlainText(
+        default="", help_text="Only for `ui`: `next_cursor` of a stream that ended early."
+    )
+
+
+class UIMessageOut(serializers.Serializer[Any]):
+    """A message in the UI message format of chat clients."""
+
+    id = serializers.CharField()
+    role = serializers.CharField(help_text="`user` or `assistant`.")
+    parts = serializers.ListField(child=serializers.DictField())
+    metadata = serializers.DictField()
+
+
+# No HEAD: it would record an export in the audit log although no file was sent.
+ONLY_SENT = ["get"]
+
+
+class ChatExport(Endpoint):
+    """Export of one chat."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+    http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
+
+    @extend_schema(
+        operation_id="chats_export",
+        summary="Export a chat",
+        parameters=[ExportQuery],
+        responses=add_error_responses(
+            {
+                (200, lines.CONTENT_TYPE): OpenApiResponse(
+                    UIMessageOut, "`ui`: one message per line."
+                ),
+                (200, "application/zip"): OpenApiTypes.BINARY,
+                (200, "text/markdown"): OpenApiTypes.STR,
+                (200, "text/html"): OpenApiTypes.STR,
+                (200, "application/json"): OpenApiTypes.OBJECT,
+            },
+            errors=READ_ERRORS,
+        ),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
+        """Export a chat as a file. UI messages and bundles can be imported again.
+
+        UI messages are streamed as lines. If your access ends while the stream runs, the last line
+        has an `error` (`list_cut`) and the `next_cursor` of the remaining messages.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        query = ExportQuery.read(request.query_params.dict())
+        form, scope, now = query["form"], query["scope"], timezone.now()
+        actor = f"user:{request.user.pk}"
+        if form == "ui":
+            answer = stream_ui_messages(request, chat, scope=scope, cursor=query["cursor"])
+            writing.record_export(chat, scope=scope, form=form, actor=actor, now=now)
+            return answer
+        kind, file = written.export_chat_file(chat, form=form, scope="active", actor=actor, now=now)
+        return files.build_file_download(
+            file, name=documents.build_export_filename(chat, form=form), kind=kind
+        )
+
+
+def stream_ui_messages(
+    request: Request, chat: Chat, *, scope: writing.Scope, cursor: str
+) -> HttpResponseBase:
+    """Stream the UI messages of a chat as lines. Raises as `streamed` does."""
+    writer = writing.Writer(chat, scope=scope)
+
+    def part(place: int) -> tuple[bytes, int | None]:
+        told, end = writer.part(divmod(place, HALF))
+        return told, None if end is None else end[0] * HALF + end[1]
+
+    return stream_lines(request, chat, part, name=f"export:{chat.pk}:{scope}", cursor=cursor)
+
+
+class WholeQuery(Strict):
+    """The format of a complete export."""
+
+    form = serializers.ChoiceField(
+        choices=("ui", *documents.FORMS),
+        default="ui",
+        help_text=(
+            "Format of each chat. `ui` can be imported again, with branches, folders and images."
+        ),
+    )
+
+
+class ExportAll(Endpoint):
+    """Export of all data of a person."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+    http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
+
+    @extend_schema(
+        operation_id="export_all",
+        summary="Export all your data",
+        parameters=[WholeQuery],
+        responses=add_error_responses(
+            {(200, "application/zip"): OpenApiTypes.BINARY}, errors=READ_ERRORS
+        ),
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        """Export all your chats, folders and teams, and the names of your API keys, as a ZIP."""
+        form = WholeQuery.read(request.query_params.dict())["form"]
+        file = whole.build_account_archive(get_request_user(request), form=form, now=timezone.now())
+        return files.build_file_download(file, name="palimpsest.zip")

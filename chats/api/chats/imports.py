@@ -1,0 +1,324 @@
+"""Import of chats from files, in the background."""
+
+import io
+import tempfile
+import uuid
+from collections.abc import Mapping
+from typing import IO, Any, ClassVar, cast
+
+from django.conf import settings
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import ngettext
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions import retention_rules
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.errors import RequestTooLarge
+from chats.api.core.inputs import EmptyBody, PageQuery
+from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.exchange import bounds, upload
+from chats.models import FileImport, ImportOutcome
+
+
+class ImportOut(serializers.Serializer[FileImport]):
+    """An import with its progress, and the reason if it ended early."""
+
+    id = serializers.UUIDField()
+    state = serializers.ChoiceField(choices=FileImport.State.choices)
+    size = serializers.IntegerField(help_text="Bytes of the file.")
+    form = serializers.CharField(help_text="Detected format. Empty until the file was read.")
+    found = serializers.IntegerField(
+        allow_null=True, help_text="Number of chats in the file. Null until it was read."
+    )
+    done = serializers.IntegerField(source="place", help_text="Chats processed so far.")
+    added = serializers.IntegerField(help_text="Chats created by the import.")
+    were_here = serializers.IntegerField(help_text="Chats that were imported before.")
+    grown = serializers.IntegerField(
+        help_text="Chats that were imported before and received new messages from this file."
+    )
+    not_taken = serializers.IntegerField(help_text="Chats that could not be imported.")
+    messages = serializers.IntegerField(help_text="Messages added by the import.")
+    messages_in_file = serializers.IntegerField(
+        help_text="Number of messages in the processed chats of the file."
+    )
+    messages_imported = serializers.IntegerField(
+        source="messages_here",
+        help_text="Number of messages of the file that are stored now, including those imported "
+        "before.",
+    )
+    code = serializers.CharField(help_text="Code of the refusal; empty if the file was accepted.")
+    reason = serializers.CharField(source="localized_reason", help_text="Message of the refusal.")
+    created_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+
+class ImportConditionsOut(serializers.Serializer[Any]):
+    """The limits of an import, and the retention period of imported messages."""
+
+    file_bytes = serializers.IntegerField(help_text="Maximum size of the file, in bytes.")
+    unpacked_bytes = serializers.IntegerField(
+        help_text="Maximum size of an unpacked archive, in bytes."
+    )
+    entries = serializers.IntegerField(help_text="Maximum number of entries in an archive.")
+    chat_bytes = serializers.IntegerField(
+        help_text="Maximum size of one chat in the file, in bytes."
+    )
+    messages_per_chat = serializers.IntegerField()
+    retention_days = serializers.IntegerField(
+        allow_null=True,
+        help_text="Messages older than this are erased every night. Null: never. Imported "
+        "messages keep their dates, so the next night erases the older ones.",
+    )
+    notice = serializers.CharField(help_text="Retention notice. Empty: nothing is erased.")
+
+
+class ImportStartedOut(ImportOut):
+    """A started import, with the retention period of its messages."""
+
+    retention_days = serializers.SerializerMethodField()
+    notice = serializers.SerializerMethodField()
+
+    def get_retention_days(self, row: FileImport) -> int | None:
+        """Retention period of messages, in days. Null: none."""
+        return retention_rules.find_new_chat_days(row.owner, now=row.created_at)
+
+    def get_notice(self, row: FileImport) -> str:
+        """Retention notice. Empty: nothing is erased."""
+        return format_retention_notice(self.get_retention_days(row))
+
+
+def format_retention_notice(days: int | None) -> str:
+    """Return a sentence about the retention of imported messages. Empty: nothing is erased."""
+    if days is None:
+        return ""
+    return ngettext(
+        "Messages older than {n} day are erased every night. Imported messages keep their dates, "
+        "so older ones are erased the night after the import.",
+        "Messages older than {n} days are erased every night. Imported messages keep their dates, "
+        "so older ones are erased the night after the import.",
+        days,
+    ).format(n=days)
+
+
+class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
+    """The outcome for one chat of the file."""
+
+    place = serializers.IntegerField(help_text="Position in the file, from 1.")
+    chat = serializers.UUIDField(
+        source="chat_id", allow_null=True, help_text="Null: the chat could not be imported."
+    )
+    title = serializers.SerializerMethodField()
+    messages = serializers.IntegerField(help_text="Number of messages added.")
+    messages_in_file = serializers.IntegerField(
+        source="in_file", help_text="Messages of the chat in the file, including tool results."
+    )
+    messages_imported = serializers.IntegerField(
+        source="here",
+        help_text="Number of messages of the file that are stored now, including those imported "
+        "before.",
+    )
+    was_here = serializers.BooleanField(
+        help_text="True if the chat was imported before; `messages` then counts new messages only."
+    )
+    losses = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Content that could not be imported, as `kind:detail`.",
+    )
+    code = serializers.CharField(
+        help_text="Reason the chat could not be imported. Empty: it was imported."
+    )
+    reason = serializers.CharField(source="localized_reason")
+
+    def get_title(self, row: ImportOutcome) -> str:
+        """Current title of the chat, or its title in the file."""
+        return row.chat.title if row.chat else row.title
+
+
+class FileParser(BaseParser):
+    """Store an upload of any content type in a temporary file. The endpoint closes it."""
+
+    media_type = "*/*"
+
+    def parse(  # type: ignore[override]  # the framework knows forms and JSON
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> IO[bytes]:
+        """Return the file, rewound to the start. Raises `RequestTooLarge`."""
+        held = tempfile.SpooledTemporaryFile(max_size=bounds.MIB)  # noqa: SIM115  # closed with it
+        size = 0
+        while piece := stream.read(bounds.CHUNK):
+            size += len(piece)
+            if size > settings.IMPORT_FILE_BYTES:
+                held.close()
+                raise RequestTooLarge(limit=settings.IMPORT_FILE_BYTES)
+            held.write(piece)
+        held.seek(0)
+        if parser_context is not None:
+            parser_context["view"].file = held
+        return cast(IO[bytes], held)
+
+
+class Imports(Endpoint):
+    """The user's imports."""
+
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+    parser_classes = (FileParser,)
+    file: IO[bytes] | None = None
+
+    @extend_schema(
+        operation_id="imports_list",
+        summary="List imports",
+        parameters=[PageQuery],
+        responses=add_error_responses({200: build_page_serializer(ImportOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List your imports, newest first."""
+        user = get_request_user(request)
+        query = PageQuery.read(request.query_params.dict())
+        order = ("-created_at", "-id")
+        page = paginate_rows(upload.list_imports(user), order=order, name="imports", **query)
+        return Response(
+            {"data": serialize_rows(ImportOut, page.rows), "next_cursor": page.next_cursor}
+        )
+
+    @extend_schema(
+        operation_id="imports_create",
+        summary="Start an import",
+        request={"application/octet-stream": OpenApiTypes.BINARY},
+        responses=add_error_responses({202: ImportStartedOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Import chats from a file, which is the request body.
+
+        The format is detected from the content: UI messages as JSONL or JSON, a bundle, an export
+        of another product, or a session of an agent. The file is read in the background; `Location`
+        is the address of the import's progress. Each chat is imported completely or not at all. A
+        chat that was imported before gets the messages that are new in the file.
+
+        An empty body, a body that is too large, and a damaged archive are refused immediately.
+        Other refusals are in `code` and `reason` of the import. `notice` says whether a retention
+        period erases old messages the night after the import.
+        """
+        file = io.BytesIO() if isinstance(request.data, Mapping) else cast(IO[bytes], request.data)
+        row = upload.start_import(file, owner=get_request_user(request), now=timezone.now())
+        place = reverse("api:import", args=[row.pk])
+        return Response(
+            serialize_row(ImportStartedOut, row), status=202, headers={"Location": place}
+        )
+
+    def finalize_response(
+        self, request: Request, response: Any, *args: Any, **kwargs: Any
+    ) -> Response:
+        """Close the file, also when a stored response was replayed."""
+        if self.file is not None:
+            self.file.close()
+        return super().finalize_response(request, response, *args, **kwargs)
+
+
+class ImportConditions(Endpoint):
+    """The limits of imports."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="imports_conditions",
+        summary="Get the limits of imports",
+        responses=add_error_responses({200: ImportConditionsOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """Get the limits of an import, and the retention period of imported messages."""
+        days = retention_rules.find_new_chat_days(get_request_user(request), now=timezone.now())
+        conditions = {
+            "file_bytes": settings.IMPORT_FILE_BYTES,
+            "unpacked_bytes": settings.IMPORT_UNPACKED_BYTES,
+            "entries": settings.IMPORT_ENTRIES,
+            "chat_bytes": settings.IMPORT_CHAT_BYTES,
+            "messages_per_chat": settings.MESSAGES_PER_CHAT,
+            "retention_days": days,
+            "notice": format_retention_notice(days),
+        }
+        return Response(serialize_row(ImportConditionsOut, conditions))
+
+
+class ImportDetail(Endpoint):
+    """One of the user's imports."""
+
+    scopes: ClassVar = {"GET": "chats:read", "DELETE": "chats:write"}
+
+    @extend_schema(
+        operation_id="imports_get",
+        summary="Get an import",
+        responses=add_error_responses({200: ImportOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, import_id: uuid.UUID) -> Response:
+        """Retrieve an import with its progress."""
+        row = upload.get_import(user=get_request_user(request), import_id=import_id)
+        return Response(serialize_row(ImportOut, row))
+
+    @extend_schema(
+        operation_id="imports_delete",
+        summary="Delete an import report",
+        request=None,
+        responses=add_error_responses({204: None}),
+    )
+    def delete(self, request: Request, import_id: uuid.UUID) -> Response:
+        """Delete the report of a finished import. Its chats are kept. 409 `import_not_over`."""
+        user = get_request_user(request)
+        upload.delete_import(user=user, import_id=import_id)
+        return Response(status=204)
+
+
+class StopImport(Endpoint):
+    """Cancel an import."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="imports_stop",
+        summary="Cancel an import",
+        request=None,
+        responses=add_error_responses({200: ImportOut}),
+    )
+    def post(self, request: Request, import_id: uuid.UUID) -> Response:
+        """Cancel an import. Imported chats are kept; the uploaded file is deleted.
+
+        Has no effect on a finished import.
+        """
+        user = get_request_user(request)
+        upload.get_import(user=user, import_id=import_id)
+        EmptyBody.read(request.data)
+        row = upload.stop_import(user=user, import_id=import_id, now=timezone.now())
+        return Response(serialize_row(ImportOut, row))
+
+
+class ImportOutcomes(Endpoint):
+    """The report of an import."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="imports_chats",
+        summary="List imported chats",
+        parameters=[PageQuery],
+        responses=add_error_responses(
+            {200: build_page_serializer(ImportOutcomeOut)}, errors=READ_ERRORS
+        ),
+    )
+    def get(self, request: Request, import_id: uuid.UUID) -> Response:
+        """List the processed chats of an import, in file order, with their outcome."""
+        row = upload.get_import(user=get_request_user(request), import_id=import_id)
+        query = PageQuery.read(request.query_params.dict())
+        name = f"import:{row.pk}"
+        page = paginate_rows(upload.list_import_results(row), order=("place",), name=name, **query)
+        told = serialize_rows(ImportOutcomeOut, page.rows)
+        return Response({"data": told, "next_cursor": page.next_cursor})

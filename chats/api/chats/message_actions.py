@@ -1,0 +1,237 @@
+"""Actions on a message: pin, exclude, keep, edit, regenerate, branch."""
+
+import uuid
+from typing import ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions import branching, marks
+from chats.api.core import examples
+from chats.api.core.base import Endpoint, count_message_request, get_request_key, get_request_user
+from chats.api.core.idempotency import build_replay_header, get_idempotency_key
+from chats.api.core.inputs import EditRequest, EmptyBody, RegenerateRequest
+from chats.api.core.outputs import (
+    AcceptedOut,
+    BranchOut,
+    MessageOut,
+    PinRoomOut,
+    TurnOut,
+    serialize_row,
+)
+from chats.api.core.schema import IDEMPOTENCY_KEY, READ_ERRORS, add_error_responses
+from chats.api.core.strict_json import MessageParser
+from chats.models import Message
+from chats.record import access
+
+
+class Pins(Endpoint):
+    """The token budget of pinned messages."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_pins_get",
+        summary="Get the size of the pinned messages",
+        responses=add_error_responses({200: PinRoomOut}, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Get the tokens of the pinned messages of the active branch, and their limit."""
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        return Response(serialize_row(PinRoomOut, marks.load_pin_room(chat=chat)))
+
+
+class MessageAction(Endpoint):
+    """Base class of the actions on a message."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    def message(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Message:
+        """Return the message in the URL. Raises `NotFound`."""
+        return access.get_message(
+            user=get_request_user(request), chat_id=chat_id, message_id=message_id
+        )
+
+
+class Pin(MessageAction):
+    """Pin a message."""
+
+    @extend_schema(
+        operation_id="chats_messages_pin",
+        summary="Pin a message",
+        request=None,
+        responses=add_error_responses({200: MessageOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
+        """Pin a message, so that every prompt includes its full text.
+
+        Repeating the request has no effect.
+        """
+        message = self.message(request, chat_id, message_id)
+        EmptyBody.read(request.data)
+        actor = f"user:{request.user.pk}"
+        marked = marks.pin_message(message=message, actor=actor, now=timezone.now())
+        return Response(serialize_row(MessageOut, marked))
+
+
+class Unpin(MessageAction):
+    """Unpin a message."""
+
+    @extend_schema(
+        operation_id="chats_messages_unpin",
+        summary="Unpin a message",
+        request=None,
+        responses=add_error_responses({200: MessageOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
+        """Unpin a message, so that summaries can cover it."""
+        message = self.message(request, chat_id, message_id)
+        EmptyBody.read(request.data)
+        actor = f"user:{request.user.pk}"
+        marked = marks.unpin_message(message=message, actor=actor, now=timezone.now())
+        return Response(serialize_row(MessageOut, marked))
+
+
+class Exclude(MessageAction):
+    """Exclude a message from prompts."""
+
+    @extend_schema(
+        operation_id="chats_messages_exclude",
+        summary="Exclude a message from prompts",
+        request=None,
+        responses=add_error_responses({200: MessageOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
+        """Exclude a message, and every summary made from it, from prompts."""
+        message = self.message(request, chat_id, message_id)
+        EmptyBody.read(request.data)
+        actor = f"user:{request.user.pk}"
+        marked = marks.exclude_message(message=message, actor=actor, now=timezone.now())
+        return Response(serialize_row(MessageOut, marked))
+
+
+class Include(MessageAction):
+    """Include an excluded message again."""
+
+    @extend_schema(
+        operation_id="chats_messages_include",
+        summary="Include a message in prompts again",
+        request=None,
+        responses=add_error_responses({200: MessageOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
+        """Include an excluded message in prompts again."""
+        message = self.message(request, chat_id, message_id)
+        EmptyBody.read(request.data)
+        actor = f"user:{request.user.pk}"
+        marked = marks.include_message(message=message, actor=actor, now=timezone.now())
+        return Response(serialize_row(MessageOut, marked))
+
+
+class Keep(MessageAction):
+    """Keep an incomplete reply."""
+
+    @extend_schema(
+        operation_id="chats_messages_keep",
+        summary="Keep an incomplete reply",
+        request=None,
+        responses=add_error_responses({200: MessageOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
+        """Include an interrupted reply in later prompts."""
+        message = self.message(request, chat_id, message_id)
+        EmptyBody.read(request.data)
+        actor = f"user:{request.user.pk}"
+        marked = marks.keep_incomplete_reply(message=message, actor=actor, now=timezone.now())
+        return Response(serialize_row(MessageOut, marked))
+
+
+class Edit(MessageAction):
+    """Edit a message."""
+
+    parser_classes = (MessageParser,)
+
+    knows_repetitions = True
+
+    @extend_schema(
+        operation_id="chats_messages_edit",
+        summary="Edit a message",
+        request=EditRequest,
+        examples=examples.EDIT,
+        parameters=[IDEMPOTENCY_KEY],
+        responses=add_error_responses({202: AcceptedOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
+        """Edit one of your messages: creates a branch, and a turn that replies to it.
+
+        The original message and its branch are kept. 202: follow the turn.
+        """
+        message = self.message(request, chat_id, message_id)
+        text = EditRequest.read(request.data)["text"]
+        count_message_request(request)
+        accepted = branching.edit_message(
+            user=get_request_user(request),
+            message=message,
+            text=text,
+            now=timezone.now(),
+            idempotency_key=get_idempotency_key(request),
+            api_key=get_request_key(request),
+        )
+        return Response(
+            {
+                "message": serialize_row(MessageOut, accepted.message),
+                "turn": serialize_row(TurnOut, accepted.turn),
+            },
+            status=202,
+            headers=build_replay_header(repeated=accepted.repeated),
+        )
+
+
+class Regenerate(MessageAction):
+    """Regenerate a reply."""
+
+    knows_repetitions = True
+
+    @extend_schema(
+        operation_id="chats_messages_regenerate",
+        summary="Regenerate a reply",
+        request=RegenerateRequest,
+        parameters=[IDEMPOTENCY_KEY],
+        responses=add_error_responses({202: TurnOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
+        """Regenerate a reply on a new branch. 202: follow the turn."""
+        message = self.message(request, chat_id, message_id)
+        play_on = RegenerateRequest.read(request.data)["play_on"]
+        count_message_request(request)
+        accepted = branching.regenerate_once(
+            user=get_request_user(request),
+            message=message,
+            now=timezone.now(),
+            idempotency_key=get_idempotency_key(request),
+            api_key=get_request_key(request),
+            play_on=play_on,
+        )
+        replayed = build_replay_header(repeated=accepted.repeated)
+        return Response(serialize_row(TurnOut, accepted.turn), status=202, headers=replayed)
+
+
+class BranchFrom(MessageAction):
+    """Branch from a message."""
+
+    @extend_schema(
+        operation_id="chats_messages_branch",
+        summary="Branch from a message",
+        request=None,
+        responses=add_error_responses({201: BranchOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
+        """Create a branch that ends with this message, and make it the active one."""
+        message = self.message(request, chat_id, message_id)
+        EmptyBody.read(request.data)
+        branch = branching.branch_from_message(
+            user=get_request_user(request), message=message, now=timezone.now()
+        )
+        return Response(serialize_row(BranchOut, branch), status=201)

@@ -1,0 +1,167 @@
+"""The messages of a chat: list and send."""
+
+import uuid
+from collections.abc import Iterable
+from typing import ClassVar
+
+from django.http import HttpResponseBase
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, count_message_request, get_request_key, get_request_user
+from chats.api.core.idempotency import build_replay_header, get_idempotency_key
+from chats.api.core.inputs import MessagesQuery, NewMessage
+from chats.api.core.outputs import (
+    AcceptedOut,
+    MessageOut,
+    TurnOut,
+    build_page_serializer,
+    serialize_row,
+    serialize_rows,
+)
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import ACCEPTED_EVENTS, IDEMPOTENCY_KEY, READ_ERRORS, add_error_responses
+from chats.api.core.strict_json import MessageParser
+from chats.people import keys
+from chats.record import access, history
+from chats.record import messages as store
+from chats.streams import connection
+from chats.streams.api import FollowingPerson, build_turn_stream, check_stream_limit
+from chats.streams.web import get_session_cookie
+from chats.turns.start import start_turn
+
+# Content type of an event stream.
+EVENTS = "text/event-stream"
+
+
+class EventsOrJSON(DefaultContentNegotiation):
+    """Let clients of some methods accept only events. Error responses to them are still JSON."""
+
+    methods: ClassVar[tuple[str, ...]] = ("POST",)
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        """Return JSON for a client that accepts only events, else DRF's choice."""
+        if request.method in self.methods and accepts_only_events(request):
+            return JSONRenderer(), JSONRenderer.media_type
+        chosen: tuple[BaseRenderer, str] = super().select_renderer(
+            request, renderers, format_suffix
+        )
+        return chosen
+
+
+def accepts_only_events(request: Request) -> bool:
+    """Return True if the `Accept` header names only `text/event-stream`."""
+    named = {
+        each.partition(";")[0].strip() for each in request.headers.get("Accept", "").split(",")
+    }
+    return named == {EVENTS}
+
+
+class Messages(Endpoint):
+    """The messages on the active branch of a chat."""
+
+    parser_classes = (MessageParser,)
+
+    content_negotiation_class = EventsOrJSON
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+    knows_repetitions = True
+
+    @extend_schema(
+        operation_id="chats_messages_list",
+        summary="List messages",
+        parameters=[MessagesQuery],
+        responses=add_error_responses({200: build_page_serializer(MessageOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """List the messages of the active branch, oldest first.
+
+        Messages that wait for a turn follow at the end of the last page, beyond its limit.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        query = MessagesQuery.read(request.query_params.dict())
+        first, last = query.pop("from_seq", None), query.pop("to_seq", None)
+        branch = chat.active_branch
+        if branch is None:
+            return Response({"data": [], "next_cursor": None})
+        # Waiting messages are read first: one that a turn accepts in between then appears twice at
+        # worst, and is never missing.
+        waiting = [] if last is not None else store.list_waiting_messages(branch_id=branch.pk)
+        branch.refresh_from_db(fields=["last_seq"])
+        page = paginate_rows(
+            history.select_path_messages(
+                branch, after=(first or 1) - 1, before=(last or branch.last_seq) + 1
+            ),
+            order=("seq",),
+            name=f"messages:{branch.pk}:{first}:{last}",
+            **query,
+        )
+        rows = page.rows
+        if page.next_cursor is None:
+            taken_up = {message.pk for message in rows}
+            rows = [*rows, *(message for message in waiting if message.pk not in taken_up)]
+        return Response({"data": serialize_rows(MessageOut, rows), "next_cursor": page.next_cursor})
+
+    @extend_schema(
+        operation_id="chats_messages_send",
+        summary="Send a message",
+        request=NewMessage,
+        parameters=[IDEMPOTENCY_KEY],
+        responses=add_error_responses(
+            {202: AcceptedOut, (200, EVENTS): OpenApiResponse(str, ACCEPTED_EVENTS)}
+        ),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
+        """Send a message. 202: the message is stored; follow the turn for the reply.
+
+        With `stream`, or if the client accepts only `text/event-stream`, the response is a 200 with
+        the events of the turn. An API key then also needs the scope `chats:read`.
+        """
+        chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
+        sent = NewMessage.read(request.data)
+        is_stream = sent["stream"] or accepts_only_events(request)
+        viewer = build_follower(request) if is_stream else None
+        count_message_request(request)
+        accepted = start_turn(
+            user=get_request_user(request),
+            chat=chat,
+            text=sent["text"],
+            as_role=sent["as_role"],
+            now=timezone.now(),
+            idempotency_key=get_idempotency_key(request),
+            api_key=get_request_key(request),
+        )
+        answer = {
+            "message": serialize_row(MessageOut, accepted.message),
+            "turn": serialize_row(TurnOut, accepted.turn),
+        }
+        replayed = build_replay_header(repeated=accepted.repeated)
+        if viewer is None:
+            return Response(answer, status=202, headers=replayed)
+        greeting = connection.format_sse_event("accepted", JSONRenderer().render(answer).decode())
+        stream = build_turn_stream(
+            viewer, chat_id=chat.pk, turn_id=accepted.turn.pk, greeting=greeting
+        )
+        for name, value in replayed.items():
+            stream[name] = value
+        return stream
+
+
+def build_follower(request: Request) -> FollowingPerson:
+    """Return the client that follows the reply.
+
+    Raises `InsufficientScope` and `TooManyStreams`.
+    """
+    key, user = get_request_key(request), get_request_user(request)
+    if key is not None:
+        keys.require_scope(key=key, scope="chats:read")
+        viewer = FollowingPerson(user=user, key_id=key.pk)
+    else:
+        viewer = FollowingPerson(user=user, cookie=get_session_cookie(request))
+    check_stream_limit(viewer)
+    return viewer

@@ -1,0 +1,178 @@
+"""The effective policy of a chat, with the source of each value."""
+
+import hashlib
+import uuid
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import EffectiveQuery, ExplainQuery
+from chats.api.core.outputs import ExplanationOut, PolicyOut, serialize_row
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.ground.refusals import NotFound
+from chats.prompt import model_choice
+from chats.prompt.policy_explanation import (
+    Explanation,
+    explain_for,
+    find_viewpoint_by_names,
+    resolve_viewpoint,
+)
+from chats.record import access
+from contextpolicy.engine.policy.policy import TEXT_FIELDS
+from contextpolicy.models import EffectivePolicy, ModelSpec
+
+SOURCE = ("level", "policy", "version", "locked")
+
+
+class ChatPolicy(Endpoint):
+    """The effective policy of a chat."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="chats_policy_get",
+        summary="Get the effective policy of a chat",
+        responses=add_error_responses({200: PolicyOut}, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Get the effective policy of a chat and its model."""
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        model = chat.model or ModelSpec.objects.filter(is_default=True, enabled=True).first()
+        return Response(
+            serialize_row(
+                PolicyOut,
+                serialize_effective_policy(
+                    model_choice.resolve_effective_policy(chat=chat, model=model)
+                ),
+            )
+        )
+
+
+class ExplainedChatPolicy(Endpoint):
+    """The policy of a chat, field by field, with overridden values."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="chats_policy_explain",
+        summary="Explain the policy of a chat",
+        parameters=[ExplainQuery],
+        responses=add_error_responses({200: ExplanationOut}, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Explain the policy of a chat, optionally for an agent of its team or another model.
+
+        Overridden texts are not included. Raises `NotFound`, `NotThere` and `PolicyRefused`.
+        """
+        query = ExplainQuery.read(request.query_params.dict())
+        asking = get_request_user(request)
+        chat = access.get_chat(user=asking, chat_id=chat_id)
+        viewpoint = resolve_viewpoint(
+            asking, chat=chat, role_id=query.get("agent", ""), model=query.get("model", "")
+        )
+        return Response(
+            serialize_row(
+                ExplanationOut, serialize_explanation(explain_for(viewpoint), sees_texts=False)
+            )
+        )
+
+
+class ExplainedPolicy(Endpoint):
+    """The policy of any user."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="policies_effective",
+        summary="Explain the policy of a person",
+        parameters=[EffectiveQuery],
+        responses=add_error_responses({200: ExplanationOut}, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request) -> Response:
+        """Explain the policy of a user, optionally in a chat, for an agent or a model.
+
+        Raises `NotThere` and `PolicyRefused`, and `NotFound` without permission to view policies.
+        """
+        asking = get_request_user(request)
+        if not asking.has_perm("contextpolicy.view_effectivepolicy"):
+            raise NotFound
+        query = EffectiveQuery.read(request.query_params.dict())
+        viewpoint = find_viewpoint_by_names(
+            username=query["person"],
+            chat_id=query.get("chat"),
+            role_id=query.get("agent", ""),
+            model=query.get("model", ""),
+        )
+        return Response(
+            serialize_row(
+                ExplanationOut, serialize_explanation(explain_for(viewpoint), sees_texts=True)
+            )
+        )
+
+
+def serialize_explanation(found: Explanation, *, sees_texts: bool) -> dict[str, Any]:
+    """Return an explanation as JSON.
+
+    Texts of administrators are included only with `sees_texts`. Their sources are always included.
+    """
+
+    def value_of(name: str, value: object) -> object:
+        return value if sees_texts or name not in TEXT_FIELDS else None
+
+    viewpoint = found.viewpoint
+    return {
+        "person": viewpoint.person.get_username(),
+        "chat": viewpoint.chat.pk if viewpoint.chat else None,
+        "agent": viewpoint.agent.role_id if viewpoint.agent else None,
+        "model": viewpoint.model.slug if viewpoint.model else None,
+        "fields": [
+            {
+                "field": field.name,
+                "value": value_of(field.name, field.value),
+                "wanted": value_of(field.name, field.wanted),
+                "source": dict(zip(SOURCE, field.source, strict=True)),
+                "reason": field.reason,
+                "used": field.is_used,
+                "lost": [
+                    {
+                        "value": value_of(field.name, lost.value),
+                        "source": dict(
+                            zip(SOURCE, (lost.level, lost.slug, lost.version, False), strict=True)
+                        ),
+                        "reason": lost.reason,
+                    }
+                    for lost in field.losing
+                ],
+            }
+            for field in found.fields
+        ],
+    }
+
+
+def serialize_effective_policy(policy: EffectivePolicy) -> dict[str, Any]:
+    """Return the policy for the owner of the chat. Hidden texts appear only as size and hash."""
+    values = dict(policy.values)
+    system_text = values["system_text"]
+    hidden = bool(values["hide_system_text"])
+    if hidden:
+        values.update(dict.fromkeys(TEXT_FIELDS))
+    return {
+        "digest": policy.digest,
+        "label": policy.label,
+        "values": values,
+        "system_text": {
+            "hidden": hidden,
+            "characters": len(system_text),
+            "sha256": hashlib.sha256(system_text.encode()).hexdigest(),
+        },
+        "sources": {
+            name: dict(zip(SOURCE, source, strict=True)) for name, source in policy.sources.items()
+        },
+        "adjusted": [
+            dict(zip(("field", "wanted", "used"), change, strict=True))
+            for change in policy.adjusted
+        ],
+    }

@@ -1,0 +1,62 @@
+"""Recent messages of one chat, or of all chats of a person."""
+
+from typing import ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import RecentQuery
+from chats.api.core.outputs import MessageOut, serialize_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.prompt.model_choice import get_recent_window
+from chats.record import access
+from chats.record.recent import list_recent_messages
+
+# Upper limit, regardless of the policy's window.
+MOST = 500
+
+
+class RecentMessageOut(MessageOut):
+    """A message with its chat."""
+
+    chat = serializers.UUIDField(source="branch.chat_id")
+
+
+class RecentOut(serializers.Serializer[object]):
+    """Recent messages in ascending order of time, then id."""
+
+    data = RecentMessageOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+    window = serializers.IntegerField(
+        help_text="Number of messages that the policy's window allows."
+    )
+
+
+class RecentMessages(Endpoint):
+    """The user's recent messages."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="messages_recent",
+        summary="List your recent messages",
+        parameters=[RecentQuery],
+        responses=add_error_responses({200: RecentOut}, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request) -> Response:
+        """Get your most recent messages of all chats, as many as the policy's window allows.
+
+        Set `limit` to return fewer messages, and `chat` to return only those of one chat. Excluded
+        and erased messages and messages of temporary chats are not returned. Raises `NotFound` and
+        `PolicyRefused`.
+        """
+        query = RecentQuery.read(request.query_params.dict())
+        asking, chat_id = get_request_user(request), query.get("chat")
+        if chat_id is not None:
+            access.get_chat(user=asking, chat_id=chat_id)
+        window = get_recent_window(user_id=asking.pk, chat_id=chat_id)
+        most = min(query.get("limit") or window, window, MOST)
+        rows = list_recent_messages(owner=asking, most=most, chat_id=chat_id)
+        return Response({"data": serialize_rows(RecentMessageOut, rows), "window": window})

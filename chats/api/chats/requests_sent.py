@@ -1,0 +1,325 @@
+"""Requests of past model calls as sent, for the owner of the chat."""
+
+import uuid
+from typing import Any, ClassVar
+
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import Strict
+from chats.api.core.outputs import serialize_row
+from chats.api.core.receipt_outputs import SegmentOut
+from chats.api.core.schema import READ_ERRORS, Code, add_error_responses
+from chats.compaction.reconstruction import (
+    SummaryRequest,
+    build_summary_request_file,
+    compare_with_previous_call,
+    rebuild_summary_request,
+)
+from chats.models import Receipt
+from chats.prompt.sent_request import (
+    BODIES,
+    FORMS,
+    AsSent,
+    RequestFile,
+    SentLine,
+    build_request_file,
+    load_sent_request,
+)
+from chats.record import access
+from chats.streams import files
+from contextpolicy.engine.messages.segments import Segment
+
+FILE: dict[Code, Any] = {
+    (200, "application/json"): OpenApiTypes.OBJECT,
+    (200, "text/plain"): OpenApiTypes.STR,
+}
+
+
+# A summary takes far fewer calls.
+MOST_CALLS = 1_000
+
+
+class FileQuery(Strict):
+    """The format of a request."""
+
+    form = serializers.ChoiceField(
+        choices=sorted(FORMS),
+        default="json",
+        help_text="`json`: the request body. `curl`: a shell command that reads the API key "
+        "from `$API_KEY`.",
+    )
+
+
+class CallQuery(Strict):
+    """The number of a call of a summary."""
+
+    call = serializers.IntegerField(
+        default=1,
+        min_value=1,
+        max_value=MOST_CALLS,
+        help_text="Number of the call, from 1. A long range is summarised in parts, which are "
+        "then merged.",
+    )
+
+
+class CallFileQuery(FileQuery, CallQuery):
+    """The number of a call of a summary, and the format of the file."""
+
+
+class SentMessageOut(serializers.Serializer[Any]):
+    """A message of a request, or a message of the previous call that was dropped."""
+
+    kind = serializers.CharField(
+        help_text="Change from the previous call: `same`, `new`, or `gone` (no longer sent)."
+    )
+    role = serializers.CharField()
+    text = serializers.CharField()
+    origins = serializers.ListField(child=serializers.CharField())
+    tokens = serializers.IntegerField(help_text="Tokens, by the local tokenizer.")
+    segments = SegmentOut(many=True, help_text="Segments of the message.")
+
+
+class PrefixOut(serializers.Serializer[Any]):
+    """The prefix that a request shares with the previous call."""
+
+    messages = serializers.IntegerField()
+    tokens = serializers.IntegerField(help_text="Tokens, by the local tokenizer.")
+    broken_by = serializers.CharField(
+        help_text="Origin of the first segment that differs. Empty: the previous request is an "
+        "unchanged prefix."
+    )
+    seq = serializers.IntegerField(help_text="Seq of the message that differs; 0: not a message.")
+    before = serializers.UUIDField(allow_null=True, help_text="Receipt of the previous call.")
+
+
+class SentRequestOut(serializers.Serializer[Any]):
+    """The request of a call, rebuilt from stored data."""
+
+    receipt = serializers.UUIDField()
+    fault = serializers.CharField(
+        help_text=(
+            "Reason it differs from the request as sent: `erased`, `missing` or `differs`. Empty: "
+            "it is equal."
+        )
+    )
+    reason = serializers.CharField(help_text="Explanation of the fault.")
+    sha256 = serializers.CharField(
+        help_text="SHA-256 of the prompt, recorded before the call. Empty: a part was erased."
+    )
+    body_sha256 = serializers.CharField(
+        help_text="SHA-256 of the request body as sent. Empty: not stored."
+    )
+    body = serializers.ChoiceField(
+        choices=sorted(BODIES),
+        help_text=(
+            "`same`: the rebuilt body equals the body as sent, byte for byte; `options`: that body"
+            " had other options than the model has today; `unknown`: the hash of the body is not"
+            " stored."
+        ),
+    )
+    hidden = serializers.BooleanField(help_text="True if the policy hides its system text.")
+    messages = SentMessageOut(many=True, help_text="Empty if there is a fault.")
+    prefix = PrefixOut(allow_null=True, help_text="Null: no earlier call to compare with.")
+    left_out = serializers.ListField(
+        child=serializers.ListField(),
+        help_text="Messages left out, as a list of [from seq, to seq, reason].",
+    )
+
+
+class SummaryMessageOut(serializers.Serializer[Any]):
+    """A message of a summary request."""
+
+    role = serializers.CharField()
+    text = serializers.CharField()
+
+
+class SummaryRequestOut(serializers.Serializer[Any]):
+    """The request for a summary, rebuilt from stored data."""
+
+    compaction = serializers.UUIDField()
+    fault = serializers.CharField(
+        help_text="Reason it cannot be shown: `none` (no model was called), `erased`, `parts` "
+        "or `differs`. Empty: it matches the commitment in the audit log."
+    )
+    reason = serializers.CharField(help_text="Explanation of the fault.")
+    body_sha256 = serializers.CharField(
+        help_text="SHA-256 of the request body as sent. Empty: not stored."
+    )
+    body = serializers.ChoiceField(
+        choices=sorted(BODIES),
+        help_text="`same`, `options` or `unknown`, as in the request of a model call.",
+    )
+    call = serializers.IntegerField(help_text="Number of this call, from 1.")
+    calls = serializers.IntegerField(help_text="Number of calls that the summary took.")
+    commitment = serializers.CharField(
+        help_text="Commitment to this call's prompt in the audit log. Empty: no model was called."
+    )
+    messages = SummaryMessageOut(many=True)
+    compared = SentMessageOut(
+        many=True,
+        help_text="Messages compared with those of the previous summary call.",
+    )
+    prefix = PrefixOut(
+        allow_null=True,
+        help_text="Prefix shared with the previous summary call. Null: no call to compare with.",
+    )
+
+
+class SentRequest(Endpoint):
+    """The request of a model call."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_turns_request",
+        summary="Read a model request",
+        responses=add_error_responses({200: SentRequestOut}, errors=READ_ERRORS),
+    )
+    def get(
+        self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID, receipt_id: uuid.UUID
+    ) -> Response:
+        """Read the request of a model call, compared with the previous call.
+
+        Raises `NotFound`.
+        """
+        row = access.get_receipt(
+            user=get_request_user(request), chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id
+        )
+        return Response(serialize_sent_request(row, load_sent_request(row, sees_hidden=False)))
+
+
+class SentRequestFile(Endpoint):
+    """The request of a model call, as a file."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_turns_request_file",
+        summary="Download a model request",
+        parameters=[FileQuery],
+        responses=add_error_responses(FILE, errors=(*READ_ERRORS, 409)),
+    )
+    def get(
+        self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID, receipt_id: uuid.UUID
+    ) -> HttpResponse:
+        """Download a request body, or a command that sends it again, without the API key.
+
+        Raises `NotFound` and `RequestNotWhole`.
+        """
+        row = access.get_receipt(
+            user=get_request_user(request), chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id
+        )
+        form = FileQuery.read(request.query_params.dict())["form"]
+        return download_request_file(
+            build_request_file(load_sent_request(row, sees_hidden=False), form=form)
+        )
+
+
+class SentSummaryRequest(Endpoint):
+    """The request for a summary."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_compactions_request",
+        summary="Read a summary request",
+        parameters=[CallQuery],
+        responses=add_error_responses({200: SummaryRequestOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+        """Read one request for a summary. Raises `NotFound` and `NoSuchCall`."""
+        row = access.get_compaction(
+            user=get_request_user(request), chat_id=chat_id, compaction_id=compaction_id
+        )
+        number = CallQuery.read(request.query_params.dict())["call"]
+        return Response(
+            serialize_summary_request(row.pk, compare_with_previous_call(row, number=number))
+        )
+
+
+class SentSummaryRequestFile(Endpoint):
+    """The request for a summary, as a file."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_compactions_request_file",
+        summary="Download a summary request",
+        parameters=[CallFileQuery],
+        responses=add_error_responses(FILE, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> HttpResponse:
+        """Download the body of a summary request, or a command that sends it again.
+
+        Raises `NotFound`, `NoSuchCall` and `RequestNotWhole`.
+        """
+        row = access.get_compaction(
+            user=get_request_user(request), chat_id=chat_id, compaction_id=compaction_id
+        )
+        query = CallFileQuery.read(request.query_params.dict())
+        found = rebuild_summary_request(row, number=query["call"])
+        return download_request_file(build_summary_request_file(found, form=query["form"]))
+
+
+def serialize_sent_request(row: Receipt, sent: AsSent) -> dict[str, Any]:
+    """Return a request as sent, compared with the previous call, as JSON."""
+    said = {
+        "receipt": row.pk,
+        "fault": sent.found.fault,
+        "reason": sent.fault,
+        "sha256": row.prompt_sha256,
+        "body_sha256": row.body_sha256,
+        "body": sent.body,
+        "hidden": sent.has_hidden,
+        "messages": [serialize_sent_line(line) for line in sent.lines],
+        "prefix": sent.prefix,
+        "left_out": row.left_out,
+    }
+    return serialize_row(SentRequestOut, said)
+
+
+def serialize_sent_line(line: SentLine) -> dict[str, Any]:
+    """Return a message of a request with its segments, as JSON."""
+    return {
+        "kind": line.kind,
+        "role": line.role,
+        "text": line.text,
+        "origins": line.origins,
+        "tokens": line.tokens,
+        "segments": [serialize_segment(segment) for segment in line.segments],
+    }
+
+
+def serialize_segment(segment: Segment) -> list[Any]:
+    """Return a segment in the format of receipts."""
+    place = [segment.origin, segment.message_id, segment.seq, segment.tokens]
+    return [*place, segment.cut_to, segment.text_ref, segment.result_limit]
+
+
+def serialize_summary_request(compaction_id: uuid.UUID, found: SummaryRequest) -> dict[str, Any]:
+    """Return a summary request, compared with the previous call, as JSON."""
+    said = {
+        "compaction": compaction_id,
+        "fault": found.fault,
+        "reason": found.reason,
+        "body_sha256": found.body_sha256,
+        "body": found.body,
+        "call": found.number,
+        "calls": found.calls,
+        "commitment": found.commitment,
+        "messages": [{"role": wire.role, "text": wire.content} for wire in found.messages],
+        "compared": [serialize_sent_line(line) for line in found.lines],
+        "prefix": found.prefix,
+    }
+    return serialize_row(SummaryRequestOut, said)
+
+
+def download_request_file(file: RequestFile) -> HttpResponse:
+    """Return a request as a file download."""
+    return files.build_text_download(file.text, name=file.name, kind=file.kind)

@@ -1,0 +1,135 @@
+"""Search of a person's chats."""
+
+from typing import Any, ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions.searching import Hit, search_chats
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import SearchQuery
+from chats.api.core.outputs import serialize_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.memory.search.recall import Scope
+from chats.record import access
+
+
+class TitleOut(serializers.Serializer[Any]):
+    """A chat with a matching title."""
+
+    id = serializers.UUIDField()
+    title = serializers.CharField()
+    updated_at = serializers.DateTimeField()
+
+
+class HitOut(serializers.Serializer[Any]):
+    """A matching message or summary. Exactly one of `message` and `summary` is set."""
+
+    message = serializers.UUIDField(source="passage.message_id", allow_null=True)
+    summary = serializers.UUIDField(source="passage.summary_id", allow_null=True)
+    chat = serializers.UUIDField(source="passage.chat_id")
+    chat_title = serializers.CharField(source="passage.chat_title")
+    branch = serializers.UUIDField(source="passage.branch_id")
+    seq = serializers.IntegerField(source="passage.seq")
+    role = serializers.CharField(
+        source="passage.role", help_text="`user`, `assistant` or `summary`."
+    )
+    speaker = serializers.CharField(source="passage.speaker")
+    written_at = serializers.DateTimeField(source="passage.written_at")
+    excerpt = serializers.SerializerMethodField()
+    marks = serializers.SerializerMethodField(
+        help_text="Positions of the matching words in the excerpt: [first, after the last]."
+    )
+    why = serializers.ListField(
+        source="passage.why",
+        child=serializers.CharField(),
+        help_text="Query words found in this result.",
+    )
+    score = serializers.FloatField(source="passage.score")
+    on_open_branch = serializers.SerializerMethodField(
+        help_text="False if it is on a branch other than the chat's active one."
+    )
+
+    def get_excerpt(self, hit: Hit) -> str:
+        """Excerpt around the first matching words."""
+        return hit.passage.text[hit.passage.start : hit.passage.end]
+
+    def get_marks(self, hit: Hit) -> list[list[int]]:
+        """Positions of the matching words in the excerpt."""
+        start, end = hit.passage.start, hit.passage.end
+        inside = [(max(a, start), min(b, end)) for a, b in hit.passage.marks]
+        return [[a - start, b - start] for a, b in inside if a < b]
+
+    def get_on_open_branch(self, hit: Hit) -> bool:
+        """True if it is on the chat's active branch."""
+        return not hit.is_beside
+
+
+class SearchOut(serializers.Serializer[Any]):
+    """A page of search results."""
+
+    titles = TitleOut(many=True, help_text="Chats with matching titles. Only on the first page.")
+    data = HitOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+    has_more = serializers.BooleanField(
+        help_text="True if there is another page. There are at most 10 pages."
+    )
+    ignored = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Words of the query after the first 32. They are ignored.",
+    )
+    indexed_share = serializers.FloatField(
+        help_text="Share of the messages that is indexed, from 0 to 1."
+    )
+
+
+class ChatSearch(Endpoint):
+    """Search of titles, messages and summaries in the user's chats."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="search",
+        summary="Search chats",
+        parameters=[SearchQuery],
+        responses=add_error_responses({200: SearchOut}, errors=(*READ_ERRORS, 422)),
+    )
+    def get(self, request: Request) -> Response:
+        """Search your chats by keywords, best match first, 20 results per page.
+
+        Excluded and erased messages are not found. The search page returns the same results. Raises
+        `NotFound` for a chat or folder that is not yours, and `SearchTooLong`.
+        """
+        query = SearchQuery.read(request.query_params.dict())
+        asking = get_request_user(request)
+        if query.get("chat") is not None:
+            access.get_chat(user=asking, chat_id=query["chat"])
+        if query.get("folder") is not None:
+            access.get_folder(user=asking, folder_id=query["folder"])
+        scope = Scope(
+            kind="folder" if query.get("folder") else "person",
+            id=query.get("folder"),
+            role=query.get("role", ""),
+            speaker=query["speaker"],
+            chat=query.get("chat"),
+            before=query.get("before"),
+            after=query.get("after"),
+        )
+        found = search_chats(
+            user=asking,
+            question=query["q"],
+            scope=scope,
+            at=timezone.now(),
+            page=query["page"],
+        )
+        return Response(
+            {
+                "titles": serialize_rows(TitleOut, found.chats),
+                "data": serialize_rows(HitOut, found.hits),
+                "has_more": found.has_more,
+                "ignored": list(found.ignored),
+                "indexed_share": round(found.indexed_share, 4),
+            }
+        )

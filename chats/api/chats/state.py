@@ -1,0 +1,160 @@
+"""The state that a policy maintains for a chat: read and correct it."""
+
+import uuid
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions import state_edits
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.inputs import StateChange, StateRestoration
+from chats.api.core.outputs import StateOut, serialize_row, serialize_rows
+from chats.api.core.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
+from chats.models import Chat
+from chats.record import access
+
+
+class StateEndpoint(ConditionalEndpoint):
+    """The state of a chat's active branch."""
+
+    scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
+
+    def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
+        """Return the chat, which every writer of its state locks first."""
+        return Chat.objects.filter(pk=chat_id)
+
+    @extend_schema(
+        operation_id="chats_state_get",
+        summary="Get the state of a chat",
+        responses=add_error_responses({200: StateOut, 304: None}, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Get the state of a chat, with the origin of each value and the schema.
+
+        409 `no_state` if the policy maintains no state.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        return Response(
+            serialize_row(StateOut, serialize_state(state_edits.load_chat_state(chat=chat)))
+        )
+
+    @extend_schema(
+        operation_id="chats_state_change",
+        summary="Correct the state of a chat",
+        request=StateChange,
+        responses=add_error_responses({200: StateOut}, errors=EDIT_ERRORS),
+    )
+    def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Correct the state. The correction applies from the next turn on.
+
+        409 `state_changed` if `version` is not the latest one. 422 `state_invalid` if the values do
+        not match the schema.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        values = StateChange.read(request.data)
+        found = state_edits.edit_state(
+            chat=chat,
+            user=get_request_user(request),
+            version=values["version"],
+            values=values["values"],
+            removed=values["remove"],
+            now=timezone.now(),
+        )
+        return Response(serialize_row(StateOut, serialize_state(found)))
+
+
+class StateChangeOut(serializers.Serializer[object]):
+    """A field that a version changed. Null: not set."""
+
+    name = serializers.CharField()
+    before = serializers.JSONField(allow_null=True)
+    after = serializers.JSONField(allow_null=True)
+    seq = serializers.IntegerField(
+        allow_null=True,
+        help_text="Seq of the message after which the field was set. Null: it was removed.",
+    )
+
+
+class StateVersionOut(serializers.Serializer[object]):
+    """One version of a state."""
+
+    version = serializers.IntegerField(source="row.version")
+    kind = serializers.CharField(
+        source="row.kind", help_text="`extracted`, `corrected`, `reset`, `restored` or `erased`."
+    )
+    to_seq = serializers.IntegerField(source="row.to_seq")
+    created_at = serializers.DateTimeField(source="row.created_at")
+    values = serializers.JSONField(source="row.values")
+    changes = StateChangeOut(many=True)
+
+
+class StateVersionList(serializers.Serializer[object]):
+    """The latest versions, newest first, on one page."""
+
+    data = StateVersionOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+
+
+class StateVersions(Endpoint):
+    """The version history of a state."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_state_versions",
+        summary="List versions of the state",
+        responses=add_error_responses({200: StateVersionList}, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """List the latest 100 versions of the state with their changes.
+
+        409 `no_state` if the policy maintains no state.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        _, versions = state_edits.list_state_history(chat=chat)
+        return Response({"data": serialize_rows(StateVersionOut, versions)})
+
+
+class RestoreState(Endpoint):
+    """Restore an older version."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="chats_state_restore",
+        summary="Restore a version of the state",
+        request=StateRestoration,
+        responses=add_error_responses({200: StateOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Restore the values of an older version as a new version, from the next turn on.
+
+        409 `state_changed` if `version` is not the latest one. 404 `no_such_version`.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        values = StateRestoration.read(request.data)
+        found = state_edits.restore_state(
+            chat=chat, user=get_request_user(request), now=timezone.now(), **values
+        )
+        return Response(serialize_row(StateOut, serialize_state(found)))
+
+
+def serialize_state(found: state_edits.ChatKept) -> dict[str, Any]:
+    """Return the state as JSON for the chat's owner."""
+    kept = found.kept
+    return {
+        "branch": found.branch.pk,
+        "version": kept.version,
+        "values": kept.values,
+        "origins": kept.row.origins if kept.row else {},
+        "to_seq": kept.row.to_seq if kept.row else 0,
+        "model": kept.row.model_name if kept.row else "",
+        "updated_at": kept.row.created_at if kept.row else None,
+        "policy": found.policy,
+        "schema": kept.schema,
+    }

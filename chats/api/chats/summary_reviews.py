@@ -1,0 +1,77 @@
+"""Review of a pending summary and its sources by administrators."""
+
+import uuid
+from typing import Any, ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions import summary_review
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import PlainText, Strict
+from chats.api.core.outputs import serialize_row
+from chats.api.core.schema import add_error_responses
+from chats.record import audit_access
+
+
+class ReviewRequest(Strict):
+    """The reason for reading another person's chat."""
+
+    reason = PlainText(
+        default="",
+        help_text="10 to 300 characters, recorded in the audit log first. Empty: you gave a "
+        "reason within the last half hour, or the chat is your own.",
+    )
+
+
+class ReviewSourceOut(serializers.Serializer[Any]):
+    """A message that the summary covers."""
+
+    seq = serializers.IntegerField()
+    said_by = serializers.CharField()
+    text = serializers.CharField()
+
+
+class SummaryReviewOut(serializers.Serializer[Any]):
+    """A pending summary with its sources."""
+
+    text = serializers.CharField()
+    earlier = serializers.CharField(
+        help_text="Text of the earlier summary that this one continues, or empty."
+    )
+    sources = ReviewSourceOut(many=True)
+    left_out = serializers.IntegerField(help_text="Number of older sources that are not listed.")
+
+
+class ReviewSummary(Endpoint):
+    """Review of a pending summary."""
+
+    knows_repetitions = True
+    scopes: ClassVar = {"POST": "audit:read"}
+
+    @extend_schema(
+        operation_id="summaries_review",
+        summary="Review a pending summary",
+        request=ReviewRequest,
+        responses=add_error_responses({200: SummaryReviewOut}),
+    )
+    def post(self, request: Request, compaction_id: uuid.UUID) -> Response:
+        """Read a pending summary and its sources, if the policy lets you approve it.
+
+        The audit log records the reason and the reading first. Without a reason, 403
+        `reading_not_open` is returned. If the instance requires two persons, it is also returned
+        until an auditor grants the request.
+        """
+        user, now = get_request_user(request), timezone.now()
+        row = summary_review.find_reviewable_summary(user=user, compaction_id=compaction_id)
+        reason = ReviewRequest.read(request.data)["reason"]
+        if reason and summary_review.find_review_expiry(row, user=user, now=now) is None:
+            actor = f"user:{user.pk}"
+            audit_access.open_reading(
+                chat_id=row.branch.chat_id, actor=actor, reason=reason, now=now
+            )
+        found = summary_review.read_summary(row, user=user, now=timezone.now())
+        return Response(serialize_row(SummaryReviewOut, found))

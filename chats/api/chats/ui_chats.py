@@ -1,0 +1,180 @@
+"""The UI message protocol: chats for clients of the AI SDK's `useChat`."""
+
+from typing import Any, ClassVar, cast
+
+from django.http import HttpResponseBase
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.chats.messages import EVENTS, EventsOrJSON, build_follower
+from chats.api.core.base import Endpoint, count_message_request, get_request_key, get_request_user
+from chats.api.core.idempotency import get_idempotency_key
+from chats.api.core.inputs import LARGEST_PAGE, PlainText, Strict
+from chats.api.core.schema import IDEMPOTENCY_KEY, READ_ERRORS, add_error_responses
+from chats.api.core.strict_json import SnapshotParser
+from chats.exchange import ui_chats
+from chats.streams.ui_messages import build_ui_message_stream
+from chats.turns.stop import stop_turn
+
+CHUNKS = (
+    "Chunks of the UI message stream protocol, version 1, as server-sent events. The last event is "
+    "`[DONE]`."
+)
+
+
+class UIRequestParser(SnapshotParser):
+    """Parse a request with all messages of a chat. Lone surrogates become U+FFFD."""
+
+    mends = True
+
+
+class ResumedOrJSON(EventsOrJSON):
+    """Let clients that resume a stream accept only events."""
+
+    methods: ClassVar[tuple[str, ...]] = ("GET", "DELETE")
+
+
+class UIRequestIn(serializers.Serializer[Any]):
+    """A request of `useChat`. Other fields are ignored."""
+
+    id = serializers.CharField(help_text="Id of the chat: ours, or one made up by the client.")
+    messages = serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        help_text="UI messages. Only the last one is sent; the previous one must be known.",
+    )
+    message = serializers.DictField(
+        required=False, help_text="The last UI message alone, instead of `messages`."
+    )
+    trigger = serializers.ChoiceField(
+        choices=["submit-message", "regenerate-message"], default="submit-message"
+    )
+    messageId = serializers.CharField(  # noqa: N815 - the protocol names it
+        required=False,
+        allow_null=True,
+        help_text="Id of the message to replace or to regenerate.",
+    )
+    model = serializers.CharField(
+        required=False, help_text="Id of the model that replies from now on."
+    )
+
+
+class UIMessagesQuery(Strict):
+    """Which messages to list."""
+
+    limit = serializers.IntegerField(
+        default=LARGEST_PAGE, min_value=1, max_value=LARGEST_PAGE, help_text="Stored messages."
+    )
+    before = PlainText(default="", help_text="Id of a message: list the messages before it.")
+
+
+class UIChatOut(serializers.Serializer[Any]):
+    """A chat as a list of UI messages."""
+
+    id = serializers.CharField(help_text="Id of the chat, as given in the address.")
+    chat = serializers.UUIDField(help_text="Id of the chat in all other endpoints.")
+    messages = serializers.ListField(child=serializers.DictField(), help_text="Oldest first.")
+    has_earlier = serializers.BooleanField(help_text="True if there are earlier messages.")
+    running = serializers.BooleanField(help_text="True if a reply can be resumed.")
+
+
+class UIChats(Endpoint):
+    """The address for the default transport of `useChat`."""
+
+    parser_classes = (UIRequestParser,)
+    content_negotiation_class = EventsOrJSON
+    scopes: ClassVar = {"POST": "chats:write"}
+    knows_repetitions = True
+
+    @extend_schema(
+        operation_id="ui_chats_send",
+        summary="Send a UI message",
+        request=UIRequestIn,
+        parameters=[IDEMPOTENCY_KEY],
+        responses=add_error_responses({(200, EVENTS): OpenApiResponse(str, CHUNKS)}),
+    )
+    def post(self, request: Request) -> HttpResponseBase:
+        """Send, replace or regenerate a message and stream the reply.
+
+        A new `id` creates a chat. An API key also needs the scope `chats:read`.
+        """
+        asked = ui_chats.parse_ui_request(cast(dict[str, Any], request.data))
+        viewer = build_follower(request)
+        count_message_request(request)
+        chat, turn = ui_chats.reply_to_ui_request(
+            asked,
+            user=get_request_user(request),
+            now=timezone.now(),
+            api_key=get_request_key(request),
+            idempotency_key=get_idempotency_key(request),
+        )
+        return build_ui_message_stream(viewer, chat_id=chat.pk, turn_id=turn.pk)
+
+
+class UIChatDetail(Endpoint):
+    """The UI messages of a chat."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="ui_chats_get",
+        summary="List UI messages",
+        parameters=[UIMessagesQuery],
+        responses=add_error_responses({200: UIChatOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, client_id: str) -> Response:
+        """List the newest messages of the active branch as UI messages.
+
+        All steps of a reply are one message. A running reply is not included: resume its stream.
+        """
+        chat = ui_chats.get_ui_chat(client_id, user=get_request_user(request))
+        query = UIMessagesQuery.read(request.query_params.dict())
+        listed, has_earlier = ui_chats.list_ui_messages(chat, **query)
+        return Response(
+            {
+                "id": client_id,
+                "chat": str(chat.pk),
+                "messages": listed,
+                "has_earlier": has_earlier,
+                "running": ui_chats.find_running_turn(chat) is not None,
+            }
+        )
+
+
+class UIChatStream(Endpoint):
+    """The running reply of a chat."""
+
+    content_negotiation_class = ResumedOrJSON
+    scopes: ClassVar = {"GET": "chats:read", "DELETE": "chats:write"}
+
+    @extend_schema(
+        operation_id="ui_chats_resume",
+        summary="Resume the stream of a reply",
+        responses=add_error_responses(
+            {(200, EVENTS): OpenApiResponse(str, CHUNKS), 204: None}, errors=READ_ERRORS
+        ),
+    )
+    def get(self, request: Request, client_id: str) -> HttpResponseBase:
+        """Stream the running reply from its start. 204: no reply is running."""
+        chat = ui_chats.get_ui_chat(client_id, user=get_request_user(request))
+        turn = ui_chats.find_running_turn(chat)
+        if turn is None:
+            return Response(status=204)
+        return build_ui_message_stream(build_follower(request), chat_id=chat.pk, turn_id=turn.pk)
+
+    @extend_schema(
+        operation_id="ui_chats_stop",
+        summary="Stop the running reply",
+        request=None,
+        responses=add_error_responses({204: None}),
+    )
+    def delete(self, request: Request, client_id: str) -> Response:
+        """Stop the running reply. The text so far is kept. Repeating the request has no effect."""
+        user = get_request_user(request)
+        turn = ui_chats.find_running_turn(ui_chats.get_ui_chat(client_id, user=user))
+        if turn is not None:
+            stop_turn(user=user, turn=turn, now=timezone.now())
+        return Response(status=204)

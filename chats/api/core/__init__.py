@@ -1,0 +1,1 @@
+"""Shared by all endpoints: base classes, authentication, errors, pagination, idempotency."""

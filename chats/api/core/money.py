@@ -1,0 +1,27 @@
+"""Amounts of money by currency."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from contextpolicy.engine.policy.costs import Money
+
+
+class AmountOut(serializers.Serializer[object]):
+    """A sum in one currency."""
+
+    currency = serializers.CharField(help_text="Currency of the model's price; may be empty.")
+    amount = serializers.DecimalField(max_digits=24, decimal_places=10)
+
+
+class MoneyOut(serializers.Serializer[object]):
+    """Amounts by currency. If `unknown` is not 0, the total is incomplete."""
+
+    amounts = AmountOut(many=True)
+    unknown = serializers.IntegerField(help_text="Number of items without a known price.")
+
+
+def serialize_money(money: Money) -> dict[str, Any]:
+    """Return amounts by currency as JSON."""
+    amounts = [{"currency": name, "amount": money.amounts[name]} for name in sorted(money.amounts)]
+    return {"amounts": amounts, "unknown": money.unknown}

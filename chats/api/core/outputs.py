@@ -1,0 +1,583 @@
+"""Serializers of the API. Each field is listed, so that a new column never leaks."""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from chats.api.core.money import MoneyOut
+from chats.api.core.receipt_outputs import ReceiptOut
+from chats.compaction.report.skip_reasons import CompactionOutcome
+from chats.models import (
+    ApiKey,
+    Branch,
+    Chat,
+    ChatState,
+    Folder,
+    Message,
+    Turn,
+    TurnReference,
+)
+from chats.people import keys
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.explanation import LOST, WON
+
+
+class ChatOut(serializers.Serializer[Chat]):
+    """A chat."""
+
+    id = serializers.UUIDField()
+    title = serializers.CharField()
+    model = serializers.CharField(source="model.slug", default=None, allow_null=True)
+    team = serializers.UUIDField(source="team_id", allow_null=True)
+    pinned = serializers.BooleanField()
+    archived = serializers.BooleanField()
+    folder = serializers.UUIDField(source="folder_id", allow_null=True)
+    temporary = serializers.BooleanField()
+    unread = serializers.BooleanField()
+    message_count = serializers.IntegerField(source="active_branch.last_seq", default=0)
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+    deleted_at = serializers.DateTimeField(
+        allow_null=True, help_text="Null, except in the list of deleted chats."
+    )
+    erase_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time until which a deleted chat can be restored."
+    )
+
+
+class FolderOut(serializers.Serializer[Folder]):
+    """A folder of chats."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    memory = serializers.SerializerMethodField()
+
+    def get_memory(self, row: Folder) -> bool:
+        """True if the chats use the owner's memory and can add to it."""
+        return not row.without_memory
+
+
+class ChatDetailOut(ChatOut):
+    """A chat with its own system text and its memory setting."""
+
+    memory = serializers.SerializerMethodField()
+
+    def get_memory(self, row: Chat) -> bool:
+        """True if the chat uses the owner's memory and can add to it."""
+        return not (row.without_memory or row.temporary)
+
+    system_text = serializers.CharField(
+        help_text="The chat's own system text. Empty: none. Lists of chats do not include it."
+    )
+
+
+class MessageOut(serializers.Serializer[Message]):
+    """A message. `seq` is null until a turn includes the message."""
+
+    id = serializers.UUIDField()
+    seq = serializers.IntegerField(allow_null=True)
+    waiting = serializers.SerializerMethodField()
+    role = serializers.ChoiceField(choices=Message.Role.choices)
+    text = serializers.CharField(help_text="The text parts of the message, joined.")
+    speaker = serializers.DictField(
+        allow_null=True,
+        help_text="The team member that said it: `roleId`, `roleName`, `type`.",
+    )
+    addressees = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Team members that the message addresses. Empty: all.",
+    )
+    parts = serializers.ListField(child=serializers.DictField())
+    finish = serializers.CharField(
+        help_text="Finish reason of a reply. Empty for a user's message."
+    )
+    model = serializers.CharField(source="model_name")
+    turn = serializers.UUIDField(source="turn_id", allow_null=True)
+    token_count = serializers.IntegerField(allow_null=True)
+    pinned = serializers.SerializerMethodField()
+    excluded = serializers.BooleanField()
+    kept = serializers.BooleanField()
+    erased = serializers.SerializerMethodField()
+    created_at = serializers.DateTimeField()
+
+    def get_waiting(self, message: Message) -> bool:
+        """True if the message waits for a turn."""
+        return message.seq is None
+
+    def get_pinned(self, message: Message) -> bool:
+        """True if the message is pinned."""
+        return message.pinned_at is not None
+
+    def get_erased(self, message: Message) -> bool:
+        """True if the text was permanently erased."""
+        return message.erased_at is not None
+
+
+class ProofOut(serializers.Serializer[Any]):
+    """A proof of the erased text, for anyone who still has a copy.
+
+    The salt is not stored. Only this response has it.
+    """
+
+    salt = serializers.CharField(help_text="Key of the HMAC: 32 bytes in hex.")
+    commitment = serializers.CharField(
+        help_text="HMAC-SHA-256 in hex, as in the certificate in the audit log. For a message: "
+        "over its parts as canonical JSON (sorted keys, no spaces, ASCII only). For a "
+        "chat: over one line per message in the order of acceptance, with its id, a "
+        "space, its parts and a line feed."
+    )
+
+
+class MessageProofOut(ProofOut):
+    """A proof of the text of one message."""
+
+    message = serializers.UUIDField()
+
+
+class ErasedOut(MessageOut):
+    """An erased message."""
+
+    proofs = serializers.ListField(
+        child=MessageProofOut(),
+        help_text="One for each message that this request erased. Empty if it was erased before.",
+    )
+    quoted_by = serializers.ListField(
+        child=serializers.UUIDField(),
+        help_text=(
+            "Messages of the chat that quote at least 40 characters of it, or all of a shorter "
+            "one. Paraphrases are not found."
+        ),
+    )
+
+
+class OriginOut(serializers.Serializer[Mapping[str, Any]]):
+    """The origin of a value of the state."""
+
+    seq = serializers.IntegerField(
+        help_text="Seq of the newest message that the value takes into account."
+    )
+    by = serializers.ChoiceField(choices=ChatState.Kind.choices)
+    at = serializers.DateTimeField()
+
+
+class StateOut(serializers.Serializer[Mapping[str, Any]]):
+    """The state of a chat. Before the first message, `version` is 0 and the state is empty."""
+
+    branch = serializers.UUIDField()
+    version = serializers.IntegerField(
+        help_text="Number of the version. Send it with a correction."
+    )
+    values = serializers.DictField()
+    origins = serializers.DictField(child=OriginOut())
+    to_seq = serializers.IntegerField(
+        help_text="Seq of the last message that the state takes into account."
+    )
+    model = serializers.CharField(
+        help_text="Model that extracted the state. Empty after a correction."
+    )
+    updated_at = serializers.DateTimeField(allow_null=True)
+    policy = serializers.CharField(help_text="Slug of the policy that defines the state.")
+    schema = serializers.DictField(help_text="JSON Schema of the values.")
+
+
+class FailureOut(serializers.Serializer[Mapping[str, str]]):
+    """The reason why a turn failed."""
+
+    code = serializers.CharField()
+    message = serializers.CharField()
+
+
+class TurnOut(serializers.Serializer[Turn]):
+    """A turn: a user message and the reply to it."""
+
+    id = serializers.UUIDField()
+    chat = serializers.UUIDField(source="branch.chat_id")
+    status = serializers.ChoiceField(choices=Turn.Status.choices)
+    over = serializers.BooleanField(source="is_over", help_text="True if the turn has ended.")
+    message = serializers.UUIDField(source="trigger_id", allow_null=True)
+    continues = serializers.UUIDField(source="continues_id", allow_null=True)
+    absorbed_by = serializers.UUIDField(source="absorbed_by_id", allow_null=True)
+    model = serializers.CharField(source="model_name")
+    round = serializers.UUIDField(
+        source="round_id", allow_null=True, help_text="Id of the round, for an agent's reply."
+    )
+    hop = serializers.IntegerField(allow_null=True, help_text="Number of the reply in its round.")
+    agent = serializers.CharField(
+        source="agent.name",
+        default=None,
+        allow_null=True,
+        help_text="Name of the agent that replies, in a team.",
+    )
+    attempt = serializers.IntegerField()
+    step = serializers.IntegerField()
+    error = serializers.SerializerMethodField()
+    usage = serializers.DictField()
+    queued_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    first_token_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    stop_requested_at = serializers.DateTimeField(allow_null=True)
+    waiting_until = serializers.DateTimeField(
+        allow_null=True, help_text="Time until which the provider asked to wait."
+    )
+
+    @extend_schema_field(FailureOut(allow_null=True))
+    def get_error(self, turn: Turn) -> dict[str, str] | None:
+        """Return the failure, or None."""
+        if not turn.error_code:
+            return None
+        return {"code": turn.error_code, "message": turn.localized_error}
+
+
+class SkipReasonOut(serializers.Serializer[CompactionOutcome]):
+    """The compaction decision after a turn."""
+
+    code = serializers.CharField(help_text="Stable code. `started`: a summary was started.")
+    message = serializers.CharField(source="sentence")
+    started = serializers.BooleanField(source="was_started")
+    tokens = serializers.IntegerField(
+        help_text="Tokens of the prompt, as the provider counts them."
+    )
+    mark = serializers.IntegerField(
+        help_text="Threshold in tokens that the prompt exceeded. 0: none."
+    )
+
+
+class ReferenceOut(serializers.Serializer[TurnReference]):
+    """Retrieved context: an excerpt of an earlier message, often from another chat."""
+
+    chat = serializers.UUIDField(source="message.branch.chat_id")
+    message = serializers.UUIDField(source="message_id")
+    seq = serializers.IntegerField(source="message.seq")
+    start = serializers.IntegerField(
+        help_text="Index of the first character in the message's text."
+    )
+    end = serializers.IntegerField(help_text="Index after the last character.")
+    score = serializers.FloatField(help_text="Relevance, comparable within this turn.")
+
+
+class TurnDetailOut(TurnOut):
+    """A turn with its text, the receipts of its calls, and the compaction decision."""
+
+    partial_text = serializers.CharField(help_text="Text of the running step so far.")
+    reply = MessageOut(allow_null=True)
+    receipts = ReceiptOut(many=True, source="receipts_in_order")
+    references = ReferenceOut(
+        many=True,
+        source="references_in_order",
+        help_text="Retrieved context, in prompt order. If empty, the notes of the receipts have "
+        "the reason.",
+    )
+    compaction = SkipReasonOut(
+        help_text="Decision about a compaction after this turn, with its reason."
+    )
+
+
+class AcceptedOut(serializers.Serializer[Any]):
+    """An accepted message and the turn that replies to it."""
+
+    message = MessageOut()
+    turn = TurnOut()
+
+
+class NewChatOut(ChatOut):
+    """A new chat. `message` and `turn` are null unless `text` was sent."""
+
+    message = MessageOut(allow_null=True)
+    turn = TurnOut(allow_null=True)
+
+
+class BranchOut(serializers.Serializer[Branch]):
+    """A branch of a chat. It shares its parent's messages up to `fork_seq`."""
+
+    id = serializers.UUIDField()
+    chat = serializers.UUIDField(source="chat_id")
+    parent = serializers.UUIDField(  # type: ignore[assignment]  # DRF's metaclass removes fields
+        source="parent_id", allow_null=True
+    )
+    fork_seq = serializers.IntegerField()
+    message_count = serializers.IntegerField(source="last_seq")
+    active = serializers.SerializerMethodField(help_text="True: new messages are added here.")
+    compaction = serializers.UUIDField(
+        source="active_compaction_id", allow_null=True, help_text="Active compaction."
+    )
+    context_revision = serializers.IntegerField(
+        help_text=("Counter that increases with each change of the context.")
+    )
+    compaction_paused = serializers.BooleanField(
+        help_text="True after an undo, until compaction is resumed."
+    )
+    paused_at = serializers.DateTimeField(allow_null=True)
+    compaction_asked_at = serializers.DateTimeField(
+        source="asked_at",
+        allow_null=True,
+        help_text=("Time of a compaction request that no worker has started."),
+    )
+    created_at = serializers.DateTimeField()
+
+    def get_active(self, branch: Branch) -> bool:
+        """Return True if this is the chat's active branch."""
+        return branch.chat.active_branch_id == branch.pk
+
+
+class PinRoomOut(serializers.Serializer[Any]):
+    """The tokens (≈) of the pinned messages, and their limit."""
+
+    used = serializers.IntegerField()
+    limit = serializers.IntegerField()
+
+
+class SourceOut(serializers.Serializer[Mapping[str, Any]]):
+    """The source of a policy value."""
+
+    level = serializers.CharField()
+    policy = serializers.CharField()
+    version = serializers.IntegerField()
+    locked = serializers.BooleanField()
+
+
+class AdjustmentOut(serializers.Serializer[Mapping[str, Any]]):
+    """A value that was lowered because the values of several policies conflict."""
+
+    field = serializers.CharField()
+    wanted = serializers.JSONField()
+    used = serializers.JSONField()
+
+
+class SystemTextOut(serializers.Serializer[Mapping[str, Any]]):
+    """The size and hash of a system text that the policy may hide."""
+
+    hidden = serializers.BooleanField()
+    characters = serializers.IntegerField()
+    sha256 = serializers.CharField()
+
+
+class PolicyOut(serializers.Serializer[Mapping[str, Any]]):
+    """The effective policy of a chat."""
+
+    digest = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # DRF's metaclass removes fields
+    values = serializers.DictField(
+        help_text=f"Values by name: {', '.join(PolicyValues().to_json())}."
+    )
+    system_text = SystemTextOut()
+    sources = serializers.DictField(child=SourceOut())
+    adjusted = AdjustmentOut(many=True)
+
+
+class LostOut(serializers.Serializer[Mapping[str, Any]]):
+    """A value that another policy overrides."""
+
+    value = serializers.JSONField(allow_null=True)
+    source = SourceOut()  # type: ignore[assignment]  # DRF's metaclass removes fields
+    reason = serializers.ChoiceField(choices=list(LOST.items()))
+
+
+class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
+    """One field of a policy: the effective value, its source, and overridden values."""
+
+    field = serializers.CharField()
+    value = serializers.JSONField(allow_null=True)
+    wanted = serializers.JSONField(
+        allow_null=True,
+        help_text="Value set by the policies, if the model requires a different one.",
+    )
+    source = SourceOut()  # type: ignore[assignment]  # as above
+    reason = serializers.ChoiceField(choices=list(WON.items()))
+    used = serializers.BooleanField(help_text="False: the strategy does not use this field.")
+    lost = LostOut(many=True)
+
+
+class ExplanationOut(serializers.Serializer[Mapping[str, Any]]):
+    """The effective policy of a person, field by field."""
+
+    person = serializers.CharField()
+    chat = serializers.UUIDField(allow_null=True)
+    agent = serializers.CharField(allow_null=True)
+    model = serializers.CharField(allow_null=True)
+    fields = ExplainedFieldOut(many=True)  # type: ignore[assignment]  # as above
+
+
+class FixedWarningOut(serializers.Serializer[Mapping[str, Any]]):
+    """A warning about a policy, with suggested fixes."""
+
+    code = serializers.CharField()
+    field = serializers.CharField()
+    level = serializers.ChoiceField(choices=["error", "risk", "note"])
+    message = serializers.CharField()
+    mend = serializers.DictField(
+        help_text='Suggested values by field. "not set": remove the field.'
+    )
+
+
+class PreviewRefusalOut(serializers.Serializer[Mapping[str, Any]]):
+    """The reason why no prompt can be built."""
+
+    code = serializers.CharField()
+    message = serializers.CharField()
+
+
+class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
+    """An estimate based on the latest turns."""
+
+    summary_tokens = serializers.IntegerField(
+        allow_null=True,
+        help_text=("Estimated tokens of the next summary. Null: the strategy writes none."),
+    )
+    summaries = serializers.IntegerField(
+        help_text="Number of earlier summaries by the same model that the estimate is based on. "
+        "0: the policy's limit."
+    )
+    turns_to_compaction = serializers.ListField(
+        child=serializers.IntegerField(allow_null=True),
+        allow_null=True,
+        help_text="Turns until the next compaction, for short, typical and long turns. Null: "
+        "none within 500.",
+    )
+    by_turns = serializers.IntegerField(help_text="Number of turns that the estimate is based on.")
+    cost_of_100_turns = MoneyOut(
+        allow_null=True, help_text="Cost of 100 turns, with the provider's cache."
+    )
+    cached_share = serializers.FloatField(
+        help_text="Share of input tokens that the provider's cache covers."
+    )
+
+
+class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
+    """The next prompt under one policy.
+
+    Token counts are as the provider counts. Other numbers are messages.
+    """
+
+    refused = PreviewRefusalOut(allow_null=True)
+    tokens = serializers.IntegerField()
+    limit = serializers.IntegerField()
+    parts = serializers.DictField(child=serializers.IntegerField())
+    full = serializers.IntegerField()
+    cut = serializers.IntegerField()
+    summarised = serializers.IntegerField()
+    left_out = serializers.DictField(
+        child=serializers.IntegerField(), help_text="Number of messages left out, by reason."
+    )
+    due = serializers.ChoiceField(choices=["none", "prepare", "swap"])
+    due_reason = serializers.CharField(allow_blank=True)
+    estimate = EstimateOut(allow_null=True, help_text="Null if the next message would be refused.")
+
+
+class PolicyPreviewOut(serializers.Serializer[Mapping[str, Any]]):
+    """Warnings about a policy, and the next prompt with and without it."""
+
+    findings = FixedWarningOut(many=True)
+    state = serializers.CharField(
+        allow_null=True, help_text="Opaque value that changes when one of the two prompts changes."
+    )
+    now = PreviewSideOut(allow_null=True)
+    proposed = PreviewSideOut(allow_null=True)
+
+
+class EventOut(serializers.Serializer[Any]):
+    """An audit event. Its hash chains it to the previous event."""
+
+    scope = serializers.CharField()
+    seq = serializers.IntegerField()
+    type = serializers.CharField()
+    at = serializers.DateTimeField()
+    actor = serializers.CharField()
+    chat = serializers.UUIDField(source="chat_id", allow_null=True)
+    turn = serializers.UUIDField(source="turn_id", allow_null=True)
+    data = serializers.DictField()  # type: ignore[assignment]  # DRF's metaclass removes fields
+    previous_hash = serializers.CharField()
+    hash = serializers.CharField()
+
+
+class ModelOut(serializers.Serializer[Any]):
+    """A model."""
+
+    id = serializers.CharField(source="spec.slug")
+    label = serializers.CharField(source="spec")  # type: ignore[assignment]  # as above
+    provider = serializers.CharField(source="provider_name")
+    context_window = serializers.IntegerField(source="spec.window", allow_null=True)
+    max_output = serializers.IntegerField(source="spec.max_output", allow_null=True)
+    allowed = serializers.BooleanField()
+    why_not = serializers.SerializerMethodField()
+    default = serializers.BooleanField(source="current")
+    is_demo = serializers.BooleanField()
+    cannot_stream = serializers.BooleanField(
+        source="spec.cannot_stream", help_text="True: replies arrive as a whole, not as a stream."
+    )
+
+    def get_why_not(self, choice: Any) -> str:
+        """Policy that forbids the model. Empty: the model is allowed."""
+        return "" if choice.allowed else choice.why_not
+
+
+class KeyOut(serializers.Serializer[ApiKey]):
+    """An API key without its secret."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    prefix = serializers.CharField()
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=keys.SCOPES))
+    unmanaged = serializers.BooleanField()
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField()
+    last_used_at = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
+
+
+class NewKeyOut(KeyOut):
+    """A new API key. The secret is shown only once."""
+
+    secret = serializers.CharField()
+
+
+class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
+    """An error. `code` is stable; `message` is for people."""
+
+    message = serializers.CharField()
+    type = serializers.CharField()
+    param = serializers.CharField(allow_null=True)
+    code = serializers.CharField()
+    request_id = serializers.CharField()
+    details = serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        help_text="For a refused policy: the reasons with their fields, or the fields that differ.",
+    )
+
+
+class ErrorBody(serializers.Serializer[Mapping[str, Any]]):
+    """The body of an error response."""
+
+    error = ErrorOut()
+
+
+def build_page_serializer(
+    kind: type[serializers.Serializer[Any]],
+) -> type[serializers.Serializer[Any]]:
+    """Return the serializer of a page of these items."""
+    fields = {
+        "data": kind(many=True),
+        "next_cursor": serializers.CharField(allow_null=True, help_text="Null on the last page."),
+    }
+    return type(f"{kind.__name__.removesuffix('Out')}Page", (serializers.Serializer,), fields)
+
+
+def serialize_row(kind: type[serializers.Serializer[Any]], row: object) -> dict[str, Any]:
+    """Return the JSON of a row."""
+    answered: dict[str, Any] = _made(kind).to_representation(row)
+    return answered
+
+
+@cache
+def _made(kind: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any]:
+    """Return a cached serializer, which keeps no state of a row. Creating one copies its fields."""
+    return kind()
+
+
+def serialize_rows(kind: type[serializers.Serializer[Any]], rows: Iterable[object]) -> list[Any]:
+    """Return the JSON of several rows."""
+    return [serialize_row(kind, row) for row in rows]

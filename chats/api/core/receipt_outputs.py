@@ -1,0 +1,108 @@
+"""Serializers for receipts: the record of a model call, segment by segment."""
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from chats.models import Receipt
+from contextpolicy.engine.messages.segments import Origin
+
+
+class SegmentOut(serializers.Serializer[Sequence[Any]]):
+    """A segment of a prompt: its kind, source and size."""
+
+    origin = serializers.SerializerMethodField()
+    part = serializers.SerializerMethodField(
+        help_text=(
+            "Source of a system text or of a segment before the question, such as `policy`, "
+            "`chat` or `state`. Empty for messages."
+        )
+    )
+    message = serializers.SerializerMethodField(help_text="Id of the message. Null: not a message.")
+    seq = serializers.SerializerMethodField(help_text="Seq of the message. Null: not a message.")
+    tokens = serializers.SerializerMethodField(help_text="Tokens, by the local tokenizer.")
+    cut_to = serializers.SerializerMethodField(
+        help_text="Length in characters that the text was cut to. Null: sent in full."
+    )
+    results_cut_to = serializers.SerializerMethodField(
+        help_text="Length in characters that the tool results were cut to. Null: not cut."
+    )
+
+    @extend_schema_field(serializers.ChoiceField(choices=get_args(Origin)))
+    def get_origin(self, segment: Sequence[Any]) -> str:
+        """Kind of the segment."""
+        return str(segment[0])
+
+    def get_part(self, segment: Sequence[Any]) -> str:
+        """Label of a segment that is not a message."""
+        return "" if segment[2] else str(segment[1])
+
+    def get_message(self, segment: Sequence[Any]) -> str | None:
+        """Id of the message."""
+        return str(segment[1]) if segment[2] else None
+
+    def get_seq(self, segment: Sequence[Any]) -> int | None:
+        """Seq of the message."""
+        return segment[2] or None
+
+    def get_tokens(self, segment: Sequence[Any]) -> int:
+        """Tokens of the segment."""
+        return int(segment[3])
+
+    def get_cut_to(self, segment: Sequence[Any]) -> int | None:
+        """Limit of the text."""
+        limit: int | None = segment[4]
+        return limit
+
+    def get_results_cut_to(self, segment: Sequence[Any]) -> int | None:
+        """Limit of the tool results."""
+        # The oldest receipts have no such limit.
+        limit: int | None = segment[6] if len(segment) > 6 else None
+        return limit
+
+
+class ReceiptOut(serializers.Serializer[Receipt]):
+    """The receipt of a model call: its prompt, in numbers."""
+
+    id = serializers.UUIDField()
+    attempt = serializers.IntegerField()
+    step = serializers.IntegerField()
+    call = serializers.IntegerField()
+    purpose = serializers.CharField(
+        help_text="`reply`, or `state`: call 0 extracts the state. Step 0 has the calls after "
+        "the turn: `title`, `preferences`, and `warm_up`, which fills the provider's "
+        "cache for the next prompt."
+    )
+    model = serializers.CharField(source="model_name")
+    policy = serializers.CharField(
+        source="effective_policy_id", help_text="Digest of the effective policy."
+    )
+    compaction = serializers.UUIDField(source="compaction_id", allow_null=True)
+    segments = SegmentOut(many=True, help_text="Segments of the prompt, in order.")
+    left_out = serializers.ListField(
+        child=serializers.ListField(),
+        help_text="Messages left out, as a list of [from seq, to seq, reason].",
+    )
+    budget = serializers.DictField()
+    prompt_tokens = serializers.IntegerField()
+    prompt_sha256 = serializers.CharField(
+        help_text="Empty if a segment of the prompt was erased. The prompt then cannot be rebuilt."
+    )
+    body_sha256 = serializers.CharField(
+        help_text=(
+            "SHA-256 of the request body as sent. Empty if the call was not answered, used no "
+            "network, is older than this field, or lost a segment to erasure."
+        )
+    )
+    not_rebuildable_since = serializers.DateTimeField(source="erased_at", allow_null=True)
+    commitment = serializers.CharField(
+        help_text="Commitment in the audit event that ended the attempt. Empty for older calls."
+    )
+    notes = serializers.ListField()
+    outcome = serializers.ChoiceField(choices=Receipt.Outcome.choices)
+    error_code = serializers.CharField()
+    usage = serializers.DictField()
+    created_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)

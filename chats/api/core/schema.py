@@ -1,0 +1,164 @@
+"""OpenAPI schema: shared responses and parameters, authentication, and the event stream."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+
+from chats.api.core.outputs import ErrorBody
+
+ERRORS = {
+    400: "The request is malformed.",
+    401: "No valid API key or session.",
+    403: "The key or the user lacks the permission.",
+    404: "The resource does not exist, or you do not have access to it.",
+    409: "The current state of the resource does not allow the request.",
+    412: "The resource changed after the client read it; see If-Match.",
+    413: "The body is too large.",
+    415: "The body is not JSON.",
+    422: "The values in the body are invalid.",
+    429: "Too many requests, failures or running replies. Wait for the time in Retry-After.",
+}
+# Any write can return these. An edit guarded by `If-Match` can also return 412.
+WRITE_ERRORS = tuple(code for code in ERRORS if code != 412)
+EDIT_ERRORS = tuple(ERRORS)
+# A status, or a status with a content type.
+Code = int | tuple[int, str]
+READ_ERRORS = (400, 401, 403, 404, 429)
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="1 to 255 printable ASCII characters. Within 24 hours, a repeated request with "
+    "the same key and body returns the stored response and has no further effect. "
+    "`Idempotent-Replayed: true` marks such a response.",
+)
+IF_MATCH = OpenApiParameter(
+    "If-Match",
+    str,
+    OpenApiParameter.HEADER,
+    description="The `ETag` that you last received. The change is applied only if it still "
+    "matches; otherwise 412.",
+)
+IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match",
+    str,
+    OpenApiParameter.HEADER,
+    description="The `ETag` that you last received. Returns 304 if it still matches.",
+)
+# The sentence of a docstring that names Python exceptions.
+EXCEPTIONS = re.compile(r"\s*\bRaises\b.*?\.(?=\s|$)", re.DOTALL)
+EVENTS = """Server-sent events of one turn. Data is JSON `{turn, attempt, step, offset, text}`.
+
+- `snapshot`: the text of the running step so far; replaces the text received before.
+- `delta`: more text, `offset` code points into the step.
+- `state`: a status message of the turn, or an empty text when it continues.
+- `reshaped`: another step or attempt started, or the text restarts; a snapshot follows. Text is
+  withdrawn only after this event.
+- `done`: the turn has ended. `status` has the outcome, `code` the reason of a failure. Retrieve the
+  turn for details.
+- `server.restarting`, `server.resume`: the stream ends here; reconnect.
+
+`snapshot`, `delta` and `done` have an id, which is the position in the text. Send the last one as
+`Last-Event-ID` to resume the stream without lost or repeated characters. Permission is checked
+again every minute.
+"""
+ACCEPTED_EVENTS = """`accepted`, with the body of a 202, then the events of the turn.
+
+They are those of `chats_turns_events`. After a disconnect, continue there with the `Last-Event-ID`.
+The reply is written in any case."""
+
+
+class EndpointSchema(AutoSchema):
+    """Add the headers that an endpoint supports: `Idempotency-Key`, `If-Match`, `If-None-Match`."""
+
+    def get_description(self) -> str:  # type: ignore[override]  # as drf-spectacular has it
+        """Return the docstring without its exceptions: the responses list the errors."""
+        return EXCEPTIONS.sub("", super().get_description()).strip()
+
+    def get_override_parameters(self) -> list[Any]:
+        """Return the declared parameters and the headers that the endpoint supports."""
+        listed = super().get_override_parameters()
+        is_done_once = not getattr(self.view, "knows_repetitions", True)
+        added = [IDEMPOTENCY_KEY] if is_done_once and self.method == "POST" else []
+        if getattr(self.view, "guards_edits", False):
+            added += [IF_NONE_MATCH] if self.method == "GET" else [IF_MATCH]
+        return [*listed, *added]
+
+
+class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself
+    """Describe API keys as a security scheme."""
+
+    target_class = "chats.api.core.authentication.KeyAuthentication"
+    name = "apiKey"
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, str]:
+        """Return an HTTP bearer scheme."""
+        return {"type": "http", "scheme": "bearer", "bearerFormat": "plm_…"}
+
+
+class Generator(SchemaGenerator):
+    """Generate the schema of the endpoints and of the event stream, which is not a DRF view."""
+
+    def get_schema(self, request: Any = None, public: bool = False) -> Any:  # noqa: FBT001, FBT002  # the framework's signature
+        """Return the whole schema."""
+        schema = super().get_schema(request=request, public=public)  # type: ignore[no-untyped-call]  # untyped there
+        if request is None:
+            # Only in the file: the API page would show a selector with one unlabelled option.
+            schema["servers"] = [{"url": "/", "description": "This instance."}]
+        name_types_of_nullable(schema, schema["components"]["schemas"])
+        turn = next(path for path in schema["paths"] if path.endswith("/turns/{turn_id}"))
+        schema["paths"][f"{turn}/events"] = {
+            "get": describe_turn_stream(schema["paths"][turn]["get"])
+        }
+        return schema
+
+
+def name_types_of_nullable(part: Any, components: Mapping[str, Any]) -> None:
+    """Add the `type` that OpenAPI 3.0 requires next to `nullable`.
+
+    A part without a type and without a reference already allows null, so it loses `nullable`.
+    """
+    for inner in part.values() if isinstance(part, dict) else part:
+        if isinstance(inner, dict | list):
+            name_types_of_nullable(inner, components)
+    if not isinstance(part, dict) or part.get("nullable") is not True or "type" in part:
+        return
+    references = [one["$ref"] for one in part.get("allOf", ()) if "$ref" in one]
+    if references:
+        part["type"] = components[references[0].rpartition("/")[2]]["type"]
+    else:
+        del part["nullable"]
+
+
+def describe_turn_stream(turn: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe the event stream of a turn, based on the operation that retrieves the turn."""
+    place = {
+        "in": "header",
+        "name": "Last-Event-ID",
+        "schema": {"type": "string"},
+        "description": "Id of the last event received.",
+    }
+    refusals = {code: text for code, text in turn["responses"].items() if code != "200"}
+    text = {"text/event-stream": {"schema": {"type": "string"}}}
+    return {
+        "operationId": "chats_turns_events",
+        "summary": "Follow a turn",
+        "description": EVENTS,
+        "parameters": [*turn["parameters"], place],
+        "tags": turn["tags"],
+        "security": turn["security"],
+        "responses": {"200": {"content": text, "description": "Server-sent events."}, **refusals},
+    }
+
+
+def add_error_responses(
+    successes: Mapping[Code, Any], *, errors: tuple[int, ...] = WRITE_ERRORS
+) -> dict[Code, Any]:
+    """Return the given responses together with the error responses."""
+    failures: dict[Code, Any] = {code: OpenApiResponse(ErrorBody, ERRORS[code]) for code in errors}
+    return {**successes, **failures}

@@ -1,0 +1,181 @@
+"""Strict JSON parsing. A body that two parsers could read differently is refused."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any, NoReturn, cast
+
+from django.conf import settings
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
+from rest_framework.parsers import BaseParser
+
+from chats.api.core.errors import RequestTooLarge
+from chats.ground.refusals import Refusal
+
+DEPTH = 32
+KEYS = 10_000
+# For the snapshot of a team chat; each message has seven keys.
+SNAPSHOT_KEYS = 300_000
+KEY_TWICE = gettext_lazy("an object contains the same key twice")
+NOT_AN_OBJECT = gettext_lazy("the body is not an object")
+TOO_DEEP = format_lazy(gettext_lazy("it is nested more than {limit} levels deep"), limit=DEPTH)
+
+
+class InvalidJSON(Refusal):
+    """The body is not a JSON object, or parsers could read it differently."""
+
+    code = "invalid_json"
+    status = 400
+    sentence = gettext_noop("Invalid JSON: {problem}.")
+
+
+class StrictJSONParser(BaseParser):
+    """Parse a request body into a JSON object. DRF's settings refer to this class by name."""
+
+    media_type = "application/json"
+    keys = KEYS
+    mends = False
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return the object. Raises `RequestTooLarge` and `InvalidJSON`."""
+        limit = self.most()
+        data = stream.read(limit + 1)
+        if len(data) > limit:
+            raise RequestTooLarge(limit=limit)
+        return parse_json_object(data, keys=self.keys, mends=self.mends)
+
+    def most(self) -> int:
+        """Return the maximum size of a body in bytes."""
+        return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+
+
+class SnapshotParser(StrictJSONParser):
+    """Parse a body that can hold a complete chat."""
+
+    keys = SNAPSHOT_KEYS
+
+    def most(self) -> int:
+        """Return the maximum size of a snapshot in bytes."""
+        return int(settings.SNAPSHOT_BYTES)
+
+
+class MessageParser(StrictJSONParser):
+    """Parse a body with lone surrogates as U+FFFD, so that a message is never refused for them."""
+
+    mends = True
+
+
+def parse_json_object(data: bytes, *, keys: int = KEYS, mends: bool = False) -> dict[str, Any]:
+    """Parse bytes into a JSON object. With `mends`, lone surrogates become U+FFFD.
+
+    Refuses bytes that are not UTF-8, duplicate keys, NaN, infinity, lone surrogates, more than 32
+    levels, and more than `keys` keys. Raises `InvalidJSON`.
+    """
+    value = decode_json(data, keys=keys)
+    if not isinstance(value, dict):
+        raise InvalidJSON(problem=NOT_AN_OBJECT)
+    has_halves = False
+    for level, text in iter_strings_with_level(value):
+        if level > DEPTH:
+            raise InvalidJSON(problem=TOO_DEEP)
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            if not mends:
+                raise InvalidJSON(problem=gettext_lazy("a string contains an unpaired surrogate"))
+            has_halves = True
+    return cast(dict[str, Any], replace_lone_surrogates(value)) if has_halves else value
+
+
+def replace_lone_surrogates(value: Any) -> Any:
+    """Replace lone surrogates. NUL is left to the validation of the fields."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [replace_lone_surrogates(inner) for inner in value]
+    if isinstance(value, dict):
+        return {
+            replace_lone_surrogates(key): replace_lone_surrogates(inner)
+            for key, inner in value.items()
+        }
+    return value
+
+
+def decode_json(data: bytes, *, keys: int) -> Any:
+    """Parse bytes into a JSON value. Refuses duplicate keys and numbers out of range.
+
+    Raises `InvalidJSON`.
+    """
+    try:
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=build_unique_keys_hook(keys),
+            parse_constant=refuse_json_constant,
+            parse_float=parse_finite_float,
+        )
+    except UnicodeDecodeError:
+        raise InvalidJSON(problem=gettext_lazy("the body is not UTF-8")) from None
+    except RecursionError:
+        raise InvalidJSON(problem=TOO_DEEP) from None
+    except json.JSONDecodeError as error:
+        problem = format_lazy(
+            gettext_lazy("{problem}, at character {position}"),
+            problem=error.msg,
+            position=error.pos,
+        )
+        raise InvalidJSON(problem=problem) from None
+    except ValueError:
+        # Python refuses to convert integers of thousands of digits.
+        raise InvalidJSON(problem=gettext_lazy("a number is too long")) from None
+
+
+def build_unique_keys_hook(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """Return an object hook that refuses duplicate keys and counts the keys of the body.
+
+    The hook raises `InvalidJSON` for a duplicate key and for too many keys.
+    """
+    seen = 0
+
+    def make(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal seen
+        seen += len(pairs)
+        if seen > most:
+            problem = format_lazy(gettext_lazy("the body has more than {limit:,} keys"), limit=most)
+            raise InvalidJSON(problem=problem)
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            raise InvalidJSON(problem=KEY_TWICE)
+        return made
+
+    return make
+
+
+def refuse_json_constant(name: str) -> NoReturn:
+    """Raise `InvalidJSON` for NaN and Infinity, which Python reads but JSON does not allow."""
+    raise InvalidJSON(problem=format_lazy(gettext_lazy("{name} is not a JSON number"), name=name))
+
+
+def parse_finite_float(text: str) -> float:
+    """Return the number. Raises `InvalidJSON` if it is too large for a float."""
+    number = float(text)
+    if number in {float("inf"), float("-inf")}:
+        raise InvalidJSON(problem=gettext_lazy("a number is too large"))
+    return number
+
+
+def iter_strings_with_level(value: Any) -> Iterator[tuple[int, str]]:
+    """Yield every string and key with its level, and an empty string for each container."""
+    waiting = [(1, value)]
+    while waiting:
+        level, item = waiting.pop()
+        if isinstance(item, str):
+            yield level - 1, item
+        elif isinstance(item, dict):
+            yield level, ""
+            waiting += [(level + 1, inner) for pair in item.items() for inner in pair]
+        elif isinstance(item, list):
+            yield level, ""
+            waiting += [(level + 1, inner) for inner in item]

@@ -1,0 +1,1 @@
+"""Endpoints of context policies: versions, assignments, previews, counts and evaluations."""

@@ -1,0 +1,247 @@
+"""Shadow evaluations: compare a draft with the active version on real replies."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict, WholeNumber
+from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.api.policies.policy_access import (
+    CHANGE,
+    find_permitted_policy,
+    require_permissions,
+    translate_policy_errors,
+)
+from chats.api.policies.policy_inputs import Activation, validate_storable_texts
+from chats.ground.refusals import NotFound
+from chats.simulation import evaluating
+from chats.simulation.evaluated import Day, EvaluationFindings, load_evaluation_findings
+from chats.simulation.evaluating import DAYS, MOST_DAYS
+from contextpolicy.models import BlastRadius, EvaluatedTurn, Evaluation
+
+SEE = "view_evaluation"
+ROWS = Evaluation.objects.select_related("policy", "version")
+
+
+class NewEvaluation(Strict):
+    """The draft to evaluate, the chats, and the duration."""
+
+    policy = PlainText(help_text="Slug of the policy.")
+    version = WholeNumber(help_text="Number of its newest version, which must be a draft.")
+    place = serializers.ChoiceField(
+        choices=BlastRadius.APPLIED,
+        default="assigned",
+        help_text=(
+            "`instance`: as if the policy applied to everyone; `assigned`: only current "
+            "assignments."
+        ),
+    )
+    days = serializers.IntegerField(min_value=1, max_value=MOST_DAYS, default=DAYS)
+    share = serializers.IntegerField(
+        min_value=1, max_value=100, default=100, help_text="Percentage of branches to evaluate."
+    )
+
+
+class EvaluationOut(serializers.Serializer[Evaluation]):
+    """A shadow evaluation with its totals. The draft's tokens and compactions are estimates."""
+
+    id = serializers.UUIDField()
+    policy = serializers.CharField(source="policy.slug")
+    version = serializers.IntegerField(source="version.number")
+    base = serializers.IntegerField(help_text="Active version at the start; 0: none.")
+    place = serializers.ChoiceField(choices=BlastRadius.APPLIED)
+    share = serializers.IntegerField()
+    state = serializers.ChoiceField(choices=Evaluation.State.choices)
+    reason = serializers.CharField(allow_blank=True, help_text="Reason it ended.")
+    started_at = serializers.DateTimeField()
+    ends_at = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True)
+    turns = serializers.IntegerField(help_text="Replies in the sample.")
+    judged = serializers.IntegerField(help_text="Replies that were evaluated.")
+    unknown = serializers.IntegerField()
+    changed = serializers.IntegerField(help_text="Replies whose prompt would change or be refused.")
+    would_refuse = serializers.IntegerField()
+    compactions_now = serializers.IntegerField()
+    compactions_then = serializers.IntegerField()
+    tokens_now = serializers.IntegerField()
+    tokens_then = serializers.IntegerField()
+
+
+class UnknownOut(serializers.Serializer[Mapping[str, Any]]):
+    """A reason why replies could not be evaluated, with their number."""
+
+    reason = serializers.CharField()
+    turns = serializers.IntegerField()
+
+
+class EvaluationDayOut(serializers.Serializer[Day]):
+    """The totals of one day."""
+
+    day = serializers.DateField()
+    turns = serializers.IntegerField()
+    judged = serializers.IntegerField()
+    changed = serializers.IntegerField()
+    would_refuse = serializers.IntegerField()
+    compactions_now = serializers.IntegerField()
+    compactions_then = serializers.IntegerField()
+    tokens_now = serializers.IntegerField()
+    tokens_then = serializers.IntegerField()
+
+
+class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
+    """A reply whose prompt would change."""
+
+    turn = serializers.UUIDField(source="turn_id")
+    outcome = serializers.ChoiceField(choices=EvaluatedTurn.Outcome.choices)
+    reason = serializers.CharField(allow_blank=True, help_text="Code of the refusal.")
+    tokens_now = serializers.IntegerField()
+    tokens_then = serializers.IntegerField()
+    full_now = serializers.IntegerField()
+    full_then = serializers.IntegerField()
+
+
+class EvaluationDetailOut(EvaluationOut):
+    """A shadow evaluation with reasons, daily totals, and the replies that change most."""
+
+    reasons = UnknownOut(many=True)
+    days = EvaluationDayOut(many=True)
+    worst = EvaluatedTurnOut(many=True)
+
+
+class Evaluations(Endpoint):
+    """All shadow evaluations."""
+
+    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+    # If the draft is already being evaluated, POST returns that evaluation.
+    knows_repetitions = True
+
+    @extend_schema(
+        operation_id="evaluations_list",
+        summary="List shadow evaluations",
+        parameters=[PageQuery],
+        responses=add_error_responses(
+            {200: build_page_serializer(EvaluationOut)}, errors=READ_ERRORS
+        ),
+    )
+    def get(self, request: Request) -> Response:
+        """List the shadow evaluations, newest first."""
+        require_permissions(get_request_user(request), SEE)
+        query = PageQuery.read(request.query_params.dict())
+        page = paginate_rows(ROWS.all(), order=("-started_at", "-id"), name="evaluations", **query)
+        data = serialize_rows(EvaluationOut, page.rows)
+        return Response({"data": data, "next_cursor": page.next_cursor})
+
+    @extend_schema(
+        operation_id="evaluations_begin",
+        summary="Start a shadow evaluation",
+        request=NewEvaluation,
+        responses=add_error_responses({202: EvaluationOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Evaluate a draft on each reply for some days, in the background. Prompts do not change.
+
+        409 `nothing_to_evaluate` unless the version is the newest one and a draft. 409
+        `too_many_evaluations` while three others are running.
+        """
+        user = get_request_user(request)
+        asked = validate_storable_texts(NewEvaluation.read(request.data))
+        policy = find_permitted_policy(user, CHANGE, slug=asked["policy"])
+        with translate_policy_errors():
+            row = evaluating.start_evaluation(
+                policy=policy,
+                number=asked["version"],
+                place=asked["place"],
+                days=asked["days"],
+                share=asked["share"],
+                actor=f"user:{user.pk}",
+                now=timezone.now(),
+            )
+        return Response(serialize_row(EvaluationOut, row), status=202)
+
+
+class EvaluationDetail(Endpoint):
+    """One shadow evaluation."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="evaluations_get",
+        summary="Get a shadow evaluation",
+        responses=add_error_responses({200: EvaluationDetailOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, evaluation_id: uuid.UUID) -> Response:
+        """Get the results of a shadow evaluation. Raises `NotFound`."""
+        require_permissions(get_request_user(request), SEE)
+        return Response(retrieve_evaluation(evaluation_id))
+
+
+class EndEvaluation(Endpoint):
+    """End an evaluation early."""
+
+    scopes: ClassVar = {"POST": "policy:write"}
+
+    @extend_schema(
+        operation_id="evaluations_end",
+        summary="End a shadow evaluation",
+        request=None,
+        responses=add_error_responses({200: EvaluationDetailOut}),
+    )
+    def post(self, request: Request, evaluation_id: uuid.UUID) -> Response:
+        """End a shadow evaluation early. 409 `evaluation_over` if it has ended."""
+        user = get_request_user(request)
+        require_permissions(user, CHANGE)
+        EmptyBody.read(request.data)
+        evaluating.end_evaluation_early(
+            evaluation_id=evaluation_id, actor=f"user:{user.pk}", now=timezone.now()
+        )
+        return Response(retrieve_evaluation(evaluation_id))
+
+
+class PromoteEvaluation(Endpoint):
+    """Publish an evaluated version."""
+
+    scopes: ClassVar = {"POST": "policy:write"}
+
+    @extend_schema(
+        operation_id="evaluations_promote",
+        summary="Publish the evaluated version",
+        request=Activation,
+        responses=add_error_responses({200: EvaluationDetailOut}),
+    )
+    def post(self, request: Request, evaluation_id: uuid.UUID) -> Response:
+        """Publish the evaluated version and end its evaluation."""
+        user = get_request_user(request)
+        require_permissions(user, CHANGE)
+        asked = validate_storable_texts(Activation.read(request.data))
+        with translate_policy_errors():
+            evaluating.promote_evaluation(
+                evaluation_id=evaluation_id,
+                actor=f"user:{user.pk}",
+                now=timezone.now(),
+                emergency=asked["emergency"],
+            )
+        return Response(retrieve_evaluation(evaluation_id))
+
+
+def retrieve_evaluation(evaluation_id: uuid.UUID) -> dict[str, Any]:
+    """Return an evaluation with its results. Raises `NotFound`."""
+    row = ROWS.filter(pk=evaluation_id).first()
+    if row is None:
+        raise NotFound
+    found: EvaluationFindings = load_evaluation_findings(row)
+    reasons = [{"reason": reason, "turns": count} for reason, count in found.unknown]
+    more = {
+        "reasons": serialize_rows(UnknownOut, reasons),
+        "days": serialize_rows(EvaluationDayOut, found.days),
+        "worst": serialize_rows(EvaluatedTurnOut, found.worst),
+    }
+    return {**serialize_row(EvaluationOut, row), **more}

@@ -1,0 +1,94 @@
+"""Permission checks for policies, and conversion of domain errors to API refusals."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Max, QuerySet
+
+from chats.api.core.errors import Forbidden
+from chats.ground.refusals import NotFound, Refusal
+from contextpolicy import holds, imports, publish
+from contextpolicy.blast import BlastRadiusNeeded
+from contextpolicy.models import ContextPolicy, PolicyVersion
+from contextpolicy.plugins import MalformedImport
+from contextpolicy.two_persons import SecondPersonNeeded
+
+# The permissions that the admin pages require.
+SEE, ADD, CHANGE = "view_contextpolicy", "add_contextpolicy", "change_contextpolicy"
+STATUS: Mapping[type[Exception], int] = {
+    publish.PolicyProblems: 422,
+    publish.PolicyChangedMeanwhile: 409,
+    publish.PolicyInUse: 409,
+    publish.PolicyNameTaken: 409,
+    publish.PolicyNotInUse: 409,
+    publish.NoSuchVersion: 404,
+    SecondPersonNeeded: 409,
+    BlastRadiusNeeded: 409,
+    imports.PolicyExists: 409,
+    imports.ReservedName: 422,
+    MalformedImport: 422,
+    holds.HoldIncomplete: 422,
+    holds.HoldReleased: 409,
+}
+
+
+class PolicyNotChanged(Refusal):
+    """An error of the policy or hold domain, with its own code and message."""
+
+    sentence = "{reason}"
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(reason=str(error))
+        self.code = str(getattr(error, "code", self.code))
+        self.status = STATUS[type(error)]
+        if isinstance(error, publish.PolicyProblems):
+            self.each = [
+                {"code": found.code, "fields": list(found.fields), "message": found.sentence}
+                for found in error.problems
+            ]
+
+
+@contextmanager
+def translate_policy_errors() -> Iterator[None]:
+    """Convert domain errors to API refusals. Raises `PolicyNotChanged`."""
+    try:
+        yield
+    except tuple(STATUS) as error:
+        raise PolicyNotChanged(error) from error
+
+
+def require_permissions(user: User, *rights: str, app: str = "contextpolicy") -> None:
+    """Require staff status and the given permissions, as the admin pages do.
+
+    Raises `Forbidden` for staff with permission to view policies, else `NotFound`.
+    """
+    if user.is_staff and all(user.has_perm(f"{app}.{right}") for right in rights):
+        return
+    if user.is_staff and user.has_perm(f"contextpolicy.{SEE}"):
+        raise Forbidden
+    raise NotFound
+
+
+def list_policies() -> QuerySet[ContextPolicy]:
+    """Return all policies, annotated with their newest version number and their assignments."""
+    counted = {"newest_number": Max("versions__number")}
+    rows = ContextPolicy.objects.select_related("current")
+    return rows.annotate(**counted, places=Count("assignments", distinct=True))
+
+
+def find_permitted_policy(user: User, *rights: str, slug: str) -> ContextPolicy:
+    """Return the policy with this slug. Raises `Forbidden` and `NotFound`."""
+    require_permissions(user, *rights)
+    found = list_policies().filter(slug=slug).first()
+    if found is None:
+        raise NotFound
+    return found
+
+
+def find_policy_version(policy: ContextPolicy, number: int) -> PolicyVersion:
+    """Return a version by its number. Raises `NoSuchVersion`."""
+    version = policy.versions.select_related("policy").filter(number=number).first()
+    if version is None:
+        raise publish.NoSuchVersion(number=number)
+    return version

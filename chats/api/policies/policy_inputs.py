@@ -1,0 +1,154 @@
+"""Request bodies about policies. Values and locks are passed on unchanged."""
+
+import re
+from typing import Any
+
+from django.utils.translation import gettext
+from rest_framework import serializers
+
+from chats.api.core.inputs import Flag, PageQuery, PlainText, Strict, WholeNumber
+from chats.record.messages import check_characters
+from contextpolicy.imports import collect_json_strings
+from contextpolicy.models import PolicyAssignment
+
+SLUG = re.compile(r"[-a-zA-Z0-9_]{1,60}")
+MOST_LOCKS = 100
+
+
+class Words(PlainText):
+    """A string with a minimum and a maximum length."""
+
+    def __init__(self, *, most: int, least: int = 0, **options: Any) -> None:
+        super().__init__(**options)
+        self.least, self.most = least, most
+
+    def to_internal_value(self, data: Any) -> str:
+        """Return the text unchanged. Raises DRF's ValidationError for another length."""
+        text = super().to_internal_value(data)
+        if len(text.strip()) < self.least or len(text) > self.most:
+            said = (
+                gettext("Enter {least} to {most:,} characters.")
+                if self.least
+                else gettext("Enter at most {most:,} characters.")
+            )
+            raise serializers.ValidationError(said.format(least=self.least, most=self.most))
+        return text
+
+
+class Slug(PlainText):
+    """The slug of a policy: its stable identifier in the API."""
+
+    def to_internal_value(self, data: Any) -> str:
+        """Return the slug unchanged. Raises DRF's ValidationError if it is invalid."""
+        text = super().to_internal_value(data)
+        if not SLUG.fullmatch(text):
+            raise serializers.ValidationError(
+                gettext("Enter 1 to 60 letters without accents, digits, hyphens and underscores.")
+            )
+        return text
+
+
+class PoliciesQuery(PageQuery):
+    """Filters of the list of policies."""
+
+    retired = serializers.BooleanField(
+        required=False,
+        help_text="True: only retired policies. False: only policies that are not retired.",
+    )
+
+
+class Lint(Strict):
+    """Unsaved values and locks of a policy."""
+
+    values = serializers.DictField(default=dict, help_text="Fields that are set, by name.")
+    locks = serializers.ListField(
+        child=PlainText(),
+        default=list,
+        max_length=MOST_LOCKS,
+        help_text="Fields that more specific policies cannot override.",
+    )
+
+
+class NewPolicy(Lint):
+    """A policy with its first version."""
+
+    slug = Slug(
+        help_text="Cannot be changed later. 1 to 60 letters, digits, hyphens and underscores."
+    )
+    name = Words(least=1, most=200, help_text="1 to 200 characters.")
+    description = Words(most=2000, default="", help_text="At most 2,000 characters.")
+    note = Words(most=500, default="", help_text="Note about the version, up to 500 characters.")
+    draft = Flag(
+        default=False, help_text=("True saves a draft, which is not used until it is published.")
+    )
+
+
+class NewVersion(Lint):
+    """The complete next version of a policy. Fields that are left out become unset."""
+
+    note = Words(most=500, default="", help_text="Note about the version, up to 500 characters.")
+    draft = Flag(
+        default=False, help_text=("True saves a draft, which is not used until it is published.")
+    )
+    based_on = WholeNumber(help_text="Number of the version that you edited.")
+
+
+class PolicyChange(Strict):
+    """The unversioned fields of a policy to change. Absent fields keep their value."""
+
+    name = Words(least=1, most=200, required=False, help_text="1 to 200 characters.")
+    description = Words(most=2000, required=False, help_text="At most 2,000 characters.")
+    retired = Flag(
+        required=False,
+        help_text="True retires the policy. A policy with assignments cannot be retired.",
+    )
+
+
+class PolicyImport(Strict):
+    """A policy or a strategy to import."""
+
+    form = serializers.DictField(
+        help_text="An exported policy, a plugin's strategy, or `context.history`."
+    )
+    into = PlainText(
+        default="", help_text="Slug of the policy that gets a new version. Empty: a new policy."
+    )
+    name = Words(
+        most=200, default="", help_text=("Name of a new policy. Empty: the name in `form`.")
+    )
+
+
+class AssignmentsQuery(PageQuery):
+    """Filters of the policy assignments."""
+
+    policy = PlainText(required=False, help_text="Slug of a policy.")
+
+
+class NewAssignment(Strict):
+    """A policy assignment to create. Set only the target that the level requires."""
+
+    policy = PlainText(help_text="Slug of the policy.")
+    level = serializers.ChoiceField(choices=PolicyAssignment.Level.choices)
+    group = PlainText(default="", help_text="Name of the group, for level `group`.")
+    user = PlainText(default="", help_text="User name, for level `user`.")
+    chat = serializers.UUIDField(
+        default=None, allow_null=True, help_text=("Id of the chat, for level `chat`.")
+    )
+
+
+def validate_storable_texts(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the input if a database can store its texts. Raises `InvalidCharacter`."""
+    for text in collect_json_strings(asked):
+        check_characters(text)
+    return asked
+
+
+class Activation(Strict):
+    """The publication of a draft."""
+
+    emergency = Words(
+        most=500,
+        default="",
+        help_text="Reason for publishing without the required second person or count of "
+        "affected chats.",
+    )

@@ -1,0 +1,150 @@
+"""Previews of an unsaved policy. Requires permission to change policies."""
+
+from typing import Any, ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import PreviewRequest, SampleRequest
+from chats.api.core.money import serialize_money
+from chats.api.core.outputs import PolicyPreviewOut, serialize_row
+from chats.api.core.schema import add_error_responses
+from chats.api.policies.policy_inputs import validate_storable_texts
+from chats.api.policies.policy_outputs import PolicySampleOut, serialize_findings
+from chats.ground.refusals import NotFound
+from chats.simulation.estimates import Estimate
+from chats.simulation.preview import Preview, Side, find_previewable_chat, preview_proposal
+from chats.simulation.proposals import PolicyProposal
+from chats.simulation.sampling import Sampled, sample_chats
+from contextpolicy.linter.findings import Finding
+from contextpolicy.linter.judge import lint_policy
+
+
+class PolicyPreview(Endpoint):
+    """The next prompt of a chat with and without an unsaved policy."""
+
+    scopes: ClassVar = {"POST": "policy:read"}
+
+    @extend_schema(
+        operation_id="policies_preview",
+        summary="Preview a policy in a chat",
+        request=PreviewRequest,
+        responses=add_error_responses({200: PolicyPreviewOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Check values and locks, and preview their effect on the next prompt of a chat.
+
+        Returns token and message counts, no texts. Nothing is saved. For invalid values, the
+        response has only the warnings. Raises `NotFound` without permission to change policies and
+        for an unknown chat, and `InvalidCharacter`.
+        """
+        if not get_request_user(request).has_perm("contextpolicy.change_contextpolicy"):
+            raise NotFound
+        asked = validate_storable_texts(PreviewRequest.read(request.data))
+        chat = find_previewable_chat(asked["chat"])
+        if chat is None:
+            raise NotFound
+        findings = lint_policy(asked["values"], locks=asked["locks"])
+        if any(finding.level == "error" for finding in findings):
+            return Response(serialize_row(PolicyPreviewOut, serialize_preview(findings, None)))
+        made = preview_proposal(chat, proposal=parse_proposal(asked), now=timezone.now())
+        return Response(serialize_row(PolicyPreviewOut, serialize_preview(findings, made)))
+
+
+class PolicySample(Endpoint):
+    """The share of chats that an unsaved policy would change."""
+
+    scopes: ClassVar = {"POST": "policy:read"}
+
+    @extend_schema(
+        operation_id="policies_sample",
+        summary="Preview a policy in random chats",
+        request=SampleRequest,
+        responses=add_error_responses({200: PolicySampleOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Check values and locks, and preview their effect on the next prompts of 200 random chats.
+
+        Nothing is saved. For invalid values, the response has only the warnings. Raises `NotFound`
+        without permission to change policies, and `InvalidCharacter`.
+        """
+        if not get_request_user(request).has_perm("contextpolicy.change_contextpolicy"):
+            raise NotFound
+        asked = validate_storable_texts(SampleRequest.read(request.data))
+        findings = lint_policy(asked["values"], locks=asked["locks"])
+        broken = any(finding.level == "error" for finding in findings)
+        found = None if broken else sample_chats(proposal=parse_proposal(asked), now=timezone.now())
+        return Response(serialize_row(PolicySampleOut, serialize_sample(findings, found)))
+
+
+def parse_proposal(asked: dict[str, Any]) -> PolicyProposal:
+    """Return the policy in a request body."""
+    return PolicyProposal(
+        slug=asked["policy"] or "-new-",
+        name=asked["policy"] or "This policy",
+        version=0,
+        values=asked["values"],
+        locks=asked["locks"],
+        level=asked["place"],
+    )
+
+
+def serialize_sample(findings: list[Finding], found: Sampled | None) -> dict[str, Any]:
+    """Return warnings and a sample as JSON."""
+    counts = ("in_use", "judged", "changed", "would_refuse", "low", "high")
+    return {
+        "findings": serialize_findings(findings),
+        **{name: getattr(found, name) if found else 0 for name in counts},
+        "worst": [
+            {
+                "chat": each.chat.pk,
+                "now": serialize_side(each.now),
+                "proposed": serialize_side(each.proposed),
+            }
+            for each in (found.worst if found else ())
+        ],
+    }
+
+
+def serialize_preview(findings: list[Finding], made: Preview | None) -> dict[str, Any]:
+    """Return warnings and both sides as JSON."""
+    return {
+        "findings": serialize_findings(findings),
+        "state": made.token if made else None,
+        "now": serialize_side(made.now, made.estimate_now) if made else None,
+        "proposed": serialize_side(made.proposed, made.estimate_proposed) if made else None,
+    }
+
+
+def serialize_estimate(likely: Estimate | None) -> dict[str, Any] | None:
+    """Return an estimate as JSON."""
+    if likely is None:
+        return None
+    return {
+        "summary_tokens": likely.summary,
+        "summaries": likely.summaries,
+        "turns_to_compaction": list(likely.turns) if likely.turns is not None else None,
+        "by_turns": likely.by_turns,
+        "cost_of_100_turns": serialize_money(likely.cost) if likely.cost is not None else None,
+        "cached_share": likely.cached,
+    }
+
+
+def serialize_side(side: Side, likely: Estimate | None = None) -> dict[str, Any]:
+    """Return one side as JSON."""
+    return {
+        "refused": {"code": side.code, "message": side.sentence} if side.code else None,
+        "tokens": side.tokens,
+        "limit": side.limit,
+        "parts": dict(side.parts),
+        "full": side.full,
+        "cut": side.cut,
+        "summarised": side.summarised,
+        "left_out": dict(side.left_out),
+        "due": side.due[0],
+        "due_reason": side.due[1],
+        "estimate": serialize_estimate(likely),
+    }

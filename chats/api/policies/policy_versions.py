@@ -1,0 +1,194 @@
+"""Versions of a policy: list, create, publish, restore."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import EmptyBody, PageQuery
+from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.api.policies.policy_access import (
+    CHANGE,
+    SEE,
+    PolicyNotChanged,
+    find_permitted_policy,
+    find_policy_version,
+    translate_policy_errors,
+)
+from chats.api.policies.policy_inputs import Activation, NewVersion, validate_storable_texts
+from chats.api.policies.policy_outputs import VersionOut, VersionRowOut, serialize_findings
+from contextpolicy import publish
+from contextpolicy.comparison import diff_version_fields, list_concurrent_changes
+from contextpolicy.linter.judge import lint_policy
+from contextpolicy.models import ContextPolicy, PolicyVersion
+
+
+def serialize_version_row(version: PolicyVersion, people: Mapping[int, User]) -> dict[str, Any]:
+    """Return a version row of the list, without its values."""
+    author = people.get(version.created_by_id) if version.created_by_id else None
+    return {
+        "number": version.number,
+        "state": version.state,
+        "note": version.note,
+        "created_by": author.get_username() if author else None,
+        "created_at": version.created_at,
+        "activated_at": version.activated_at,
+    }
+
+
+def serialize_version(version: PolicyVersion) -> dict[str, Any]:
+    """Return a version with its values, its changes and its warnings."""
+    older = version.policy.versions.filter(number__lt=version.number).order_by("-number").first()
+    people = User.objects.in_bulk([version.created_by_id] if version.created_by_id else [])
+    return {
+        **serialize_version_row(version, people),
+        "values": version.values,
+        "locks": version.locks,
+        "changes": diff_version_fields(older, version),
+        "findings": serialize_findings(lint_policy(version.values, locks=version.locks)),
+    }
+
+
+def retrieve_version(policy: ContextPolicy, number: int) -> dict[str, Any]:
+    """Return the current state of a version. Raises `NoSuchVersion`."""
+    return serialize_row(VersionOut, serialize_version(find_policy_version(policy, number)))
+
+
+class PolicyVersions(Endpoint):
+    """The versions of a policy."""
+
+    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+
+    @extend_schema(
+        operation_id="policies_versions_list",
+        summary="List policy versions",
+        parameters=[PageQuery],
+        responses=add_error_responses(
+            {200: build_page_serializer(VersionRowOut)}, errors=READ_ERRORS
+        ),
+    )
+    def get(self, request: Request, slug: str) -> Response:
+        """List the versions of a policy, newest first."""
+        policy = find_permitted_policy(get_request_user(request), SEE, slug=slug)
+        query = PageQuery.read(request.query_params.dict())
+        rows = policy.versions.select_related("policy")
+        page = paginate_rows(rows, order=("-number",), name=f"versions:{policy.pk}", **query)
+        people = User.objects.in_bulk([row.created_by_id for row in page.rows if row.created_by_id])
+        data = serialize_rows(
+            VersionRowOut, (serialize_version_row(row, people) for row in page.rows)
+        )
+        return Response({"data": data, "next_cursor": page.next_cursor})
+
+    @extend_schema(
+        operation_id="policies_versions_create",
+        summary="Create a policy version",
+        request=NewVersion,
+        responses=add_error_responses({201: VersionOut}),
+    )
+    def post(self, request: Request, slug: str) -> Response:
+        """Create the next version of a policy. Unless it is a draft, it is active immediately.
+
+        `error.details` lists all invalid values. If another version was saved after `based_on`,
+        nothing is saved. `error.details` then lists each field that either version changed.
+        """
+        user = get_request_user(request)
+        policy = find_permitted_policy(user, CHANGE, slug=slug)
+        asked = validate_storable_texts(NewVersion.read(request.data))
+        is_draft = asked.pop("draft")
+        actor, now = f"user:{user.pk}", timezone.now()
+        with translate_policy_errors():
+            base = find_policy_version(policy, asked["based_on"])
+            try:
+                made = publish.create_policy_version(
+                    policy=policy, **asked, is_draft=is_draft, actor=actor, now=now
+                )
+            except publish.PolicyChangedMeanwhile as error:
+                raise build_conflict_refusal(error, base=base, asked=asked) from error
+        return Response(retrieve_version(policy, made.number), status=201)
+
+
+def build_conflict_refusal(
+    error: publish.PolicyChangedMeanwhile, *, base: PolicyVersion, asked: Mapping[str, Any]
+) -> PolicyNotChanged:
+    """Return the refusal with the changes of both versions, field by field."""
+    refusal = PolicyNotChanged(error)
+    theirs = base.policy.newest or base
+    refusal.each = list_concurrent_changes(
+        base=base, theirs=theirs, values=asked["values"], locks=asked["locks"]
+    )
+    return refusal
+
+
+class PolicyVersionDetail(Endpoint):
+    """One version of a policy."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="policies_versions_get",
+        summary="Get a policy version",
+        responses=add_error_responses({200: VersionOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, slug: str, number: int) -> Response:
+        """Retrieve a version with its changes since the previous version."""
+        policy = find_permitted_policy(get_request_user(request), SEE, slug=slug)
+        with translate_policy_errors():
+            return Response(retrieve_version(policy, number))
+
+
+class ActivateVersion(Endpoint):
+    """Publish a draft."""
+
+    scopes: ClassVar = {"POST": "policy:write"}
+
+    @extend_schema(
+        operation_id="policies_versions_activate",
+        summary="Publish a policy version",
+        request=Activation,
+        responses=add_error_responses({200: VersionOut}),
+    )
+    def post(self, request: Request, slug: str, number: int) -> Response:
+        """Publish the newest version. Has no effect if it is active already."""
+        user = get_request_user(request)
+        policy = find_permitted_policy(user, CHANGE, slug=slug)
+        asked = validate_storable_texts(Activation.read(request.data))
+        with translate_policy_errors():
+            find_policy_version(policy, number)
+            publish.activate_version(
+                policy=policy,
+                number=number,
+                actor=f"user:{user.pk}",
+                now=timezone.now(),
+                emergency=asked["emergency"],
+            )
+            return Response(retrieve_version(policy, number))
+
+
+class RestoreVersion(Endpoint):
+    """Restore an older version."""
+
+    scopes: ClassVar = {"POST": "policy:write"}
+
+    @extend_schema(
+        operation_id="policies_versions_restore",
+        summary="Restore a policy version",
+        request=None,
+        responses=add_error_responses({201: VersionOut}),
+    )
+    def post(self, request: Request, slug: str, number: int) -> Response:
+        """Create a version with the values and locks of an older one. It is active immediately."""
+        user = get_request_user(request)
+        policy = find_permitted_policy(user, CHANGE, slug=slug)
+        EmptyBody.read(request.data)
+        with translate_policy_errors():
+            made = publish.restore_policy_version(
+                policy=policy, number=number, actor=f"user:{user.pk}", now=timezone.now()
+            )
+            return Response(retrieve_version(policy, made.number), status=201)

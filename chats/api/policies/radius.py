@@ -1,0 +1,230 @@
+"""Counts of the chats that an unsaved policy would change."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.contrib.auth.models import Group
+from django.utils import timezone
+from django.utils.translation import gettext_lazy
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict
+from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.api.policies.policy_access import (
+    CHANGE,
+    find_permitted_policy,
+    require_permissions,
+    translate_policy_errors,
+)
+from chats.api.policies.policy_assignments import build_field_error
+from chats.api.policies.policy_inputs import MOST_LOCKS, validate_storable_texts
+from chats.ground.refusals import NotFound
+from chats.simulation import radius
+from contextpolicy.models import BlastRadius
+
+SEE = "view_blastradius"
+ROWS = BlastRadius.objects.select_related("policy", "group")
+
+
+class NewRadius(Strict):
+    """Unsaved values of a policy, whose affected chats are counted."""
+
+    policy = PlainText(help_text="Slug of the policy whose next version this would be.")
+    values = serializers.DictField(default=dict, help_text="Fields that the policy sets, by name.")
+    locks = serializers.ListField(child=PlainText(), default=list, max_length=MOST_LOCKS)
+    place = serializers.ChoiceField(
+        choices=BlastRadius.Place.choices,
+        required=False,
+        help_text=(
+            "`instance`: as if the policy applied to everyone; `assigned` (default): only "
+            "current assignments; `removed`: as if the active version applied nowhere."
+        ),
+    )
+    group = PlainText(
+        default="",
+        help_text="Name of a group: counts the chats of its members, as if the policy were "
+        "assigned to the group, or with `place: removed` as if it did not apply to the group. "
+        "Cannot be combined with other places.",
+    )
+
+
+class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
+    """A chat with one of the largest changes. Token counts are as the provider counts."""
+
+    chat = serializers.UUIDField()
+    refuses = serializers.BooleanField()
+    code = serializers.CharField(allow_blank=True, help_text="Code of the refusal.")
+    now = serializers.IntegerField(help_text="Tokens of the next prompt under the active policy.")
+    proposed = serializers.IntegerField()
+    full_now = serializers.IntegerField(help_text="Messages that are sent in full.")
+    full_proposed = serializers.IntegerField()
+
+
+class RadiusOut(serializers.Serializer[BlastRadius]):
+    """A count of affected chats, with its progress and its results so far."""
+
+    id = serializers.UUIDField()
+    policy = serializers.CharField(source="policy.slug")
+    digest = serializers.CharField(help_text="Digest of the counted values.")
+    base = serializers.IntegerField(help_text="Active version at the start; 0: none.")
+    place = serializers.ChoiceField(choices=BlastRadius.Place.choices)
+    group = serializers.CharField(
+        source="group.name",
+        default=None,
+        allow_null=True,
+        help_text="Null: the count is not limited to a group.",
+    )
+    state = serializers.ChoiceField(choices=BlastRadius.State.choices)
+    started_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+    in_use = serializers.IntegerField(help_text="Number of active chats when the count started.")
+    judged = serializers.IntegerField()
+    changed = serializers.IntegerField()
+    would_refuse = serializers.IntegerField()
+    failed = serializers.IntegerField(
+        help_text="Chats skipped because of an error. The server log has the details."
+    )
+    sampled = serializers.IntegerField(allow_null=True)
+    low = serializers.FloatField(
+        allow_null=True,
+        help_text="Confidence bounds of the share of affected chats, from the sample.",
+    )
+    high = serializers.FloatField(allow_null=True)
+    worst = WorstChatOut(many=True)
+
+
+class RadiusList(Endpoint):
+    """All counts of affected chats."""
+
+    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+    # If the same values are already being counted, POST returns that count.
+    knows_repetitions = True
+
+    @extend_schema(
+        operation_id="radii_list",
+        summary="List counts of affected chats",
+        parameters=[PageQuery],
+        responses=add_error_responses({200: build_page_serializer(RadiusOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List the counts of affected chats, newest first."""
+        require_permissions(get_request_user(request), SEE)
+        query = PageQuery.read(request.query_params.dict())
+        page = paginate_rows(ROWS.all(), order=("-started_at", "-id"), name="radii", **query)
+        return Response(
+            {"data": serialize_rows(RadiusOut, page.rows), "next_cursor": page.next_cursor}
+        )
+
+    @extend_schema(
+        operation_id="radii_begin",
+        summary="Count the chats that a policy would change",
+        request=NewRadius,
+        responses=add_error_responses({202: RadiusOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Count in the background how many active chats a policy change would affect.
+
+        If a count with the same values is running or stopped, it continues. Other values end the
+        open count of the policy. If the instance requires it, an assigned policy version can be
+        published only after such a count.
+        """
+        user = get_request_user(request)
+        asked = validate_storable_texts(NewRadius.read(request.data))
+        policy = find_permitted_policy(user, CHANGE, slug=asked["policy"])
+        with translate_policy_errors():
+            row = radius.start_radius_count(
+                policy=policy,
+                values=asked["values"],
+                locks=asked["locks"],
+                **parse_radius_place(asked),
+                actor=f"user:{user.pk}",
+                now=timezone.now(),
+            )
+        return Response(serialize_row(RadiusOut, row), status=202)
+
+
+class RadiusDetail(Endpoint):
+    """One count of affected chats."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="radii_get",
+        summary="Get a count of affected chats",
+        responses=add_error_responses({200: RadiusOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, radius_id: uuid.UUID) -> Response:
+        """Retrieve a count with its progress and its results so far. Raises `NotFound`."""
+        require_permissions(get_request_user(request), SEE)
+        return Response(serialize_row(RadiusOut, find_radius(radius_id)))
+
+
+class StopRadius(Endpoint):
+    """Stop a count."""
+
+    scopes: ClassVar = {"POST": "policy:write"}
+
+    @extend_schema(
+        operation_id="radii_stop",
+        summary="Stop a count of affected chats",
+        request=None,
+        responses=add_error_responses({200: RadiusOut}),
+    )
+    def post(self, request: Request, radius_id: uuid.UUID) -> Response:
+        """Stop a count. You can resume it later. 409 `radius_over` if it has ended."""
+        user = get_request_user(request)
+        require_permissions(user, CHANGE)
+        EmptyBody.read(request.data)
+        radius.stop_radius_count(radius_id=radius_id, actor=f"user:{user.pk}", now=timezone.now())
+        return Response(serialize_row(RadiusOut, find_radius(radius_id)))
+
+
+class ResumeRadius(Endpoint):
+    """Resume a count."""
+
+    scopes: ClassVar = {"POST": "policy:write"}
+
+    @extend_schema(
+        operation_id="radii_resume",
+        summary="Resume a count of affected chats",
+        request=None,
+        responses=add_error_responses({200: RadiusOut}),
+    )
+    def post(self, request: Request, radius_id: uuid.UUID) -> Response:
+        """Resume a stopped count where it stopped. 409 `radius_over` if it has ended."""
+        user = get_request_user(request)
+        require_permissions(user, CHANGE)
+        EmptyBody.read(request.data)
+        radius.resume_radius_count(radius_id=radius_id, actor=f"user:{user.pk}", now=timezone.now())
+        return Response(serialize_row(RadiusOut, find_radius(radius_id)))
+
+
+def parse_radius_place(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the place where the policy would apply. Raises `InvalidField`."""
+    if not asked["group"]:
+        return {"place": asked.get("place", BlastRadius.Place.ASSIGNED)}
+    place = asked.get("place", BlastRadius.Place.INSTANCE)
+    if "place" in asked and place != BlastRadius.Place.REMOVED:
+        raise build_field_error(
+            "place",
+            gettext_lazy("With a group, set the place to “removed” or leave it out."),
+        )
+    group = Group.objects.filter(name=asked["group"]).first()
+    if group is None:
+        raise build_field_error("group", gettext_lazy("No group has this name."))
+    return {"place": place, "group": group}
+
+
+def find_radius(radius_id: uuid.UUID) -> BlastRadius:
+    """Return the count with this id. Raises `NotFound`."""
+    row = ROWS.filter(pk=radius_id).first()
+    if row is None:
+        raise NotFound
+    return row

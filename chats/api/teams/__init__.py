@@ -1,0 +1,1 @@
+"""Endpoints of teams and of the agents in a chat."""

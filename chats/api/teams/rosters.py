@@ -1,0 +1,280 @@
+"""Teams of agents, and the rounds in which the agents of a chat reply."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, count_message_request, get_request_key, get_request_user
+from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.inputs import EmptyBody, PageQuery
+from chats.api.core.outputs import TurnOut, build_page_serializer, serialize_row
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
+from chats.api.teams import team_inputs
+from chats.api.teams.team_outputs import AgentContextOut, RosterOut, RoundOut, SavedRosterOut
+from chats.models import Round, Team
+from chats.record import access
+from chats.teams import conversation, play, rosters
+from chats.turns.roster import load_roster
+from chats.turns.start import get_active_branch
+from contextpolicy.engine.team import team
+
+
+def parse_team_body(data: Any, *, known: Team | None = None) -> rosters.TeamDraft:
+    """Return the complete team that a request body describes.
+
+    A prompt form, window or byte limit that the body leaves out keeps the value of the `known`
+    team.
+    """
+    values = team_inputs.TeamBody.read(data)
+    values.pop("shared", None)
+    before = rosters.build_version_draft(known.current) if known and known.current else None
+    agents = {agent.role_id: agent for agent in before.agents} if before else {}
+    if values["max_bytes"] is None:
+        values["max_bytes"] = before.max_bytes if before else team.MAX_BYTES
+    drafts = [
+        parse_agent_body(agent, known=agents.get(agent["role_id"]))
+        for agent in values.pop("agents")
+    ]
+    return rosters.TeamDraft(agents=drafts, **values)
+
+
+def parse_agent_body(
+    values: Mapping[str, Any], *, known: rosters.AgentDraft | None
+) -> rosters.AgentDraft:
+    """Return the agent that a request body describes. `known` is the stored agent."""
+    form, window = values["prompt_form"], values["window_size"]
+    if not form:
+        form = known.prompt_form if known else rosters.choose_prompt_form(values["agent_type"])
+    if window is None:
+        window = known.window_size if known else team.WINDOW_SIZE
+    return rosters.AgentDraft(**{**values, "prompt_form": form, "window_size": window})
+
+
+def serialize_team(team: Team) -> dict[str, Any]:
+    """Return a team with its rules and agents as JSON."""
+    version = team.current
+    if version is None:
+        raise ValueError(f"team {team.pk} has no version")
+    draft = rosters.build_version_draft(version)
+    rules = {name: getattr(draft, name) for name in rosters.RULES}
+    return {
+        "id": str(team.pk),
+        "name": version.name,
+        "version": version.number,
+        "shared": team.owner_id is None,
+        **rules,
+        "agents": [
+            {name: getattr(agent, name) for name in agent.__slots__} for agent in draft.agents
+        ],
+    }
+
+
+class Rosters(Endpoint):
+    """The teams that the user can use."""
+
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="teams_list",
+        summary="List teams",
+        parameters=[PageQuery],
+        responses=add_error_responses({200: build_page_serializer(RosterOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List your own teams and the shared ones, oldest first."""
+        query = PageQuery.read(request.query_params.dict())
+        rows = access.get_visible_teams(user=get_request_user(request)).select_related("current")
+        page = paginate_rows(rows, order=("created_at", "id"), name="teams", **query)
+        told = [serialize_team(team) for team in page.rows]
+        return Response({"data": told, "next_cursor": page.next_cursor})
+
+    @extend_schema(
+        operation_id="teams_create",
+        summary="Create a team",
+        request=team_inputs.TeamBody,
+        responses=add_error_responses({201: SavedRosterOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Create a team. Only administrators can set `shared`, which makes it available to all."""
+        shared = team_inputs.TeamBody.read(request.data)["shared"]
+        saved = rosters.create_team(
+            user=get_request_user(request),
+            draft=parse_team_body(request.data),
+            shared=shared,
+            now=timezone.now(),
+        )
+        return Response({**serialize_team(saved.team), "warnings": saved.warnings}, status=201)
+
+
+class RosterDetail(ConditionalEndpoint):
+    """One team."""
+
+    scopes: ClassVar = {"GET": "chats:read", "PUT": "chats:write", "DELETE": "chats:write"}
+    http_method_names: ClassVar = [  # type: ignore[misc]  # the base class declares no ClassVar
+        *Endpoint.http_method_names,
+        "put",
+    ]
+
+    def rows(self, _request: Request, *, team_id: uuid.UUID) -> QuerySet[Team]:
+        """Return the team."""
+        return Team.objects.filter(pk=team_id)
+
+    @extend_schema(
+        operation_id="teams_get",
+        summary="Get a team",
+        responses=add_error_responses({200: RosterOut, 304: None}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, team_id: uuid.UUID) -> Response:
+        """Retrieve a team."""
+        return Response(
+            serialize_team(access.get_team(user=get_request_user(request), team_id=team_id))
+        )
+
+    @extend_schema(
+        operation_id="teams_change",
+        summary="Replace a team",
+        request=team_inputs.TeamBody,
+        responses=add_error_responses({200: SavedRosterOut}, errors=EDIT_ERRORS),
+    )
+    def put(self, request: Request, team_id: uuid.UUID) -> Response:
+        """Replace a team with a new version. A running round keeps the version it started with.
+
+        An agent without a `role_id` is created.
+        """
+        known = access.get_team(user=get_request_user(request), team_id=team_id)
+        saved = rosters.update_team(
+            user=get_request_user(request),
+            team_id=team_id,
+            draft=parse_team_body(request.data, known=known),
+            now=timezone.now(),
+        )
+        return Response({**serialize_team(saved.team), "warnings": saved.warnings})
+
+    @extend_schema(
+        operation_id="teams_delete",
+        summary="Delete a team",
+        request=None,
+        responses=add_error_responses({204: None}, errors=EDIT_ERRORS),
+    )
+    def delete(self, request: Request, team_id: uuid.UUID) -> Response:
+        """Delete a team. Chats that use it keep it; new chats cannot choose it."""
+        EmptyBody.read(request.data)
+        rosters.delete_team(user=get_request_user(request), team_id=team_id, now=timezone.now())
+        return Response(status=204)
+
+
+class CopyRoster(Endpoint):
+    """Copy of a team."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="teams_copy",
+        summary="Copy a team",
+        request=None,
+        responses=add_error_responses({201: SavedRosterOut}),
+    )
+    def post(self, request: Request, team_id: uuid.UUID) -> Response:
+        """Copy a team, with its agents, into a new team of yours."""
+        EmptyBody.read(request.data)
+        saved = rosters.copy_team(
+            user=get_request_user(request), team_id=team_id, now=timezone.now()
+        )
+        return Response({**serialize_team(saved.team), "warnings": saved.warnings}, status=201)
+
+
+class AgentContextDetail(Endpoint):
+    """The context of an agent in a chat."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_agents_context",
+        summary="Get the context of an agent",
+        responses=add_error_responses({200: AgentContextOut}, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID, role_id: str) -> Response:
+        """Get the current context of an agent, with its own window and instructions."""
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        agent = play.find_team_agent(chat, role_id=role_id)
+        context = conversation.assemble_agent_context(
+            chat=chat, agent=play.build_requested_agent(agent)
+        )
+        left_out = [{"message": message, "reason": reason} for message, reason in context.left_out]
+        return Response({**context.to_json(), "leftOut": left_out})
+
+
+def serialize_round(made: Round) -> dict[str, Any]:
+    """Return a round with its status and the next agents as JSON."""
+    roster = load_roster(made.version)
+    return {
+        "id": str(made.pk),
+        "status": made.status,
+        "reason": made.reason,
+        "team_version": made.version.number,
+        "opening": str(made.opening_id) if made.opening_id else None,
+        "speakers": roster.names(made.speakers),
+        "next": roster.names(made.queue),
+        "hops": made.hops,
+        "hop_limit": made.version.hop_limit,
+        "tokens": made.tokens,
+        "unknown_names": made.unknown,
+        "started_at": made.started_at,
+        "finished_at": made.finished_at,
+    }
+
+
+class Rounds(Endpoint):
+    """The rounds of a chat's active branch."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_rounds_list",
+        summary="List rounds",
+        parameters=[PageQuery],
+        responses=add_error_responses({200: build_page_serializer(RoundOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """List the rounds, newest first."""
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        query = PageQuery.read(request.query_params.dict())
+        branch = get_active_branch(chat)
+        page = paginate_rows(
+            Round.objects.filter(branch=branch).select_related("version"),
+            order=("-started_at", "-id"),
+            name=f"rounds:{branch.pk}",
+            **query,
+        )
+        told = [serialize_round(made) for made in page.rows]
+        return Response({"data": told, "next_cursor": page.next_cursor})
+
+
+class ContinueRound(Endpoint):
+    """Continue a round that ended early."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="chats_rounds_go_on",
+        summary="Continue a round",
+        request=None,
+        responses=add_error_responses({202: TurnOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Continue the latest round, with its limits reset. 202: follow the turn."""
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        EmptyBody.read(request.data)
+        count_message_request(request)
+        now = timezone.now()
+        turn = play.continue_round(
+            user=get_request_user(request), chat=chat, now=now, api_key=get_request_key(request)
+        )
+        return Response(serialize_row(TurnOut, turn), status=202)

@@ -1,0 +1,144 @@
+"""Request bodies of team chats. Field names match those of agent clients."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from chats.api.core.inputs import Flag, PlainText, Strict, WholeNumber
+
+PROMPT_FORMS = ("messages", "claude-code", "openai-codex", "google-gemini", "plain")
+
+
+class TeamTask(Strict):
+    """The task of a team."""
+
+    teamTask = PlainText(
+        help_text="Sent to every agent. Up to 5,120 bytes; longer text is cut at the end."
+    )
+
+
+class NewTeamMessage(Strict):
+    """A message of a team member."""
+
+    # Validated by the domain, whose error messages clients rely on.
+    message = serializers.JSONField(
+        default=None,
+        allow_null=True,
+        help_text="`{content, speaker: {roleId, roleName, type}, routing: "
+        "{resolvedAddressees}}`. `type` is `human` or `ai`. Without addressees, the "
+        "message goes to all. An id in it is ignored.",
+    )
+
+
+class NewSnapshot(Strict):
+    """A snapshot to import."""
+
+    snapshot = serializers.JSONField(
+        default=None, allow_null=True, help_text="`{messages, teamTask, timestamp, version: 1}`."
+    )
+
+
+class AgentQuery(Strict):
+    """The agent and the window of a context preview."""
+
+    agentId = PlainText(help_text="Id of the agent's role.")
+    agentType = PlainText(
+        default="",
+        help_text="`claude-code`, `openai-codex`, `google-gemini` or their short names. Any "
+        "other type gets plain text.",
+    )
+    windowSizeOverride = WholeNumber(
+        default=None, allow_null=True, help_text="Number of earlier messages, 0 to 100. Null: 5."
+    )
+    systemInstruction = PlainText(default=None, allow_null=True)
+    instructionFileText = PlainText(default=None, allow_null=True)
+
+
+class AgentBodies(serializers.ListSerializer[Any]):
+    """The agents of a team. Errors name the position of the agent."""
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        """Return the validated agents. Raises ValidationError."""
+        try:
+            agents: list[Any] = super().to_internal_value(data)
+        except serializers.ValidationError as error:
+            if not isinstance(error.detail, list):
+                raise
+            places = enumerate(error.detail)
+            faults = {str(place): fault for place, fault in places if fault}
+            raise serializers.ValidationError(faults) from None
+        return agents
+
+
+class AgentBody(Strict):
+    """An agent of a team."""
+
+    class Meta:
+        list_serializer_class = AgentBodies
+
+    name = PlainText(help_text="1 to 60 characters, unique in the team.")
+    role_id = PlainText(default="", help_text="Id of an existing agent; empty: a new one.")
+    type = PlainText(default="ai", help_text="`ai`, or `human` for a role that the owner plays.")
+    agent_type = PlainText(
+        default="", help_text="Type of the client that requests the agent's prompt."
+    )
+    model = PlainText(default="", help_text="Id of a model. Empty: the chat's model.")
+    instruction = PlainText(default="", help_text="At most 200,000 characters.")
+    instruction_file_text = PlainText(default="", help_text="At most 200,000 characters.")
+    prompt_form = serializers.ChoiceField(
+        choices=["", *PROMPT_FORMS],
+        default="",
+        help_text="Prompt form in rounds on this server. Empty: an existing agent keeps its "
+        "form; a new agent gets the form of its `agent_type`, else `messages`.",
+    )
+    window_size = WholeNumber(
+        default=None,
+        allow_null=True,
+        help_text="Earlier messages that the agent sees, 0 to 100. Null: an existing agent keeps"
+        " its window; a new agent gets 5.",
+    )
+    policy = PlainText(default="", help_text="Slug of a policy. Only administrators can set it.")
+    rests = Flag(default=False, help_text="True: the agent is inactive.")
+
+
+class TeamBody(Strict):
+    """A complete team."""
+
+    name = PlainText(help_text="1 to 100 characters.")
+    agents = AgentBody(many=True, help_text="1 to 8 members, in order.")
+    shared = Flag(
+        default=False, help_text="True: available to everyone. Can be set only at creation."
+    )
+    routing = PlainText(
+        default="all",
+        help_text="Default responders: `all`, each once; `round_robin`, in turn until the "
+        "limit; `person`, only the first agent.",
+    )
+    independent = Flag(
+        default=False, help_text="True: agents do not see each other's replies of the same round."
+    )
+    hop_limit = WholeNumber(default=8, help_text="Maximum replies per round, 1 to 50.")
+    token_limit = WholeNumber(
+        default=100_000, help_text="Maximum tokens per round, 1 to 10,000,000."
+    )
+    seconds_limit = WholeNumber(default=600, help_text="Maximum seconds per round, 1 to 86,400.")
+    goes_on_after_failure = Flag(
+        default=True, help_text="True: a round continues after a failed reply."
+    )
+    message_cap = WholeNumber(
+        default=0,
+        help_text=(
+            "Maximum number of messages in prompts; older ones move to the archive. 20 (or "
+            "`hop_limit`) to 100,000. 0: no limit."
+        ),
+    )
+    max_bytes = WholeNumber(
+        default=None,
+        allow_null=True,
+        help_text="Maximum size of an agent's prompt in bytes, 1,024 to 100,000,000. 0: no "
+        "limit. Null: an existing team keeps its limit; a new team gets 786,432.",
+    )
+    task = PlainText(
+        default="",
+        help_text=("Sent to every agent. Up to 5,120 bytes; longer text is cut at the end."),
+    )

@@ -1,0 +1,310 @@
+"""Team chats: task, messages, contexts of agents, and snapshots.
+
+Field names match those of agent clients: `roleId`, `contextMessages` and so on.
+"""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.http import HttpResponseBase
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.chats.line_streams import stream_lines
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.idempotency import build_replay_header, get_idempotency_key
+from chats.api.core.inputs import EmptyBody, TeamMessagesQuery
+from chats.api.core.outputs import build_page_serializer
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import EDIT_ERRORS, IDEMPOTENCY_KEY, READ_ERRORS, add_error_responses
+from chats.api.core.strict_json import SnapshotParser
+from chats.api.teams import team_inputs
+from chats.api.teams.team_outputs import (
+    AgentContextOut,
+    AgentPromptOut,
+    SnapshotOut,
+    TeamMessageOut,
+    TeamOut,
+)
+from chats.models import Chat, Message
+from chats.prompt.tokenizer import O200kCounter
+from chats.record import access
+from chats.streams import lines
+from chats.teams import conversation, lookup, snapshots
+from chats.turns.start import get_active_branch
+from contextpolicy.engine.team import team, team_state
+
+# Filters of the message list.
+LOOKED_FOR = ("id", "speaker", "since", "until")
+
+
+def serialize_team_chat(chat: Chat, *, notice: str = "") -> dict[str, Any]:
+    """Return a team chat as JSON."""
+    newest = conversation.find_newest_message(chat)
+    branch = chat.active_branch
+    return {
+        "teamTask": chat.team_task,
+        "notice": notice,
+        "messageCount": branch.last_seq if branch else 0,
+        "latestMessage": serialize_visible_message(newest, chat=chat) if newest else None,
+    }
+
+
+def serialize_visible_message(row: Message, *, chat: Chat) -> dict[str, Any]:
+    """Return a message in the team's view as JSON, with its UUID."""
+    branch = chat.active_branch or row.branch
+    seen = conversation.build_visible_message(row, branch=branch, chat=chat)
+    return {
+        **team_state.dump_team_message(seen),
+        "message": str(row.pk),
+        "createdAt": row.created_at,
+    }
+
+
+def stream_team_messages(
+    request: Request, chat: Chat, rows: QuerySet[Message], *, name: str, cursor: str
+) -> HttpResponseBase:
+    """Stream messages as lines, from a cursor on. Raises as `streamed` does."""
+    writer = JSONRenderer()
+
+    def part(after: int) -> tuple[bytes, int | None]:
+        found = lookup.load_next_messages(rows, after=after)
+        told = b"".join(
+            writer.render(serialize_visible_message(row, chat=chat)) + b"\n" for row in found
+        )
+        return told, found[-1].seq if len(found) == lookup.PART else None
+
+    return stream_lines(request, chat, part, name=name, cursor=cursor)
+
+
+class TeamOfChat(ConditionalEndpoint):
+    """A team chat."""
+
+    scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
+
+    def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
+        """Return the chat."""
+        return Chat.objects.filter(pk=chat_id)
+
+    @extend_schema(
+        operation_id="chats_team_get",
+        summary="Get the task of a team chat",
+        responses=add_error_responses({200: TeamOut, 304: None}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Get the team's task and its latest message."""
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        return Response(serialize_team_chat(chat))
+
+    @extend_schema(
+        operation_id="chats_team_change",
+        summary="Set the task of a team chat",
+        request=team_inputs.TeamTask,
+        responses=add_error_responses({200: TeamOut}, errors=EDIT_ERRORS),
+    )
+    def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Set the task that is sent to every agent. Longer texts are cut at 5,120 bytes.
+
+        If the text was cut, `notice` contains the saved length.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        task = team_inputs.TeamTask.read(request.data)["teamTask"]
+        changed = conversation.set_task(
+            chat=chat, task=task, actor=f"user:{request.user.pk}", now=timezone.now()
+        )
+        notice = conversation.cut_notice(task, kept=changed.team_task or "")
+        return Response(serialize_team_chat(changed, notice=notice))
+
+
+class TeamMessages(Endpoint):
+    """The messages of the active branch, in the team's view."""
+
+    knows_repetitions = True
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="chats_team_messages_list",
+        summary="List messages of a team chat",
+        parameters=[TeamMessagesQuery],
+        responses=add_error_responses(
+            {
+                200: build_page_serializer(TeamMessageOut),
+                (200, lines.CONTENT_TYPE): OpenApiResponse(
+                    TeamMessageOut, "With `stream`: one message per line."
+                ),
+            },
+            errors=READ_ERRORS,
+        ),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
+        """List the messages of a team chat, oldest first, optionally by speaker, time or id.
+
+        With `stream`, all messages are sent as lines. If your access ends while the stream runs,
+        the last line has an `error` (`list_cut`) and the `next_cursor` of the remaining messages.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        query = TeamMessagesQuery.read(request.query_params.dict())
+        wanted = {name: query.pop(name) for name in LOOKED_FOR if name in query}
+        rows = lookup.select_team_messages(chat, **wanted)
+        name = f"team:{get_active_branch(chat).pk}:{sorted(wanted.items())}"
+        if query.pop("stream"):
+            return stream_team_messages(request, chat, rows, name=name, cursor=query["cursor"])
+        page = paginate_rows(rows, order=("seq",), name=name, **query)
+        told = [serialize_visible_message(row, chat=chat) for row in page.rows]
+        return Response({"data": told, "next_cursor": page.next_cursor})
+
+    @extend_schema(
+        operation_id="chats_team_messages_add",
+        summary="Add a message of an agent",
+        request=team_inputs.NewTeamMessage,
+        parameters=[IDEMPOTENCY_KEY],
+        responses=add_error_responses({201: TeamMessageOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Add a message of a team member. It does not start a reply."""
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        added = conversation.add_message(
+            user=get_request_user(request),
+            chat=chat,
+            data=team_inputs.NewTeamMessage.read(request.data)["message"],
+            counter=O200kCounter(),
+            now=timezone.now(),
+            idempotency_key=get_idempotency_key(request),
+        )
+        told = {"message": str(added.row.pk), "createdAt": added.row.created_at}
+        answer = {**team_state.dump_team_message(added.message), **told}
+        return Response(answer, status=201, headers=build_replay_header(repeated=added.repeated))
+
+
+class TeamContext(Endpoint):
+    """The context of an agent."""
+
+    knows_repetitions = True
+    scopes: ClassVar = {"POST": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_team_context",
+        summary="Preview the context of an agent",
+        request=team_inputs.AgentQuery,
+        responses=add_error_responses({200: AgentContextOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Preview the context of an agent. Nothing is stored.
+
+        The newest message is returned separately. The window counts the messages before it.
+        `leftOut` lists the other messages with reasons.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        context = conversation.assemble_agent_context(
+            chat=chat, agent=parse_requested_agent(request.data)
+        )
+        left_out = [{"message": message, "reason": reason} for message, reason in context.left_out]
+        return Response({**context.to_json(), "leftOut": left_out})
+
+
+class TeamPrompt(Endpoint):
+    """The prompt of an agent."""
+
+    knows_repetitions = True
+    scopes: ClassVar = {"POST": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_team_prompt",
+        summary="Preview the prompt of an agent",
+        request=team_inputs.AgentQuery,
+        responses=add_error_responses({200: AgentPromptOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Preview the prompt of an agent, in the form that its type expects. Nothing is stored.
+
+        If the prompt exceeds `maxBytes`, the oldest messages are left out and counted in `omitted`.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        prompt = conversation.build_agent_prompt(
+            chat=chat, agent=parse_requested_agent(request.data)
+        )
+        return Response({**prompt.to_json(), "omitted": prompt.omitted})
+
+
+class TeamSnapshot(Endpoint):
+    """A snapshot of a team chat."""
+
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+    parser_classes = (SnapshotParser,)
+
+    @extend_schema(
+        operation_id="chats_team_snapshot_get",
+        summary="Export a snapshot of a team chat",
+        responses=add_error_responses({200: SnapshotOut}, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Export the messages and the task as a snapshot of version 1."""
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        return Response(snapshots.export_team_snapshot(chat=chat, now=timezone.now()))
+
+    @extend_schema(
+        operation_id="chats_team_snapshot_read",
+        summary="Import a snapshot of a team chat",
+        request=team_inputs.NewSnapshot,
+        responses=add_error_responses({200: TeamOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Replace the messages and the task with those of a snapshot.
+
+        If the snapshot is invalid, nothing changes. The earlier messages are kept on the branch
+        that was active before.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        changed = snapshots.import_team_snapshot(
+            chat=chat,
+            snapshot=team_inputs.NewSnapshot.read(request.data)["snapshot"],
+            counter=O200kCounter(),
+            actor=f"user:{request.user.pk}",
+            now=timezone.now(),
+        )
+        return Response(serialize_team_chat(changed))
+
+
+class ClearTeam(Endpoint):
+    """Clear a team chat."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="chats_team_clear",
+        summary="Clear a team chat",
+        request=None,
+        responses=add_error_responses({200: TeamOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Clear the messages and the task of a team chat. New messages start at `msg-1`.
+
+        The old branch keeps its messages.
+        """
+        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        EmptyBody.read(request.data)
+        actor = f"user:{request.user.pk}"
+        return Response(
+            serialize_team_chat(
+                snapshots.clear_team_chat(chat=chat, actor=actor, now=timezone.now())
+            )
+        )
+
+
+def parse_requested_agent(data: Any) -> conversation.RequestedAgent:
+    """Return the agent in a request body."""
+    values: Mapping[str, Any] = team_inputs.AgentQuery.read(data)
+    window = values["windowSizeOverride"]
+    return conversation.RequestedAgent(
+        agent_id=values["agentId"],
+        agent_type=values["agentType"],
+        window_size=team.WINDOW_SIZE if window is None else window,
+        system_instruction=values["systemInstruction"],
+        instruction_file_text=values["instructionFileText"],
+    )

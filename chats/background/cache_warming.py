@@ -1,0 +1,421 @@
+"""Cache warm-ups: the model server processes a changed prompt ahead of the next message.
+
+Sends the prefix of the next prompt without a question and for one output token, which is discarded.
+Runs once after each change, and once when a person starts typing in an idle chat. Only where it
+costs nothing, and never while the server writes a reply. Best effort: failed calls are not retried
+or reported, and a running call is cancelled when any turn of its server is accepted.
+"""
+
+import logging
+import secrets
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, cast
+
+from asgiref.sync import async_to_sync, sync_to_async
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from django.db.models import F, Max, Q
+
+from chats.background import model_call
+from chats.compaction import window
+from chats.compaction.coverage import IN_THE_MAKING
+from chats.compaction.publish import publish_prepared
+from chats.ground import databases, leases, queue
+from chats.ground.background_lock import alone
+from chats.ground.refusals import Refusal
+from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Receipt, Turn, WarmUp
+from chats.models.turns import UNFINISHED
+from chats.prompt import composition, model_choice
+from chats.providers.base import ProviderRequest
+from chats.providers.registry import ProviderAccountValue as Account
+from chats.record import history, locking
+from chats.turns import statements
+from chats.turns.writes import WORKER, StepResult, close_call, store_receipt
+from contextpolicy import ledger
+from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.messages.tokens import TokenCounter
+
+logger = logging.getLogger(__name__)
+
+# `swap`: the prompt changed. `typing`: a person is typing. `ahead`: the next turn may change it.
+Cause = Literal["swap", "typing", "ahead"]
+# Seconds between retries while the server is busy, and the most retries.
+AGAIN_AFTER = 2.0
+MOST_TRIES = 15
+# The most times that a summary is published or the window moved before the prompt is composed
+# again.
+ROUNDS = 3
+RELEASED: dict[str, Any] = {"lease_token": "", "lease_until": None, "receipt": None, "worker": ""}
+
+
+class ServerBusy(Exception):
+    """The model's server is writing a reply or running another warm-up."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmCall:
+    """A recorded call: its receipt, lease token, and the branch it was composed from."""
+
+    branch: Branch
+    receipt_id: uuid.UUID
+    token: str
+    request: ProviderRequest
+    account: Account
+
+
+def request_warm_up(*, chat: Chat, now: datetime) -> bool:
+    """Request a warm-up because a person starts typing.
+
+    Return True if one was requested.
+
+    At most one per idle period of the chat, across all tabs, and not shortly after another warm-up.
+    """
+    rested_at = now - timedelta(seconds=settings.WARM_UP_REST_SECONDS)
+    branch_id = chat.active_branch_id
+    if branch_id is None or chat.updated_at > rested_at or is_answering(branch_id):
+        return False
+    if not can_warm_up_chat(chat):
+        return False
+    with transaction.atomic():
+        WarmUp.objects.get_or_create(branch_id=branch_id)
+        rows = WarmUp.objects.filter(Q(rest=None) | Q(rest__lt=chat.updated_at), pk=branch_id)
+        rows = rows.filter(Q(warmed_at=None) | Q(warmed_at__lte=rested_at))
+        if not rows.update(rest=chat.updated_at):
+            return False
+        queue.enqueue(queue.WARM_UP, branch_id=branch_id, cause="typing")
+    return True
+
+
+def can_warm_up_chat(chat: Chat) -> bool:
+    """Return True if the chat's prompts may be warmed up now.
+
+    Never for a team.
+
+    Which agent replies next, and with which prompt, depends on the next message.
+    """
+    if chat.team_id is not None:
+        return False
+    try:
+        choice = model_choice.choose_chat_model(chat=chat)
+        account = model_choice.get_model_account(choice.model)
+    except Refusal:
+        return False
+    return composition.can_warm_up_cache(choice, account=account)
+
+
+def warm_up_branch(
+    *,
+    branch_id: uuid.UUID,
+    cause: Cause,
+    tries: int,
+    counter: TokenCounter,
+    clock: Callable[[], datetime],
+    is_closing: Callable[[], bool],
+) -> None:
+    """Send the prefix of the branch's next prompt to the server, if that is still useful.
+
+    Retries later while the server is busy. `is_closing` returns True when this process shuts down.
+    """
+    try:
+        with alone:
+            call = prepare_warm_up(branch_id, cause=cause, counter=counter, now=clock())
+    except ServerBusy:
+        if tries < MOST_TRIES:
+            queue.enqueue(
+                queue.WARM_UP,
+                countdown=AGAIN_AFTER,
+                branch_id=branch_id,
+                cause=cause,
+                tries=tries + 1,
+            )
+        return
+    if call is None:
+        return
+    try:
+        close_warm_up(call, ending=run_warm_up(call, is_closing=is_closing), now=clock())
+    except DatabaseError as error:
+        logger.warning("warm-up of %s left to the sweep: %s", branch_id, type(error).__name__)
+
+
+def run_warm_up(call: WarmCall, *, is_closing: Callable[[], bool]) -> StepResult:
+    """Make the call and return its ending, also after an unexpected error.
+
+    Raises Django's DatabaseError, because then nothing can be written.
+    """
+    databases.give_back()
+    try:
+        return async_to_sync(send_warm_up)(call, is_closing)
+    except DatabaseError:
+        raise
+    except Exception:
+        logger.exception("warm-up of %s failed unexpectedly", call.branch.pk)
+        return StepResult(error_code="internal_error")
+
+
+def prepare_warm_up(
+    branch_id: uuid.UUID, *, cause: Cause, counter: TokenCounter, now: datetime
+) -> WarmCall | None:
+    """Compose and record the call.
+
+    None if there is nothing to warm up, or it is not allowed.
+
+    Runs the next turn's preparations first: publish a prepared summary, move the window. Raises
+    `ServerBusy`.
+    """
+    has_changed = False
+    for _ in range(ROUNDS):
+        branch = find_idle_branch(branch_id)
+        if branch is None or (cause == "swap" and is_warm(branch)):
+            return None
+        try:
+            choice = model_choice.choose_chat_model(chat=branch.chat)
+            account = model_choice.get_model_account(choice.model)
+            of_team = branch.chat.team_id is not None
+            if of_team or not composition.can_warm_up_cache(choice, account=account):
+                return None
+            if is_server_busy(account.slug):
+                raise ServerBusy
+            # The need depends on the next question. Assume that it is as long as the last one.
+            is_guess = cause == "ahead" and not has_changed
+            lead = composition.compose_lead(
+                branch=branch,
+                choice=choice,
+                counter=counter,
+                expected=load_newest_question(branch, counter=counter) if is_guess else None,
+            )
+        except Refusal:
+            # The author of the next message gets the refusal.
+            return None
+        if prepare_next_turn(branch, made=lead, choice=choice, now=now):
+            has_changed = True
+            continue
+        if not isinstance(lead, composition.Prompt) or (cause == "ahead" and not has_changed):
+            return None
+        return create_warm_up_call(branch, prompt=lead, cause=cause, now=now)
+    return None
+
+
+def load_newest_question(branch: Branch, *, counter: TokenCounter) -> engine.Message | None:
+    """Return the newest user message."""
+    rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
+    said = rows.filter(role=Message.Role.USER).order_by("-seq")[:1]
+    return next(iter(history.load_all(said, counter=counter)), None)
+
+
+def find_idle_branch(branch_id: uuid.UUID) -> Branch | None:
+    """Return the branch if it is its chat's active one and has no unfinished turn, else None."""
+    rows = Branch.objects.select_related("chat__model", "active_compaction__base", "parent")
+    branch = rows.filter(pk=branch_id, chat__active_branch=F("pk"), chat__deleted_at=None).first()
+    return None if branch is None or is_answering(branch_id) else branch
+
+
+def prepare_next_turn(
+    branch: Branch,
+    *,
+    made: composition.Prompt | composition.WindowMoveRequired | None,
+    choice: model_choice.ChosenModel,
+    now: datetime,
+) -> bool:
+    """Run the next turn's preparations for this prompt.
+
+    Return True if anything changed.
+
+    The window does not move while a summary is being written or may be.
+    """
+    if isinstance(made, composition.WindowMoveRequired) or (
+        made is not None and made.need.action == "swap"
+    ):
+        ready = branch.compactions.filter(status=Compaction.Status.PREPARED, needs_approval=False)
+        if ready.exists() and publish_prepared(branch_id=branch.pk, now=now):
+            return True
+    if (
+        not isinstance(made, composition.WindowMoveRequired)
+        or choice.values.strategy == "dynamic_summary"
+    ):
+        return False
+    if branch.compactions.filter(status__in=IN_THE_MAKING).exists():
+        return False
+    return window.move_window(branch_id=branch.pk, move=made, now=now) is not None
+
+
+def build_swap_key(branch: Branch) -> str:
+    """Return a key of the branch's active compaction and context revision."""
+    return f"{branch.active_compaction_id or ''}:{branch.context_revision}"
+
+
+def is_warm(branch: Branch) -> bool:
+    """Return True if the branch's current prefix was already warmed up."""
+    return WarmUp.objects.filter(pk=branch.pk, swap=build_swap_key(branch)).exists()
+
+
+def is_answering(branch_id: uuid.UUID) -> bool:
+    """Return True if the branch has an unfinished turn."""
+    return Turn.objects.filter(branch=branch_id, status__in=UNFINISHED).exists()
+
+
+def is_server_busy(provider: str) -> bool:
+    """Return True if a server has an unfinished turn in any chat."""
+    return bool(statements.BUSY_SERVER.tuples(provider=provider))
+
+
+@transaction.atomic
+def create_warm_up_call(
+    branch: Branch, *, prompt: composition.Prompt, cause: Cause, now: datetime
+) -> WarmCall | None:
+    """Write the receipt and the lease, with the ledger entry that commits to the call.
+
+    Checks again under the chat's lock: an erasure since the prompt was composed would miss this
+    receipt. None if the branch changed or another call did the same. Raises `ServerBusy`.
+    """
+    try:
+        locking.lock_chat(branch.chat_id)
+    except Chat.DoesNotExist:
+        return None
+    current = find_idle_branch(branch.pk)
+    if current is None or collect_branch_facts(current) != collect_branch_facts(branch):
+        return None
+    if cause == "swap" and is_warm(branch):
+        return None
+    turn = find_last_turn(branch)
+    if turn is None:
+        return None
+    # Serialises the chats of a server.
+    account = prompt.account
+    list(ProviderAccount.objects.select_for_update(no_key=True).filter(slug=account.slug))
+    running = WarmUp.objects.filter(leases.match_held_leases(), provider=account.slug)
+    if is_server_busy(account.slug) or running.exists():
+        raise ServerBusy
+    receipt = store_receipt(
+        prompt,
+        turn=turn,
+        step=Receipt.AFTERWARDS,
+        call=number_warm_up_call(turn),
+        model_name=prompt.request.model,
+        now=now,
+    )
+    ledger.record_event(
+        "context.warmed",
+        actor=WORKER,
+        now=now,
+        chat_id=branch.chat_id,
+        turn_id=turn.pk,
+        data={
+            "cause": cause,
+            "model": prompt.request.model,
+            "provider": account.slug,
+            "prompt_tokens": prompt.prompt_tokens,
+            "calls": [[str(receipt.pk), receipt.commitment]],
+        },
+    )
+    token = secrets.token_urlsafe(32)
+    WarmUp.objects.update_or_create(
+        branch=branch,
+        defaults={
+            "swap": build_swap_key(branch),
+            "receipt": receipt,
+            "provider": account.slug,
+            "worker": settings.WORKER_NAME,
+            "lease_token": token,
+            "lease_until": leases.compute_lease_end(),
+        },
+    )
+    return WarmCall(branch, receipt.pk, token, prompt.request, account)
+
+
+def collect_branch_facts(branch: Branch) -> tuple[uuid.UUID | None, int, int]:
+    """Return the values that change when the branch changes after its prompt was composed."""
+    return branch.active_compaction_id, branch.context_revision, branch.last_seq
+
+
+def find_last_turn(branch: Branch) -> Turn | None:
+    """Return the turn of the newest message on a branch. The call is recorded under it."""
+    rows = history.select_path_messages(
+        branch, after=branch.last_seq - 1, before=branch.last_seq + 1
+    )
+    newest: Message | None = rows.select_related("turn").first()
+    return newest.turn if newest else None
+
+
+def number_warm_up_call(turn: Turn) -> int:
+    """Return the number of the turn's next warm-up."""
+    rows = Receipt.objects.filter(turn=turn, attempt=turn.attempt, step=Receipt.AFTERWARDS)
+    rows = rows.filter(call__lt=Receipt.INFERRING)
+    return cast(int, rows.aggregate(last=Max("call"))["last"] or 0) + 1
+
+
+async def send_warm_up(call: WarmCall, is_closing: Callable[[], bool]) -> StepResult:
+    """Make the call while it is useful, and return its ending."""
+    wanted = StillWanted(call, is_closing)
+    _, ending = await model_call.run_background_call(
+        call.request,
+        account=call.account,
+        seconds=settings.WARM_UP_SECONDS,
+        is_wanted=sync_to_async(databases.close_connections_after(wanted.still)),
+    )
+    return ending
+
+
+class StillWanted:
+    """Checks whether a running call is still useful, and renews its lease."""
+
+    def __init__(self, call: WarmCall, is_closing: Callable[[], bool]) -> None:
+        self.call = call
+        self.is_closing = is_closing
+        self.renewed_at = time.monotonic()
+
+    def still(self) -> bool:
+        """Return True if no turn of this server or chat is waiting and the prompt has not
+        changed.
+        """
+        branch = self.call.branch
+        if self.is_closing() or is_server_busy(self.call.account.slug) or is_answering(branch.pk):
+            return False
+        active, revision, last_seq = collect_branch_facts(branch)
+        mine = WarmUp.objects.filter(pk=branch.pk, lease_token=self.call.token)
+        if time.monotonic() - self.renewed_at > settings.HEARTBEAT_EVERY:
+            self.renewed_at = time.monotonic()
+            mine.update(lease_until=leases.compute_lease_end())
+        return mine.filter(
+            branch__active_compaction=active,
+            branch__context_revision=revision,
+            branch__last_seq=last_seq,
+            branch__chat__deleted_at=None,
+        ).exists()
+
+
+@transaction.atomic
+def close_warm_up(call: WarmCall, *, ending: StepResult, now: datetime) -> None:
+    """Complete the receipt and release the lease. Does nothing to a call that was swept."""
+    mine = WarmUp.objects.filter(pk=call.branch.pk, lease_token=call.token)
+    done = {"warmed_at": now} if ending.outcome == Receipt.Outcome.OK else {}
+    if mine.update(**done, **RELEASED):
+        close_call(receipt_id=call.receipt_id, ending=ending, now=now)
+
+
+def sweep_warm_ups(*, now: datetime) -> int:
+    """Close the warm-ups of dead workers. Return their number. None is repeated."""
+    dead = list(
+        WarmUp.objects.filter(leases.match_expired_leases()).values_list(
+            "pk", "receipt", "lease_token"
+        )
+    )
+    for branch_id, receipt_id, token in dead:
+        with transaction.atomic():
+            mine = WarmUp.objects.filter(
+                leases.match_expired_leases(), pk=branch_id, lease_token=token
+            )
+            if mine.update(**RELEASED):
+                Receipt.objects.filter(pk=receipt_id, outcome=Receipt.Outcome.OPEN).update(
+                    outcome=Receipt.Outcome.LOST, finished_at=now
+                )
+    return len(dead)
+
+
+def expire_warm_ups(*, worker: str) -> int:
+    """Expire the leases of dead workers whose names start with `worker`."""
+    rows = WarmUp.objects.filter(lease_until__isnull=False, worker__startswith=worker)
+    return rows.update(lease_until=leases.compute_expired_end())

@@ -1,0 +1,449 @@
+"""Build the draft of a chat from another product's entries, and list the losses."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from sys import intern
+from typing import Any, Literal, cast
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_noop
+
+from chats.exchange.drafts import ChatDraft, DraftSummary, Node
+from chats.exchange.jsonstream import get_list_items, is_json_list
+from chats.exchange.shelf import IN_MEMORY, Shelf, ShelvedParts, shelve_node
+from chats.exchange.thoughts import extract_reasoning_parts
+from contextpolicy.engine.messages.messages import (
+    FilePart,
+    Part,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from contextpolicy.engine.text import names
+
+Role = Literal["user", "assistant"]
+# Maximum number of losses listed for a chat; the others are counted.
+MOST_LOSSES = 50
+# Prefix of the loss of content that has an unknown form.
+DROPPED = "content_dropped:"
+# Names of JSON types where a text was expected.
+# A number of seconds, or a fraction of them, as a text.
+NUMBER = re.compile(r"\d{9,19}(?:\.\d{1,9})?")
+NAMES = {dict: "object", list: "list", bool: "boolean", int: "number", float: "number"}
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A chat of a file in an unknown format."""
+
+    title: str
+    reason: str | Promise
+
+
+@dataclass(slots=True)
+class SourceEntry:
+    """An entry of a file: a message, a tool result, or an entry to skip.
+
+    `parts` is empty except for messages. `result`: the id of the call and its content. An empty id
+    means the nearest open call before it.
+    """
+
+    id: str
+    parent: str | None
+    role: Role = "user"
+    parts: Sequence[Part] = ()
+    ts: int | None = None
+    model: str = ""
+    result: tuple[str, object] | None = None
+
+    def metadata(self) -> dict[str, object]:
+        """Return the metadata of the message."""
+        known = {"ts": self.ts, "kind": "normal", "model": self.model}
+        return {name: value for name, value in known.items() if value is not None and value != ""}
+
+
+@dataclass(slots=True)
+class Builder:
+    """Build one chat from entries in any order.
+
+    The tree follows the parents that entries name. Lists of children set the order, and the parent
+    of an entry that names none. `counted` is the number of messages in the file, including tool
+    results. `lost` is the number of those missing from the draft.
+    """
+
+    entries: dict[str, SourceEntry] = field(default_factory=dict)
+    children: dict[str, list[str] | str] = field(default_factory=dict)
+    losses: list[str] = field(default_factory=list)
+    counted: int = 0
+    lost: int = 0
+    # The number of losses when the last entry was complete.
+    noted: int = 0
+    calls: int = 0
+    # Whether an entry without a known parent follows the previous entry of the file.
+    is_chain: bool = False
+    # Holds the content of all but the first entries on disk.
+    shelf: Shelf = field(default_factory=Shelf)
+
+    def add(
+        self,
+        own_id: str,
+        *,
+        parent: str | None,
+        role: Role,
+        parts: Iterable[Part],
+        ts: object = None,
+        model: object = None,
+    ) -> str:
+        """Add a message after `parent` and return its id here.
+
+        A message without parts is skipped. If its content was dropped, it counts as lost.
+        """
+        listed = list(parts)
+        self.counted += bool(listed)
+        if not listed:
+            self.count_dropped()
+        self.noted = len(self.losses)
+        own_id, parent = intern(own_id), intern(parent) if parent is not None else None
+        known = self.entries.get(own_id)
+        if known is not None and known.parts and listed:
+            if [*known.parts] == listed and known.parent == parent:
+                self.counted -= 1
+                return own_id
+            self.losses.append(f"id_twice:{own_id[:80]}")
+            own_id = f"{own_id}~{len(self.entries)}"
+        if known is None or listed:
+            by = model[:200] if isinstance(model, str) and role == "assistant" else ""
+            self.entries[own_id] = SourceEntry(
+                own_id, parent, role, self.shelved(listed), parse_milliseconds(ts), intern(by)
+            )
+        return own_id
+
+    def shelved(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """Return the parts of an entry, moved to disk if the chat is large.
+
+        Calls stay in memory until their results are known.
+        """
+        if len(self.entries) < IN_MEMORY or any(isinstance(part, ToolCallPart) for part in parts):
+            return parts
+        return self.shelf.parts(parts)
+
+    def skip(self, own_id: str, *, parent: str | None) -> None:
+        """Skip an entry: its children follow its parent."""
+        parent = intern(parent) if parent is not None else None
+        self.entries.setdefault(intern(own_id), SourceEntry(own_id, parent))
+        self.noted = len(self.losses)
+
+    def drop(self, loss: str) -> None:
+        """Report a message that cannot be imported."""
+        self.counted += 1
+        self.lost += 1
+        self.losses.append(loss)
+        self.noted = len(self.losses)
+
+    def count_dropped(self) -> None:
+        """Count a message as lost if its content was dropped since the previous entry."""
+        is_dropped = any(loss.startswith(DROPPED) for loss in self.losses[self.noted :])
+        self.counted += is_dropped
+        self.lost += is_dropped
+        self.noted = len(self.losses)
+
+    def result(
+        self, call_id: str, content: object, *, own_id: str = "", parent: str | None = None
+    ) -> None:
+        """Add the result of a call; without an id, of the nearest open call before it."""
+        self.counted += 1
+        own_id = own_id or f"result-{len(self.entries)}"
+        if own_id in self.entries:
+            own_id = f"{own_id}~{len(self.entries)}"
+        self.entries[own_id] = SourceEntry(own_id, parent, result=(call_id, content))
+        self.noted = len(self.losses)
+
+    def names_children(self, own_id: str, children: object) -> None:
+        """Store the order of an entry's children."""
+        listed = [intern(child) for child in get_list_items(children) if isinstance(child, str)]
+        if listed:
+            self.children[intern(own_id)] = listed if len(listed) > 1 else listed[0]
+
+    def parents(self) -> dict[str, str | None]:
+        """Return the parent of each entry. Cuts loops and reports missing parents."""
+        by_children = {
+            child: own_id
+            for own_id, listed in self.children.items()
+            for child in ([listed] if isinstance(listed, str) else listed)
+            if own_id in self.entries and not self.has_parent(child)
+        }
+        found: dict[str, str | None] = {}
+        missing: list[str] = []
+        before: str | None = None
+        for own_id, entry in self.entries.items():
+            parent = entry.parent
+            if parent is None or parent == own_id or parent not in self.entries:
+                is_missing = parent is not None
+                parent = by_children.get(own_id)
+                if parent is None and is_missing:
+                    missing.append(own_id)
+                    parent = before if self.is_chain else None
+            found[own_id] = parent
+            before = own_id
+        # The first entry may follow one that is never exported.
+        roots = sum(parent is None for parent in found.values())
+        self.losses += [
+            f"parent_missing:{own_id[:80]}"
+            for own_id in missing
+            if found[own_id] is not None or roots > 1
+        ]
+        self.cut_loops(found)
+        return found
+
+    def has_parent(self, own_id: str) -> bool:
+        """Return True if the file contains the parent that an entry names, another entry."""
+        entry = self.entries.get(own_id)
+        return entry is not None and entry.parent != own_id and entry.parent in self.entries
+
+    def cut_loops(self, parents: dict[str, str | None]) -> None:
+        """Turn the first entry of each loop into a root."""
+        sound: set[str] = set()
+        for start in parents:
+            path: dict[str, None] = {}
+            own_id: str | None = start
+            while own_id is not None and own_id not in sound and own_id not in path:
+                path[own_id] = None
+                own_id = parents[own_id]
+            if own_id is not None and own_id in path:
+                self.losses.append(f"loop_cut:{own_id[:80]}")
+                parents[own_id] = None
+            sound.update(path)
+
+    def in_order(self, parents: Mapping[str, str | None]) -> list[str]:
+        """Return the ids of all entries: parents first, siblings in their parent's order."""
+        below: dict[str | None, list[str]] = {}
+        for own_id, parent in parents.items():
+            below.setdefault(parent, []).append(own_id)
+        for own_id, listed in self.children.items():
+            if not isinstance(listed, str) and len(siblings := below.get(own_id, [])) > 1:
+                places = {child: place for place, child in enumerate(listed)}
+                siblings.sort(key=lambda child, places=places: places.get(child, len(places)))  # type: ignore[misc]  # bound now
+        order: list[str] = []
+        waiting = list(reversed(below.get(None, [])))
+        while waiting:
+            own_id = waiting.pop()
+            order.append(own_id)
+            waiting += reversed(below.get(own_id, []))
+        return order
+
+    def draft(
+        self,
+        *,
+        source: str,
+        title: object,
+        active: str | None = None,
+        summary: DraftSummary | None = None,
+    ) -> ChatDraft | Unreadable:
+        """Return the chat, or `Unreadable` without any message."""
+        name = title if isinstance(title, str) else ""
+        if not any(entry.parts for entry in self.entries.values()):
+            return Unreadable(
+                name, gettext_noop("The chat contains no messages from a user or a model.")
+            )
+        parents = self.parents()
+        order = self.in_order(parents)
+        # The message for each entry: itself, or its nearest ancestor that is a message.
+        stands: dict[str, str | None] = {}
+        for own_id in order:
+            parent = parents[own_id]
+            before = stands[parent] if parent is not None else None
+            stands[own_id] = own_id if self.entries[own_id].parts else before
+        self.place_results(order, parents, stands)
+        end = stands.get(active) if active is not None else None
+        end = end or next(key for key in reversed(self.entries) if self.entries[key].parts)
+        nodes = []
+        is_large = len(order) > IN_MEMORY
+        for own_id in order:
+            entry = self.entries.pop(own_id)
+            if not entry.parts:
+                continue
+            parent = parents[own_id]
+            before = stands[parent] if parent is not None else None
+            node = Node(
+                id=shorten_id(own_id),
+                role=entry.role,
+                parts=extract_reasoning_parts(entry.parts)
+                if entry.role == "assistant"
+                else entry.parts,
+                parent=shorten_id(before) if before is not None else None,
+                metadata=entry.metadata(),
+            )
+            nodes.append(shelve_node(node, self.shelf) if is_large else node)
+        return ChatDraft(
+            source=shorten_id(source),
+            nodes=tuple(nodes),
+            active=shorten_id(end),
+            title=name,
+            losses=self.named_losses(),
+            counted=self.counted,
+            lost=self.lost,
+            summary=summary,
+        )
+
+    def named_losses(self) -> tuple[str, ...]:
+        """Return the listed losses of the chat, up to the limit."""
+        losses = self.losses[:MOST_LOSSES]
+        if len(self.losses) > MOST_LOSSES:
+            losses.append(f"further_losses:{len(self.losses) - MOST_LOSSES}")
+        return tuple(losses)
+
+    def place_results(
+        self,
+        order: Iterable[str],
+        parents: Mapping[str, str | None],
+        stands: Mapping[str, str | None],
+    ) -> None:
+        """Put tool results after their calls; report results without a call."""
+        open_calls: dict[str, tuple[SourceEntry, ToolCallPart]] = {}
+        for entry in self.entries.values():
+            for part in list_entry_calls(entry):
+                open_calls[part.call_id] = (entry, part)
+        for own_id in order:
+            said = self.entries[own_id].result
+            if said is None:
+                continue
+            call_id, content = said
+            if not call_id:
+                call_id = self.nearest_call(stands[own_id], parents, stands, open_calls)
+            found = open_calls.pop(call_id, None)
+            if found is None:
+                self.lost += 1
+                self.losses.append(f"stray_result:{(call_id or own_id)[:80]}")
+                continue
+            entry, call = found
+            answer = ToolResultPart(call.call_id, call.name, extract_result_text(content))
+            # An entry with calls is never on disk.
+            cast(list[Part], entry.parts).append(answer)
+
+    def nearest_call(
+        self,
+        own_id: str | None,
+        parents: Mapping[str, str | None],
+        stands: Mapping[str, str | None],
+        open_calls: Mapping[str, object],
+    ) -> str:
+        """Return the id of the newest open call on the path to a message.
+
+        Empty if there is none.
+        """
+        while own_id is not None:
+            for part in reversed(list_entry_calls(self.entries[own_id])):
+                if part.call_id in open_calls:
+                    return part.call_id
+            parent = parents[own_id]
+            own_id = stands[parent] if parent is not None else None
+        return ""
+
+    def blocks(self, content: object) -> list[Part]:
+        """Read content: a text, or a list of typed blocks."""
+        if not is_json_list(content):
+            return [TextPart(text) for text in self.texts([content])]
+        found: list[Part] = []
+        for block in get_list_items(content):
+            found += self.block(block)
+        return found
+
+    def block(self, block: object) -> list[Part]:
+        """Read one block; an unknown kind is reported as a loss."""
+        if not isinstance(block, Mapping):
+            return [TextPart(text) for text in self.texts([block])]
+        kind = block.get("type")
+        if kind in ("text", "input_text", "output_text"):
+            return [TextPart(text) for text in self.texts([block.get("text")])]
+        if kind == "thinking":
+            return [ReasoningPart(text) for text in self.texts([block.get("thinking")])]
+        if kind in ("tool_use", "toolCall"):
+            called = block.get("input", block.get("arguments", {}))
+            self.calls += 1
+            own = str(block.get("id") or f"call-{self.calls}")
+            return [ToolCallPart(own, str(block.get("name") or "tool"), encode_as_json(called))]
+        if kind in ("image", "image_url", "input_image", "file", "document"):
+            name = str(block.get("file_name") or block.get("name") or "")
+            return [FilePart("image/*" if "image" in str(kind) else "file/*", name, "")]
+        self.losses.append(f"content_dropped:{str(kind)[:40]}")
+        return []
+
+    def texts(self, values: Iterable[object]) -> list[str]:
+        """Return the texts among the values. Anything else that is not empty is a loss."""
+        found = []
+        for value in values:
+            if isinstance(value, str):
+                found += [value] if value.strip() else []
+            elif value is not None and value not in ([], {}):
+                self.losses.append(f"{DROPPED}{NAMES.get(type(value), 'value')}")
+        return found
+
+
+def list_entry_calls(entry: SourceEntry) -> list[ToolCallPart]:
+    """Return the tool calls of an entry; parts on disk contain none."""
+    if isinstance(entry.parts, ShelvedParts):
+        return []
+    return [part for part in entry.parts if isinstance(part, ToolCallPart)]
+
+
+def shorten_id(own_id: str) -> str:
+    """Return an id that can be stored; long or unusual ones are replaced by a digest."""
+    if len(own_id) <= 200 and names.is_allowed_name(own_id):
+        return own_id
+    return "id-" + hashlib.sha256(own_id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def extract_result_text(content: object) -> str:
+    """Return the text of a tool result in any format."""
+    if isinstance(content, str):
+        return content
+    if is_json_list(content):
+        texts = [
+            item["text"]
+            for item in get_list_items(content)
+            if isinstance(item, Mapping) and isinstance(item.get("text"), str)
+        ]
+        if texts:
+            return "\n\n".join(texts)
+    return encode_as_json(content) if content is not None else ""
+
+
+def encode_as_json(value: object) -> str:
+    """Return a value as JSON; a text counts as JSON already."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def parse_milliseconds(ts: object) -> int | None:
+    """Return a time in milliseconds.
+
+    From ISO 8601, or from a number of seconds, milli-, micro- or nanoseconds, also as a text.
+    """
+    if isinstance(ts, str):
+        try:
+            return convert_to_milliseconds(datetime.fromisoformat(ts))
+        except (ValueError, OverflowError):
+            ts = float(ts) if NUMBER.fullmatch(ts) else None
+    if isinstance(ts, bool) or not isinstance(ts, int | float) or not 0 < ts < 10**20:
+        return None
+    # Seconds are below 10**11 until the year 5138.
+    power = next(power for power in (0, 3, 6, 9) if ts < 10 ** (11 + power))
+    return int(ts * 1000 / 10**power)
+
+
+def convert_to_milliseconds(moment: datetime) -> int | None:
+    """Return a time in milliseconds, in UTC if it has no zone. None before 1970."""
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    found = int(moment.timestamp() * 1000)
+    return found if found > 0 else None
+
+
+def select_texts(values: Iterable[Any]) -> list[str]:
+    """Return the texts among the values."""
+    return [value for value in values if isinstance(value, str) and value.strip()]

@@ -1,0 +1,361 @@
+"""Import the chats of a file in the background, one after the other, under a lease.
+
+One transaction stores a chat, its result and the position of the import. A killed worker loses only
+its current chat, and the next worker continues after the stored position without duplicates. A stop
+takes effect between two chats, and between the messages of a long one. While a transaction stores
+a large chat, a thread renews the lease.
+"""
+
+import logging
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import IO, Any, cast
+
+from django.conf import settings
+from django.db import DatabaseError, connection, transaction
+from django.db.models import F, QuerySet
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy, gettext_noop
+
+from chats.exchange import chat_writer, importing
+from chats.exchange.chat_writer import Imported
+from chats.exchange.drafts import ImportRefused, NotTaken
+from chats.exchange.importing import MOST_CHATS
+from chats.ground import databases, leases, queue
+from chats.ground.background_lock import give_way
+from chats.ground.leases import LeaseLost
+from chats.ground.refusals import Refusal
+from chats.ground.sentences import Sentence
+from chats.ground.texts import sanitise_text
+from chats.memory.search import archive as index
+from chats.models import FileImport, ImportOutcome
+from chats.record import imports
+from contextpolicy.engine.messages.tokens import TokenCounter
+
+logger = logging.getLogger(__name__)
+# Maximum duration of one task in seconds.
+SECONDS = 20.0
+# Pause between two chats, for others that wait for SQLite's only writer or the background lock.
+REST = 0.001
+# Bytes of the file held in memory; the rest is on disk during reading.
+IN_MEMORY = 4 * 1024 * 1024
+# Messages from which storing a chat may outlast a lease: 180,000 take 21 s on 2 cores.
+MANY_MESSAGES = 2_000
+# Longest time in seconds for which the lease of one chat is renewed while it is stored.
+LONGEST_STORING = 900.0
+FAULT = gettext_noop(
+    "A server error prevented the import of this chat. Ask an operator to check the server log."
+)
+INCOMPLETE = gettext_noop("The upload was incomplete. Upload the file again.")
+LOST = gettext_noop(
+    "The worker stopped {times} times while importing the same chat, often because of a lack of "
+    "memory. The chats below were imported. Upload the file again. If the import fails again, "
+    "tell your administrator."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportLease:
+    """The lease of a worker on an import."""
+
+    import_id: uuid.UUID
+    token: uuid.UUID
+
+
+class PacedRenewal:
+    """Renews a lease on call, at most as often as necessary."""
+
+    def __init__(self, lease: ImportLease) -> None:
+        self.lease = lease
+        self.at = time.monotonic()
+
+    def __call__(self) -> None:
+        """Renew the lease if due. Raises `LeaseLost`."""
+        if time.monotonic() - self.at > settings.HEARTBEAT_EVERY:
+            save_import_progress(self.lease)
+            self.at = time.monotonic()
+
+
+@contextmanager
+def renewed_import_lease(lease: ImportLease, *, messages: int) -> Iterator[None]:
+    """Renew the lease from a thread while a transaction stores a large chat.
+
+    SQLite needs no thread: it has one writer at a time, so no worker can claim the import during
+    the transaction.
+    """
+    if messages < MANY_MESSAGES or connection.vendor == "sqlite":
+        yield
+        return
+    ended = threading.Event()
+    thread = threading.Thread(target=renew_lease_until, args=(lease, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def renew_lease_until(lease: ImportLease, ended: threading.Event) -> None:
+    """Renew the lease on this thread's own connection until the event is set, or it is lost.
+
+    The thread ends with its process, so the lease of a killed worker expires as usual.
+    """
+    until = time.monotonic() + LONGEST_STORING
+    try:
+        while not ended.wait(settings.HEARTBEAT_EVERY) and time.monotonic() < until:
+            try:
+                save_import_progress(lease)
+            except DatabaseError as error:
+                logger.warning("lease of import not renewed: %s", type(error).__name__)
+            except LeaseLost:
+                # The transaction finds out at its end, and is rolled back.
+                return
+    finally:
+        connection.close()
+
+
+class Pace:
+    """Renews a lease between two pieces of a file, and yields to other work."""
+
+    def __init__(self, lease: ImportLease) -> None:
+        self.renew = PacedRenewal(lease)
+
+    def __call__(self) -> None:
+        """Pause briefly. Raises `LeaseLost`."""
+        give_way(0)
+        self.renew()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportWork:
+    """A running import with its lease and dependencies."""
+
+    row: FileImport
+    lease: ImportLease
+    counter: TokenCounter
+    clock: Callable[[], datetime]
+    is_closing: Callable[[], bool]
+
+
+def continue_import(
+    *,
+    import_id: uuid.UUID,
+    counter: TokenCounter,
+    clock: Callable[[], datetime],
+    is_closing: Callable[[], bool],
+) -> None:
+    """Import chats of a file for some seconds, and enqueue the next task if any are left."""
+    lease = claim_import(import_id, now=clock())
+    if lease is None:
+        return
+    row = FileImport.objects.select_related("owner").get(pk=import_id)
+    worker = ImportWork(row=row, lease=lease, counter=counter, clock=clock, is_closing=is_closing)
+    with suppress(LeaseLost):
+        try:
+            import_remaining_chats(worker)
+        except LeaseLost:
+            raise
+        except Refusal as refusal:
+            finish_import(worker, code=refusal.code, reason=refusal.full)
+        except Exception as error:
+            if databases.is_retryable_error(error):
+                # Database error, not this file's fault: let a later task retry.
+                raise
+            log_import_error(error, what=f"import {import_id}")
+            finish_import(worker, code="import_fault", reason=FAULT)
+
+
+def claim_import(import_id: uuid.UUID, *, now: datetime) -> ImportLease | None:
+    """Lease a running import; None if it has ended or another worker has it.
+
+    An import whose workers die repeatedly fails.
+    """
+    lease = ImportLease(import_id, uuid.uuid4())
+    rows = FileImport.objects.filter(
+        imports.match_free_imports(), pk=import_id, state__in=imports.OPEN
+    )
+    taken = rows.update(
+        state=FileImport.State.RUNNING,
+        lease_token=lease.token,
+        lease_until=leases.compute_lease_end(),
+        tries=F("tries") + 1,
+    )
+    if not taken:
+        return None
+    with transaction.atomic():
+        row = select_leased_import(lease).select_for_update().first()
+        if row is not None and row.tries > settings.MAX_ATTEMPTS:
+            reason = Sentence(LOST, times=settings.MAX_ATTEMPTS)
+            failed = FileImport.State.FAILED
+            imports.end_import(
+                row, state=failed, actor="system", now=now, code="worker_lost", reason=reason
+            )
+            return None
+    return lease
+
+
+def select_leased_import(lease: ImportLease) -> QuerySet[FileImport]:
+    """Return the row of the import, if the lease is still valid."""
+    return FileImport.objects.filter(
+        pk=lease.import_id, lease_token=lease.token, state=FileImport.State.RUNNING
+    )
+
+
+def save_import_progress(lease: ImportLease, **changes: Any) -> None:
+    """Store the progress of an import and renew its lease. Raises `LeaseLost`."""
+    if not select_leased_import(lease).update(**changes, lease_until=leases.compute_lease_end()):
+        raise LeaseLost(lease.import_id)
+
+
+def import_remaining_chats(worker: ImportWork) -> None:
+    """Read the file and import the chats after the stored position.
+
+    Raises `LeaseLost` and `Refusal`.
+    """
+    row, lease = worker.row, worker.lease
+    with assemble_import_file(row) as file, ExitStack() as kept:
+        if file.seek(0, 2) != row.size:
+            raise ImportRefused("import_incomplete", gettext_lazy(INCOMPLETE))
+        file.seek(0)
+        outline = dict(row.outline or {})
+        source = importing.read_import_file(file, kept=kept, tick=Pace(lease), outline=outline)
+        row.form, row.found = source.form, source.total
+        save_import_progress(lease, form=row.form, found=row.found, outline=outline)
+        until = time.monotonic() + SECONDS
+        mark = (row.mark_part, row.mark_offset)
+        for place, read in enumerate(source.behind(row.place, mark), start=row.place + 1):
+            if place > MOST_CHATS:
+                record_skipped_chat(
+                    worker, importing.build_chat_limit_error(), place=place, mark=read.mark
+                )
+                break
+            import_draft(worker, read, place=place, kept_as=source.kept_as)
+            give_way(REST)
+            is_late = time.monotonic() > until and place < source.total
+            if is_late or worker.is_closing():
+                save_import_progress(lease, tries=0)
+                select_leased_import(lease).update(lease_until=None, lease_token=None)
+                queue.enqueue(queue.IMPORT_FILE, import_id=row.pk)
+                return
+    finish_import(worker)
+
+
+def assemble_import_file(row: FileImport) -> IO[bytes]:
+    """Return the file of an import, assembled and rewound; the reader closes it."""
+    file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  # the reader closes it
+    # One query per piece, because a server-side cursor is not available behind PgBouncer.
+    for number in row.pieces.order_by("number").values_list("number", flat=True):
+        file.write(row.pieces.values_list("data", flat=True).get(number=number))
+    file.seek(0)
+    return cast(IO[bytes], file)
+
+
+def import_draft(worker: ImportWork, read: importing.FileRead, *, place: int, kept_as: str) -> None:
+    """Import one chat, or record why not. Raises `LeaseLost`, and the errors of one chat."""
+    draft, mark = read.draft, read.mark
+    if isinstance(draft, NotTaken):
+        record_skipped_chat(worker, draft, place=place, mark=mark)
+        return
+    try:
+        with renewed_import_lease(worker.lease, messages=len(draft.nodes)):
+            made = chat_writer.store_draft(
+                draft,
+                owner=worker.row.owner,
+                form=kept_as,
+                counter=worker.counter,
+                now=worker.clock(),
+                between=PacedRenewal(worker.lease),
+                book=lambda made: record_imported_chat(worker, made, place=place, mark=mark),
+            )
+    except LeaseLost:
+        raise
+    except Refusal as refusal:
+        if worker.row.form in importing.OF_ONE_CHAT:
+            raise
+        missed = NotTaken(draft.title, refusal.code, refusal.full)
+        record_skipped_chat(worker, missed, place=place, mark=mark, in_file=draft.counted)
+    except Exception as error:  # noqa: BLE001  # one chat holds up no other
+        databases.raise_if_passing(error)
+        log_import_error(error, what=f"chat {place} of import {worker.row.pk}")
+        missed = NotTaken(draft.title, "import_fault", FAULT)
+        record_skipped_chat(worker, missed, place=place, mark=mark, in_file=draft.counted)
+    else:
+        branch = made.chat.active_branch
+        if worker.row.found == 1 and made.added and branch is not None:
+            # A single chat is indexed at once; the sweep indexes many in steps.
+            index.request_indexing(branch)
+
+
+def record_imported_chat(
+    worker: ImportWork, made: Imported, *, place: int, mark: tuple[int, int]
+) -> None:
+    """Record an imported chat, in its transaction. Raises `LeaseLost`."""
+    ImportOutcome.objects.create(
+        file=worker.row,
+        place=place,
+        chat=made.chat,
+        messages=made.added,
+        was_here=made.was_here,
+        in_file=made.counted,
+        here=made.here,
+        losses=[sanitise_text(loss) for loss in made.losses],
+    )
+    save_import_progress(
+        worker.lease,
+        place=place,
+        tries=0,
+        added=F("added") + int(not made.was_here),
+        were_here=F("were_here") + int(made.was_here),
+        grown=F("grown") + int(made.was_here and made.added > 0),
+        messages=F("messages") + made.added,
+        messages_in_file=F("messages_in_file") + made.counted,
+        messages_here=F("messages_here") + made.here,
+        mark_part=mark[0],
+        mark_offset=mark[1],
+    )
+
+
+def record_skipped_chat(
+    worker: ImportWork, missed: NotTaken, *, place: int, mark: tuple[int, int], in_file: int = 0
+) -> None:
+    """Record a chat that could not be imported. Raises `LeaseLost`."""
+    with transaction.atomic():
+        ImportOutcome.objects.create(
+            file=worker.row,
+            place=place,
+            title=sanitise_text(missed.title)[:200],
+            code=missed.code,
+            **imports.build_reason_columns(missed.reason),
+            in_file=in_file,
+        )
+        save_import_progress(
+            worker.lease,
+            place=place,
+            tries=0,
+            not_taken=F("not_taken") + 1,
+            messages_in_file=F("messages_in_file") + in_file,
+            mark_part=mark[0],
+            mark_offset=mark[1],
+        )
+
+
+def finish_import(worker: ImportWork, *, code: str = "", reason: str | Promise = "") -> None:
+    """End the import; with a code it failed. Raises `LeaseLost`."""
+    with transaction.atomic():
+        save_import_progress(worker.lease)
+        row = FileImport.objects.get(pk=worker.row.pk)
+        state = FileImport.State.FAILED if code else FileImport.State.DONE
+        now = worker.clock()
+        imports.end_import(row, state=state, actor="system", now=now, code=code, reason=reason)
+
+
+def log_import_error(error: Exception, *, what: str) -> None:
+    """Log an error without its text, because a database includes the row's values."""
+    logger.error("%s was not taken: %s", what, type(error).__name__)

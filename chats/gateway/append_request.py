@@ -1,0 +1,512 @@
+"""Stores the new messages of a request in a chat, with a turn, in one transaction.
+
+A request continues a branch, or starts a branch where it differs. Shared messages are not stored
+again, and stored messages do not change. While a branch has a running reply, another request with
+the same start gets its own branch.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from chats.actions import branching, lifecycle
+from chats.actions.branching import TooManyBranches
+from chats.gateway import statements
+from chats.gateway.choice import NamedModel, check_tools
+from chats.gateway.matching.conversation import Conversation, Item
+from chats.gateway.matching.find_branch import PathMatch, Request, find_best_match
+from chats.gateway.matching.hashes import build_room_key, hash_messages
+from chats.gateway.matching.identity import INVALID, Identity
+from chats.gateway.matching.side_calls import is_side_call
+from chats.ground import queue
+from chats.ground.refusals import NotFound, Refusal
+from chats.models import ApiKey, Branch, Chat, GatewayChat, GatewayNode, Message, Turn
+from chats.models.turns import UNFINISHED
+from chats.prompt import model_choice
+from chats.record import history, images, messages
+from chats.record.idempotency import IdempotentRequest
+from chats.record.locking import lock_chat_for_writing
+from chats.record.message_commitments import Sealed
+from chats.turns.events import record_turn_started
+from chats.turns.start import (
+    ChatBusy,
+    ChatFull,
+    TooManyTurnsOfKey,
+    derive_title,
+    find_first_text,
+    get_active_branch,
+)
+from chats.turns.statements import PERSON_LOCK
+from contextpolicy.engine.messages.messages import TextPart, ToolCallPart
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.models import ContextPolicy
+from speed import prepared
+
+Decision = Literal["new", "continue", "branch", "repeat", "retry"]
+# Cause of the branch in the ledger.
+CAUSE = "gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A parsed request: its messages, options and owner."""
+
+    user: User
+    api_key: ApiKey
+    wanted: NamedModel
+    conversation: Conversation
+    identity: Identity
+    # Stored with the turn: tools, parameters and the maximum reply tokens.
+    client: Mapping[str, Any]
+    # The idempotency key, if any, and the body that it belongs to.
+    keyed: IdempotentRequest
+    # The branch of the previous response.
+    earlier: Branch | None = None
+    # Name of the field with the messages.
+    field: str = "messages"
+
+    @property
+    def chat(self) -> Chat | None:
+        """The chat that the request names, directly or by a previous response."""
+        return self.wanted.chat or (self.earlier.chat if self.earlier else None)
+
+    @property
+    def policy(self) -> ContextPolicy | None:
+        """The policy that the request names, or that of its API key."""
+        return self.wanted.policy or self.api_key.policy
+
+    @property
+    def is_named(self) -> bool:
+        """True if the request has a conversation id or names a chat."""
+        return bool(self.identity.value) or self.chat is not None
+
+    @property
+    def room(self) -> str:
+        """The room in which to match the request."""
+        chat, known = self.chat, self.identity
+        if chat is not None:
+            # A chat created by a client keeps the room that its messages were hashed with.
+            row = GatewayChat.objects.filter(chat=chat).first()
+            if row is not None:
+                return row.room
+            return build_room_key(
+                owner_id=self.user.pk, end_user="", source="chat", value=str(chat.pk)
+            )
+        source = "" if known.source.startswith(INVALID) else known.source
+        if is_side_call(self.conversation, tools=self.client.get("tools")):
+            source = f"side:{source}"
+        return build_room_key(
+            owner_id=self.user.pk, end_user=known.end_user, source=source, value=known.value
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The turn that replies to a request, and the placement decision.
+
+    `repeat` counts the requests with the same idempotency key after the first.
+    """
+
+    turn: Turn
+    decision: Decision
+    repeat: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The branch for the new messages, which start at index `shared` of the request.
+
+    The message at position `n` (from 1) of the request has the seq `n + offset`. `completes`: the
+    last message of the branch receives its tool results.
+    """
+
+    branch: Branch
+    shared: int
+    offset: int
+    decision: Decision
+    completes: bool = False
+
+
+def place_request(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
+    """Store a request and queue its turn.
+
+    Raises `ChatFull`, `ChatBusy`, `TooManyTurnsOfKey`, `TooManyChats`, `InvalidRequest`,
+    `NotFound`, the refusals of `messages.check_text` and `model_choice.choose_chat_model`,
+    `ModelUnavailable` and `IdempotencyKeyReused`.
+    """
+    known = find_repeated_turn(sent, now=now)
+    if known is not None and not is_to_begin_again(known):
+        repeat = count_request_repeat(sent)
+        # The first client may have disconnected, and stopped the turn, in between.
+        known = find_repeated_turn(sent, now=now)
+        if known is not None and not is_to_begin_again(known):
+            return Placed(known, "repeat", repeat)
+    items, room = sent.conversation.items, sent.room
+    request = Request(items, hash_messages(items, room=room), room, sent.is_named)
+    if known is not None:
+        return requeue_request(sent, request, known, counter=counter, now=now)
+    # Read-only work runs before locking, and is checked again under the lock.
+    match = match_request(request, sent=sent)
+    chat_id = match.branch.chat_id if match else find_room_chat(sent, room=room)
+    with transaction.atomic():
+        if chat_id is None:
+            PERSON_LOCK.hold(owner=sent.user.pk)
+            if known := find_repeated_turn(sent, now=now):
+                return Placed(known, "repeat", count_request_repeat(sent))
+            chat = create_provisional_chat(sent, room=room, now=now)
+            found = Placement(get_active_branch(chat), 0, 0, "new")
+            return accept_request(sent, request, found, chat=chat, counter=counter, now=now)
+        chat = lock_chat_for_writing(chat_id)
+        PERSON_LOCK.hold(owner=sent.user.pk)
+        # A concurrent request may have been stored in between.
+        if known := find_repeated_turn(sent, now=now):
+            return Placed(known, "repeat", count_request_repeat(sent))
+        match = match_request(request, sent=sent, chat=chat) if match else None
+        try:
+            found = choose_placement(chat, match=match, sent=sent, now=now)
+        except TooManyBranches:
+            chat = create_provisional_chat(sent, room=room, now=now)
+            found = Placement(get_active_branch(chat), 0, 0, "new")
+        return accept_request(sent, request, found, chat=chat, counter=counter, now=now)
+
+
+def find_repeated_turn(sent: Sent, *, now: datetime) -> Turn | None:
+    """Return the turn of an earlier request with the same idempotency key, or None.
+
+    Raises `NotFound` if the turn is gone, and `IdempotencyKeyReused`.
+    """
+    known = sent.keyed.find(now=now)
+    if known is None:
+        return None
+    turn = Turn.objects.select_related("branch").filter(pk=uuid.UUID(known["turn"])).first()
+    if turn is None:
+        raise NotFound
+    return turn
+
+
+@transaction.atomic
+def count_request_repeat(sent: Sent) -> int:
+    """Count a repetition, which keeps the turn running if an earlier client disconnects."""
+    return sent.keyed.count_repeat()
+
+
+def is_to_begin_again(turn: Turn) -> bool:
+    """Return True if a turn was stopped or failed, so that it will never have a complete reply."""
+    has_ended = turn.status in (Turn.Status.STOPPED, Turn.Status.FAILED)
+    return has_ended or turn.stop_requested_at is not None
+
+
+def requeue_request(
+    sent: Sent, request: Request, first: Turn, *, counter: TokenCounter, now: datetime
+) -> Placed:
+    """Queue another turn for the request of a stopped or failed turn, at the same place.
+
+    Messages are not stored again. Partial output of the first turn stays on its branch. Raises
+    `NotFound`, and what `accept_request` raises.
+    """
+    with transaction.atomic():
+        chat = lock_chat_for_writing(first.branch.chat_id)
+        PERSON_LOCK.hold(owner=sent.user.pk)
+        # A concurrent request may have retried it in between.
+        known = find_repeated_turn(sent, now=now)
+        if known is None or known.trigger is None or known.trigger.seq is None:
+            raise NotFound
+        if not is_to_begin_again(known):
+            return Placed(known, "repeat", count_request_repeat(sent))
+        newest = max(n for n, item in enumerate(request.items) if item.role == "user")
+        offset = known.trigger.seq - newest - 1
+        last = len(request.items) + offset
+        branch = known.branch
+        if branch.last_seq != last or is_branch_busy(branch):
+            at = history.select_path_messages(branch, after=last - 1, before=last + 1)
+            branch = branching.fork_branch(
+                chat,
+                at=at.select_related("branch__parent").get(),
+                fork_seq=last,
+                cause=CAUSE,
+                user=sent.user,
+                now=now,
+            )
+            if known.branch.client_windowed:
+                mark_client_windowed(branch)
+        place = Placement(branch, len(request.items), offset, "retry")
+        return accept_request(sent, request, place, chat=chat, counter=counter, now=now)
+
+
+def match_request(request: Request, *, sent: Sent, chat: Chat | None = None) -> PathMatch | None:
+    """Match a request to a branch: in the given chat, in the chat it names, or in any chat."""
+    chat = chat or sent.chat
+    within = sent.earlier.pk if sent.earlier else None
+    return find_best_match(request, owner_id=sent.user.pk, chat=chat, within=within)
+
+
+def find_room_chat(sent: Sent, *, room: str) -> uuid.UUID | None:
+    """Return the chat that a request names, or that its conversation id belongs to, or None."""
+    if sent.chat is not None:
+        return sent.chat.pk
+    if not sent.is_named:
+        return None
+    rows = GatewayChat.objects.filter(room=room, chat__owner=sent.user, chat__deleted_at=None)
+    return rows.order_by("-chat__created_at").values_list("chat", flat=True).first()
+
+
+def create_provisional_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
+    """Create a provisional chat, which is hidden until a second request continues it.
+
+    It does not use or fill its owner's memory. Raises `TooManyChats`.
+    """
+    first = find_first_text(
+        part.text
+        for item in sent.conversation.items
+        if item.role == "user"
+        for part in item.parts
+        if isinstance(part, TextPart)
+    )
+    title = derive_title(first) or "…"
+    chat = lifecycle.create_chat(owner=sent.user, now=now, title=title)
+    chat.archived, chat.without_memory = True, True
+    chat.erase_at = now + timedelta(hours=settings.GATEWAY_PROVISIONAL_HOURS)
+    prepared.save_row_fields(chat, "archived", "without_memory", "erase_at")
+    prepared.insert_row(GatewayChat(chat=chat, room=room, source=sent.identity.source[:40]))
+    return chat
+
+
+def choose_placement(
+    chat: Chat, *, match: PathMatch | None, sent: Sent, now: datetime
+) -> Placement:
+    """Return the place of a request in a locked chat, on a new branch if needed.
+
+    Raises `ChatBusy` and `TooManyBranches`.
+    """
+    if match is None:
+        branch = get_active_branch(chat)
+        if sent.wanted.chat is not None and len(sent.conversation.items) == 1:
+            # One message to a named chat continues it, as on the chat page.
+            if is_branch_busy(branch):
+                raise ChatBusy(waiting=1)
+            return Placement(branch, 0, branch.last_seq, "continue")
+        return Placement(create_empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
+    make_chat_permanent(chat)
+    if match.unmatched:
+        # The client summarised the start itself: keep its list unchanged, without our summaries.
+        branch = create_empty_branch(chat, sent=sent, now=now)
+        return Placement(mark_client_windowed(branch), 0, 0, "branch")
+    return continue_matched_branch(chat, match=match, sent=sent, now=now)
+
+
+def continue_matched_branch(
+    chat: Chat, *, match: PathMatch, sent: Sent, now: datetime
+) -> Placement:
+    """Return the place after the messages shared with a branch. Raises `TooManyBranches`."""
+    branch, shared, offset = match.branch, match.shared, match.offset
+    is_free = not is_branch_busy(branch) and branch.last_seq > branch.fork_seq
+    completes = match.is_open and match.is_at_end and is_free
+    if match.is_open and not completes:
+        shared -= 1
+    at_end = shared + offset == branch.last_seq and not is_branch_busy(branch)
+    if at_end and (offset == 0 or branch.client_windowed):
+        chat.active_branch = branch
+        return Placement(branch, shared, offset, "continue", completes)
+    fork_seq = shared + offset
+    if fork_seq == 0:
+        return Placement(create_empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
+    at = history.select_path_messages(
+        branch, after=fork_seq - 1, before=fork_seq + 1
+    ).select_related("branch__parent")
+    made = branching.fork_branch(
+        chat, at=at.get(), fork_seq=fork_seq, cause=CAUSE, user=sent.user, now=now
+    )
+    if offset or branch.client_windowed:
+        mark_client_windowed(made)
+    return Placement(made, shared, offset, "branch")
+
+
+def create_empty_branch(chat: Chat, *, sent: Sent, now: datetime) -> Branch:
+    """Create a branch without shared messages. The active branch does not change.
+
+    Raises `TooManyBranches`.
+    """
+    active = get_active_branch(chat)
+    branch = branching.open_empty_branch(chat, cause=CAUSE, actor=f"user:{sent.user.pk}", now=now)
+    chat.active_branch = active
+    chat.save(update_fields=["active_branch"])
+    return branch
+
+
+def mark_client_windowed(branch: Branch) -> Branch:
+    """Mark a branch whose client truncates the history itself. It gets no summaries."""
+    branch.client_windowed = branch.compaction_paused = True
+    branch.active_compaction = None
+    branch.save(update_fields=["client_windowed", "compaction_paused", "active_compaction"])
+    return branch
+
+
+def is_branch_busy(branch: Branch) -> bool:
+    """Return True if a branch has a running turn or a waiting message."""
+    is_writing = Turn.objects.filter(branch=branch, status__in=UNFINISHED).exists()
+    return is_writing or messages.has_waiting_messages(branch_id=branch.pk)
+
+
+def make_chat_permanent(chat: Chat) -> None:
+    """Make a provisional chat permanent once a request contains one of its replies."""
+    is_first = GatewayChat.objects.filter(chat=chat, proven=False).update(proven=True)
+    if is_first and chat.is_provisional:
+        chat.archived, chat.erase_at = False, None
+        chat.save(update_fields=["archived", "erase_at"])
+
+
+def accept_request(
+    sent: Sent,
+    request: Request,
+    place: Placement,
+    *,
+    chat: Chat,
+    counter: TokenCounter,
+    now: datetime,
+) -> Placed:
+    """Store the new messages and queue the turn, in the caller's transaction with a locked chat."""
+    branch = place.branch
+    branch.chat = chat
+    choice = apply_requested_model(chat, sent=sent)
+    check_request_limits(sent, branch=branch)
+    new = request.items[place.shared :]
+    check_texts(new, limit=choice.values.input_length_limit, field=sent.field)
+    completed = (
+        [complete_tool_calls(branch, request.items[place.shared - 1], counter=counter)]
+        if place.completes
+        else []
+    )
+    rows = messages.append_sent(
+        chat=chat, branch=branch, said=[(i.role, i.parts) for i in new], counter=counter, now=now
+    )
+    images.store_message_images(rows, found=sent.conversation.images)
+    store_request_hashes(request, place)
+    trigger = find_latest_question(request, place, rows)
+    turn = Turn(
+        branch=branch,
+        accepted=messages.increment_accepted_count(chat=chat),
+        trigger=trigger,
+        model=choice.model,
+        model_name=choice.model.name,
+        api_key=sent.api_key,
+        queued_at=now,
+        client={**sent.client, "after": place.offset if branch.client_windowed else 0},
+    )
+    prepared.insert_row(turn)
+    if trigger in rows:
+        trigger.turn = turn
+        prepared.save_row_fields(trigger, "turn")
+    chat.updated_at = now
+    prepared.save_row_fields(
+        chat, "updated_at", "accepted_count", "active_branch", "model", "policy"
+    )
+    told = {"gateway": place.decision, "identity": sent.identity.source[:40]}
+    actor = f"user:{sent.user.pk}"
+    record_turn_started(
+        turn,
+        actor=actor,
+        chat=chat,
+        now=now,
+        message=trigger,
+        stored=[*completed, *rows],
+        more=told,
+    )
+    queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
+    known = {"turn": str(turn.pk), "message": str(trigger.pk), "chat": str(chat.pk)}
+    sent.keyed.replace(result=known, now=now)
+    return Placed(turn, place.decision)
+
+
+def check_texts(items: Sequence[Item], *, limit: int, field: str) -> None:
+    """Raise the refusals of `messages.check_text` for a new user message that is too long."""
+    for item in items:
+        if item.role == "user" and item.text.strip():
+            try:
+                messages.check_text(item.text, limit=limit)
+            except Refusal as refusal:
+                refusal.param = field
+                raise
+
+
+def apply_requested_model(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel:
+    """Set the model and the policy of a chat as requested, and return the effective choice.
+
+    Raises what `model_choice.choose_chat_model` raises, `ModelUnavailable`, and `InvalidRequest`
+    for tools that the model does not support.
+    """
+    if sent.wanted.chat is None:
+        chat.model, chat.policy = sent.wanted.model, sent.policy
+    choice = model_choice.choose_chat_model(chat=chat)
+    model_choice.get_available_account(choice.model)
+    check_tools(choice.model, sent.client.get("tools"))
+    return choice
+
+
+def check_request_limits(sent: Sent, *, branch: Branch) -> None:
+    """Raise `ChatFull` or `TooManyTurnsOfKey` if a limit is reached."""
+    if branch.last_seq + len(sent.conversation.items) > settings.MESSAGES_PER_CHAT:
+        raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
+    limit = settings.GATEWAY_TURNS_PER_KEY
+    unfinished = statements.UNFINISHED_OF_KEY.tuples(key=sent.api_key.pk)
+    if sum(number for (number,) in unfinished) >= limit:
+        raise TooManyTurnsOfKey(limit=limit)
+
+
+def complete_tool_calls(branch: Branch, item: Item, *, counter: TokenCounter) -> Sealed:
+    """Add the tool results to the last reply of a branch, under its own call ids.
+
+    Returns the new commitment to the reply.
+    """
+    reply = Message.objects.get(branch=branch, seq=branch.last_seq)
+    given = [part["call_id"] for part in reply.parts if part["type"] == "tool_call"]
+    sent = [part.call_id for part in item.parts if isinstance(part, ToolCallPart)]
+    own = dict(zip(sent, given, strict=True))
+    results = [replace(each, call_id=own[each.call_id]) for each in item.results]
+    return messages.add_results(reply, results=results, counter=counter)
+
+
+def find_latest_question(request: Request, place: Placement, rows: Sequence[Message]) -> Message:
+    """Return the latest user message, which the turn replies to."""
+    newest = max(n for n, item in enumerate(request.items) if item.role == "user")
+    if newest >= place.shared:
+        return rows[newest - place.shared]
+    seq = newest + 1 + place.offset
+    return history.select_path_messages(place.branch, after=seq - 1, before=seq + 1).get()
+
+
+def store_request_hashes(request: Request, place: Placement) -> None:
+    """Store the hashes of those messages on this path that have none yet."""
+    branch, offset = place.branch, place.offset
+    last = len(request.items) + offset
+    path = [
+        (branch_id, above, to)
+        for branch_id, above, to in history.list_path_pieces(branch, after=offset, before=last + 1)
+    ]
+    known = {
+        (branch_id, seq)
+        for branch_id, above, to in path
+        for seq, _ in statements.NODES.tuples(branch=branch_id, above=above, last=to)
+    }
+    # A chain that does not start at the first message would match nothing.
+    chained = offset == 0
+    GatewayNode.objects.bulk_create(
+        [
+            GatewayNode(
+                branch_id=branch_id,
+                seq=seq,
+                found=request.hashes[seq - offset - 1].found if chained else "",
+                loose=request.hashes[seq - offset - 1].loose if chained else "",
+                item=request.hashes[seq - offset - 1].item,
+            )
+            for branch_id, above, to in path
+            for seq in range(above + 1, to + 1)
+            if (branch_id, seq) not in known
+        ],
+        ignore_conflicts=True,
+    )

@@ -1,0 +1,1 @@
+"""The chat completions endpoint, and dry runs of its requests."""

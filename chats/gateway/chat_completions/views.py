@@ -1,0 +1,258 @@
+"""The models and chat completions endpoints of the OpenAI-compatible API."""
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from functools import wraps
+from typing import IO, Any, NamedTuple, cast
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+
+from chats.gateway import append_request, body, choice, parameters, relay, wire
+from chats.gateway.chat_completions import dry_run
+from chats.gateway.errors import NoKey, UnknownAddress, WrongMethod
+from chats.gateway.matching import conversation, identity
+from chats.gateway.matching.conversation import Conversation
+from chats.gateway.passthrough import forward, rules
+from chats.ground import databases, rates
+from chats.ground.refusals import Refusal
+from chats.models import ApiKey, PassedOn
+from chats.people import keys, signin
+from chats.prompt.tokenizer import O200kCounter
+from chats.record.idempotency import GATEWAY, IdempotentRequest, InvalidIdempotencyKey
+from chats.streams.follow import build_turn_row
+
+SCOPE = "gateway"
+# Maximum length of an unknown address in its error message.
+LONGEST_PATH = 200
+View = Callable[..., HttpResponseBase]
+
+
+def gateway(*methods: str) -> Callable[[View], View]:
+    """Decorate a view: allow the given methods, and require a valid key with the gateway scope."""
+
+    def make(view: View) -> View:
+        @csrf_exempt  # no session here: only a key gives access
+        @wraps(view)
+        def guarded(request: HttpRequest, **named: Any) -> HttpResponseBase:
+            try:
+                key = authenticate_gateway_key(request)
+                if request.method not in methods:
+                    raise WrongMethod(allowed=", ".join(methods))
+                rates.GATEWAY.take(f"key:{key.pk}", now=time.monotonic())
+                return view(request, key, **named)
+            except Refusal as refusal:
+                return build_refusal_response(refusal)
+            except (OperationalError, InterfaceError) as error:
+                if not databases.is_retryable_error(error):
+                    raise
+                return build_refusal_response(databases.build_database_refusal(error))
+
+        return guarded
+
+    return make
+
+
+def authenticate_gateway_key(request: HttpRequest) -> ApiKey:
+    """Return the API key of a request, which has the gateway scope.
+
+    Raises `KeyInAddress`, `NoKey`, `InvalidKey`, `LoginThrottled` and `InsufficientScope`.
+    """
+    keys.refuse_in_address(request.META.get("QUERY_STRING", ""))
+    authorization = request.headers.get("Authorization")
+    if authorization is None:
+        raise NoKey
+    address = signin.resolve_client_address(
+        remote_addr=request.META.get("REMOTE_ADDR", ""),
+        forwarded_for=request.headers.get("X-Forwarded-For", ""),
+    )
+    key = keys.get_key_from_header(authorization=authorization, address=address, now=timezone.now())
+    keys.require_scope(key=key, scope=SCOPE)
+    return key
+
+
+def build_refusal_response(refusal: Refusal) -> HttpResponseBase:
+    """Return a refusal in OpenAI's error format, with its own status."""
+    answer = JsonResponse(wire.format_openai_error(refusal), status=refusal.status)
+    if refusal.retry_after is not None:
+        answer["Retry-After"] = str(refusal.retry_after)
+    if refusal.status == 401:
+        answer["WWW-Authenticate"] = 'Bearer realm="Palimpsest"'
+    if isinstance(refusal, WrongMethod):
+        answer["Allow"] = refusal.details["allowed"]
+    return answer
+
+
+@gateway("GET")
+def model_list(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
+    """List the models and policies that the key's owner may name."""
+    del request
+    found = [
+        format_model_entry(entry)
+        for entry in choice.list_gateway_models(user=key.owner, policy=key.policy)
+    ]
+    return JsonResponse({"object": "list", "data": found})
+
+
+@gateway("GET")
+def model_detail(request: HttpRequest, key: ApiKey, name: str) -> HttpResponseBase:
+    """Retrieve a model by any name that a request may use.
+
+    Raises `ModelNotFound` and `TeamInChat`.
+    """
+    del request
+    return JsonResponse(
+        format_model_entry(choice.find_model_entry(name, user=key.owner, policy=key.policy))
+    )
+
+
+@csrf_exempt  # changes nothing
+def unknown_address(request: HttpRequest) -> HttpResponseBase:
+    """Refuse an unknown address, and list the existing ones."""
+    return build_refusal_response(UnknownAddress(path=request.path[:LONGEST_PATH]))
+
+
+def format_model_entry(entry: choice.ListedModel) -> dict[str, Any]:
+    """Return a list entry with the maximum prompt tokens."""
+    return {
+        "id": entry.name,
+        "object": "model",
+        "created": 0,
+        "owned_by": entry.owner,
+        "context_window": entry.window,
+    }
+
+
+@gateway("POST")
+def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
+    """Reply to a conversation, complete or as a stream.
+
+    Raises what parsing the body, choosing the model and `append_request.place_request` raise.
+    """
+    fields = body.parse_gateway_body(cast(IO[bytes], request))
+    asked = body.validate_chat_fields(fields)
+    said = conversation.parse_messages(fields.get("messages"))
+    user = key.owner
+    sent = append_request.Sent(
+        user=user,
+        api_key=key,
+        wanted=choice.resolve_model_name(asked.model, user=user),
+        conversation=said,
+        identity=identity.parse_identity(request.headers, fields),
+        client=build_client_fields(said, asked=asked),
+        keyed=build_idempotent_request(request, fields, user=user),
+    )
+
+    def form(place: ReplyPlace) -> wire.Form:
+        return wire.Chunks(
+            id=wire.format_completion_id(place.id),
+            model=asked.model,
+            created=place.created,
+            include_usage=asked.include_usage,
+        )
+
+    return reply_to_request(request, sent=sent, asked=asked, form=form, kind=PassedOn.Kind.CHAT)
+
+
+def build_client_fields(said: Conversation, *, asked: body.RequestFields) -> dict[str, Any]:
+    """Return the parts of a request other than its messages that the turn stores."""
+    return {
+        "system": list(said.system),
+        "tools": list(asked.tools),
+        "parameters": asked.parameters,
+        "max_output": asked.max_output,
+    }
+
+
+class ReplyPlace(NamedTuple):
+    """The id and the start time of a reply. `is_kept`: it can be continued by its id."""
+
+    id: uuid.UUID
+    created: int
+    is_kept: bool
+
+
+MakeForm = Callable[[ReplyPlace], wire.Form]
+
+
+def reply_to_request(
+    request: HttpRequest,
+    *,
+    sent: append_request.Sent,
+    asked: body.RequestFields,
+    form: MakeForm,
+    kind: str,
+) -> HttpResponseBase:
+    """Reply to a parsed request: in a chat, as pass-through, or as a dry run.
+
+    Raises what `rules.route_request` and `append_request.place_request` raise.
+    """
+    way = rules.route_request(request.headers, sent=sent)
+    choice.check_tools(way.choice.model, asked.tools)
+    counter, now = O200kCounter(), timezone.now()
+    if rules.is_dry_run(request.headers):
+        found = dry_run.build_dry_run_report(sent, asked=asked, way=way, counter=counter, now=now)
+        return JsonResponse(found, headers={"Cache-Control": "no-store"})
+    if way.why:
+        place = ReplyPlace(uuid.uuid4(), int(now.timestamp()), is_kept=False)
+        head = wire.Reply(
+            wire.format_completion_id(place.id), asked.model, place.created, "", (), "", {}
+        )
+        return forward.build_passthrough_response(
+            request, sent=sent, asked=asked, way=way, form=form(place), head=head, kind=kind
+        )
+    placed = append_request.place_request(sent, counter=counter, now=now)
+    turn = placed.turn
+    place = ReplyPlace(turn.pk, int(turn.queued_at.timestamp()), is_kept=True)
+    return build_reply_response(request, sent, placed=placed, asked=asked, form=form(place))
+
+
+def build_idempotent_request(
+    request: HttpRequest, sent: dict[str, Any], *, user: AbstractBaseUser
+) -> IdempotentRequest:
+    """Return the idempotency record of a request. Raises `InvalidIdempotencyKey`."""
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not key:
+        raise InvalidIdempotencyKey
+    canonical = json.dumps(sent, sort_keys=True)
+    return IdempotentRequest(user=user, route=GATEWAY, key=key or "", body=canonical)
+
+
+def build_reply_response(
+    request: HttpRequest,
+    sent: append_request.Sent,
+    *,
+    placed: append_request.Placed,
+    asked: body.RequestFields,
+    form: wire.Form,
+) -> HttpResponseBase:
+    """Return the response with the reply, and headers that describe its placement."""
+    turn = placed.turn
+    chat_id = turn.branch.chat_id
+    headers = {
+        "X-Context-Report-Id": str(turn.pk),
+        "X-Context-Report": f"/api/v1/chats/{chat_id}/turns/{turn.pk}",
+        "X-Context-Chat": str(chat_id),
+        "X-Context-Decision": placed.decision,
+        **({"Idempotent-Replayed": "true"} if placed.decision == "repeat" else {}),
+        "X-Context-Identity": sent.identity.source or "messages",
+        **({"X-Context-Tools-Left-Out": ", ".join(asked.left_out)} if asked.left_out else {}),
+        **parameters.build_dropped_header(asked.dropped),
+    }
+    asker = relay.Asker(
+        user=sent.user,
+        key_id=sent.api_key.pk,
+        turn_id=turn.pk,
+        model=asked.model,
+        form=form,
+        is_stream=asked.stream,
+        row=None if placed.decision == "repeat" else build_turn_row(turn, text=""),
+        keyed=sent.keyed,
+        repeat=placed.repeat,
+    )
+    return relay.build_relay_response(request, asker, headers=headers)

@@ -1,0 +1,1 @@
+"""Matches the messages of a request to a stored branch."""

@@ -1,0 +1,336 @@
+"""Matches a request to a branch in its room.
+
+Hashes of the client's own messages lead to candidate branches. A candidate matches only if the
+request contains one of our replies, and only up to the first message that differs. Nothing is
+written here.
+"""
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from django.db.models import QuerySet
+
+from chats.gateway import statements
+from chats.gateway.matching.conversation import Item
+from chats.gateway.matching.hashes import (
+    Hashes,
+    hash_item,
+    join_item_texts,
+    normalise_hash_text,
+    normalise_images,
+    normalise_reply,
+    strip_client_tags,
+)
+from chats.models import Branch, Chat, GatewayNode, Message
+from chats.record import history
+from contextpolicy.engine.messages.messages import parse_parts
+
+# Maximum number of candidate branches. With more, the deepest ones are compared.
+CANDIDATES = 30
+# Equal messages required to match a truncated history without a conversation id.
+EQUAL_WITHOUT_ID = 8
+# Minimum length of an added reminder, in characters that are not spaces.
+SHORTEST_REMINDER = 4
+DIGITS = re.compile(r"\d+")
+# From here on, Unicode has mostly scripts without spaces between words, such as Chinese.
+FIRST_UNSPACED = "\u2e80"
+
+Sameness = Literal["", "same", "reply", "open"]
+OURS = ("reply", "open")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to match: its messages, their hashes, its room, and whether it has an id."""
+
+    items: Sequence[Item]
+    hashes: Sequence[Hashes]
+    room: str
+    is_named: bool
+
+    @property
+    def answered(self) -> int:
+        """The number of messages up to and including the last reply; 0 without a reply."""
+        places = range(len(self.items), 0, -1)
+        return next((n for n in places if self.items[n - 1].role == "assistant"), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PathMatch:
+    """The messages that a request shares with a branch.
+
+    `shared` counts messages of the request from the first. The message at position `n` has the seq
+    `n + offset` on the branch. `unmatched` counts messages at the start that are not on the branch.
+    `replies` counts our own replies among the shared messages. `is_open`: the last shared message
+    is a reply whose calls receive their results now.
+    """
+
+    branch: Branch
+    shared: int
+    replies: int
+    is_open: bool
+    offset: int = 0
+    unmatched: int = 0
+
+    @property
+    def seq(self) -> int:
+        """The seq of the last shared message."""
+        return self.shared + self.offset
+
+    @property
+    def is_at_end(self) -> bool:
+        """True if the branch ends with the last shared message."""
+        return self.seq == self.branch.last_seq
+
+
+def find_best_match(
+    request: Request, *, owner_id: int, chat: Chat | None = None, within: uuid.UUID | None = None
+) -> PathMatch | None:
+    """Return the best match of a request, optionally in one chat, or None.
+
+    The match with the most replies wins, then the longest, then one at the end of its branch.
+    `within`: a branch that is always compared. Default: the active branch of `chat`.
+    """
+    if not request.answered:
+        # It has no reply that could match, however many chats start with the same messages.
+        return None
+    nodes = select_chat_nodes(owner_id, chat=chat)
+    within = within or (chat.active_branch_id if chat else None)
+    compared: set[uuid.UUID] = set()
+    matches: list[PathMatch] = []
+    for branches in iter_candidate_branches(request, nodes, within=within):
+        new = [branch for branch in branches if branch.pk not in compared]
+        compared |= {branch.pk for branch in new}
+        found = [compare_with_branch(branch, request) for branch in new]
+        matches += [match for match in found if match.replies]
+        if any(match.shared >= request.answered for match in matches):
+            break
+    best = max(matches, key=lambda m: (m.replies, m.shared, m.is_at_end), default=None)
+    return best or find_tail(request, nodes)
+
+
+def iter_candidate_branches(
+    request: Request, nodes: QuerySet[GatewayNode], *, within: uuid.UUID | None
+) -> Iterator[list[Branch]]:
+    """Yield lists of candidate branches, the most probable first.
+
+    First the branches with the client's own messages. Some clients remove an appended reminder from
+    a message later. For these, the branches with the same first lines follow, then those that end
+    with the last reply of the request. `within`: a branch that the first list always includes.
+    """
+    wanted = [each.found for each in request.hashes if each.found]
+    yield list_node_branches(nodes.filter(found__in=wanted), within=within)
+    begun = [each.loose for each in request.hashes if each.loose]
+    yield list_node_branches(nodes.filter(loose__in=begun))
+    yield list_answered_branches(request, nodes)
+
+
+def list_node_branches(
+    nodes: QuerySet[GatewayNode], *, within: uuid.UUID | None = None
+) -> list[Branch]:
+    """Return the branches of these nodes, the deepest first, and `within`."""
+    rows = nodes.order_by("-seq", "-pk").values_list("branch", flat=True)
+    ids = dict.fromkeys(rows[: CANDIDATES * 10])
+    known = dict.fromkeys((*list(ids)[:CANDIDATES], *([within] if within else [])))
+    branches = load_branches_in_order(list(known))
+    # Branches that fork later share the messages of their parent.
+    children = Branch.objects.filter(parent__in=list(ids)).exclude(pk__in=list(known))
+    more = children.select_related("chat", "parent").order_by("-created_at")
+    return [*branches, *more[:CANDIDATES]]
+
+
+def list_answered_branches(request: Request, nodes: QuerySet[GatewayNode]) -> list[Branch]:
+    """Return the newest branches of the room that end with the last reply of the request."""
+    reply = normalise_reply(request.items[request.answered - 1].parts)
+    ends = nodes.filter(
+        seq=request.answered - 1,
+        branch__last_seq=request.answered,
+        branch__chat__gateway__room=request.room,
+    )
+    ids = list(ends.order_by("-pk").values_list("branch", flat=True)[:CANDIDATES])
+    rows = Message.objects.filter(branch__in=ids, seq=request.answered, turn__isnull=False)
+    ended = {row.branch_id for row in rows if normalise_reply(parse_parts(row.parts)) == reply}
+    return load_branches_in_order([pk for pk in ids if pk in ended])
+
+
+def select_chat_nodes(owner_id: int, *, chat: Chat | None) -> QuerySet[GatewayNode]:
+    """Return the hashes of a user's chats that are not deleted, or of one chat."""
+    rows = GatewayNode.objects.filter(
+        branch__chat__owner=owner_id, branch__chat__deleted_at=None, branch__chat__team=None
+    )
+    return rows.filter(branch__chat=chat) if chat else rows
+
+
+def load_branches_in_order(ids: Sequence[uuid.UUID]) -> list[Branch]:
+    """Return branches with their chats, in the given order."""
+    rows = Branch.objects.select_related("chat", "parent").in_bulk(list(ids))
+    return [rows[pk] for pk in ids if pk in rows]
+
+
+def compare_with_branch(
+    branch: Branch, request: Request, *, offset: int = 0, start: int = 0
+) -> PathMatch:
+    """Compare a request from index `start` with the path of a branch, shifted by `offset`."""
+    said = BranchPath(branch, first=start + offset + 1, last=len(request.items) + offset)
+    shared, replies, is_open = start, 0, False
+    for place in range(start, len(request.items)):
+        same = said.sameness(place + 1 + offset, request, place)
+        if not same and said.is_reminded(place + 1 + offset, request, place):
+            same = "same"
+        if not same:
+            # The same calls with other results: a different message, but it contains our reply.
+            replies += said.comes_back(place + 1 + offset, request.items[place])
+            break
+        shared, is_open = place + 1, same == "open"
+        replies += same in OURS
+        if is_open:
+            break
+    return PathMatch(branch, shared, replies, is_open, offset=offset, unmatched=start)
+
+
+class BranchPath:
+    """The messages of a branch in a range of seqs, and their hashes as the client sent them."""
+
+    def __init__(self, branch: Branch, *, first: int, last: int) -> None:
+        self.branch = branch
+        rows = history.select_path_messages(branch, after=first - 1, before=last + 1)
+        self.rows: Mapping[int, Message] = {row.seq or 0: row for row in rows}
+        self.nodes = dict(iter_path_nodes(branch, first=first, last=last))
+
+    def sameness(self, seq: int, request: Request, place: int) -> Sameness:
+        """Compare a message of the request with the one at a seq; "" if they differ.
+
+        Our own reply is compared with the form that the client sent first. Before that, it is
+        compared with our text, ignoring reasoning and whitespace. `open`: its calls have no results
+        yet.
+        """
+        item, row = request.items[place], self.rows.get(seq)
+        if row is None or row.role != item.role or row.erased_at or row.is_incomplete:
+            return ""
+        is_ours = item.role == "assistant" and row.turn_id is not None
+        known = self.nodes.get(seq)
+        if known == request.hashes[place].item:
+            return "reply" if is_ours else "same"
+        parts = parse_parts(row.parts)
+        is_alike = item.role == "assistant" and normalise_reply(parts) == normalise_reply(
+            item.parts
+        )
+        if known is None and is_ours:
+            return ("open" if item.results else "reply") if is_alike else ""
+        if known is None and hash_item(parts, room=request.room) == request.hashes[place].item:
+            return "same"
+        # The client sends a reply once with its reasoning and once without.
+        if item.results or not is_alike:
+            return ""
+        return "reply" if is_ours else "same"
+
+    def is_reminded(self, seq: int, request: Request, place: int) -> bool:
+        """Return True if a message of the request is the one at a seq with another reminder.
+
+        Some clients add a reminder to their latest message, and later send the message without it
+        or with another one. Either the reminder is in tagged blocks, or the latest message has the
+        same one around its words. Our reply must follow. Otherwise the user changed the message.
+        """
+        row, item = self.rows.get(seq), request.items[place]
+        if row is None or item.role != "user" or row.role != "user" or row.erased_at:
+            return False
+        text, stored = join_item_texts(item), normalise_hash_text(row.text)
+        if not text or normalise_images(item.parts) != normalise_images(parse_parts(row.parts)):
+            return False
+        is_same = strip_client_tags(text) == strip_client_tags(stored) and text != stored
+        if not is_same:
+            newest = next(each for each in reversed(request.items) if each.role == "user")
+            is_same = newest is not item and is_text_with_reminder(
+                stored, text=text, newest=join_item_texts(newest)
+            )
+        has_next = place + 1 < len(request.items)
+        return is_same and has_next and self.sameness(seq + 1, request, place + 1) in OURS
+
+    def comes_back(self, seq: int, item: Item) -> bool:
+        """Return True if a message has the calls of our reply at a seq, whatever their results."""
+        row = self.rows.get(seq)
+        if row is None or row.turn_id is None or not item.results or row.erased_at:
+            return False
+        return normalise_reply(parse_parts(row.parts)) == normalise_reply(item.parts)
+
+
+def is_text_with_reminder(stored: str, *, text: str, newest: str) -> bool:
+    """Return True if a stored text is `text` with a reminder that the newest message has too.
+
+    The reminder is before the text, after it, or both. Its numbers may differ, such as a time.
+    """
+    newest = DIGITS.sub("0", newest)
+    for before, found, after in {stored.partition(text), stored.rpartition(text)}:
+        if not found or not (before or after):
+            continue
+        is_apart = is_apart_from_text(before[-1:], text[:1]) and is_apart_from_text(
+            text[-1:], after[:1]
+        )
+        # Every added part has this length: a person may well use a short word twice.
+        is_long = all(
+            len("".join(part.split())) >= SHORTEST_REMINDER for part in (before, after) if part
+        )
+        begin, end = DIGITS.sub("0", before), DIGITS.sub("0", after)
+        if is_apart and is_long and newest.startswith(begin) and newest.endswith(end):
+            return True
+    return False
+
+
+def is_apart_from_text(left: str, right: str) -> bool:
+    """Return True if no word continues from one character to the next; True if one is missing."""
+    return not (is_word_character(left) and is_word_character(right))
+
+
+def is_word_character(character: str) -> bool:
+    """Return True for a letter or digit of a script that separates words by spaces."""
+    return character.isalnum() and character < FIRST_UNSPACED
+
+
+def iter_path_nodes(branch: Branch, *, first: int, last: int) -> Iterator[tuple[int, str]]:
+    """Yield the seqs and hashes of messages that the client sent on this path."""
+    for branch_id, above, to in history.list_path_pieces(branch, after=first - 1, before=last + 1):
+        yield from statements.NODES.tuples(branch=branch_id, above=above, last=to)
+
+
+def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> PathMatch | None:
+    """Match a request whose start the client removed or summarised itself.
+
+    The end of a conversation cannot prove its start. A match needs a conversation id or many equal
+    messages, one of our replies, the end of a branch, and a single matching chat.
+    """
+    hashes = [each.item for each in request.hashes]
+    rows = nodes.filter(item__in=hashes).order_by("-seq", "-pk")
+    offsets: dict[uuid.UUID, set[int]] = {}
+    for branch_id, seq, item in rows.values_list("branch", "seq", "item")[:2000]:
+        offsets.setdefault(branch_id, set()).add(seq - 1 - hashes.index(item))
+    found = [
+        match
+        for branch in load_branches_in_order(list(offsets)[:CANDIDATES])
+        for offset in sorted(offsets[branch.pk], reverse=True)[:3]
+        if (match := match_tail(branch, request, offset=offset)) is not None
+    ]
+    best = max(found, key=lambda m: (m.replies, m.shared - m.unmatched), default=None)
+    if best is None or len({match.branch.chat_id for match in found}) > 1:
+        return None
+    return best
+
+
+def match_tail(branch: Branch, request: Request, *, offset: int) -> PathMatch | None:
+    """Return the longest run of matching messages up to the end of the branch or request."""
+    last = min(len(request.items), branch.last_seq - offset)
+    first_row = max(0, -offset)
+    if last <= first_row:
+        return None
+    said = BranchPath(branch, first=first_row + offset + 1, last=last + offset)
+    start = last
+    while start > first_row and said.sameness(start + offset, request, start - 1):
+        start -= 1
+    match = compare_with_branch(branch, request, offset=offset, start=start)
+    enough = request.is_named or match.shared - start >= EQUAL_WITHOUT_ID
+    is_cut = offset > 0 or start > 0
+    if not (enough and is_cut and match.replies and match.shared == last):
+        return None
+    return match

@@ -1,0 +1,164 @@
+"""Keyed hashes that match the messages of a request to stored ones.
+
+Texts are normalised only for hashing. `found` is a chain over the client's own messages, so a
+changed form of a reply does not hide the chat. `item` covers one complete message. The key prevents
+guessing texts from the table.
+"""
+
+import hashlib
+import hmac
+import json
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from django.conf import settings
+
+from chats.gateway.matching.conversation import Item
+from chats.ground.texts import replace_tagged_blocks
+from chats.providers.think_tags import split_unopened
+from chats.turns.start import remove_tagged_blocks
+from contextpolicy.engine.messages.messages import (
+    JOINT,
+    FilePart,
+    Part,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+
+_THOUGHTS = re.compile(
+    r"[<\[](?P<slash>/?)(?P<name>think|thinking|thought|reasoning|analysis|details)"
+    r"(?:\s[^<>\[\]]*)?[>\]]",
+    re.IGNORECASE,
+)
+# Characters of a message's first line that its loose hash covers.
+LONGEST_BEGINNING = 200
+
+
+class Hashes(NamedTuple):
+    """The hashes of a message. `found` and `loose` are empty for a reply without tool results."""
+
+    found: str
+    item: str
+    loose: str = ""
+
+
+def build_room_key(*, owner_id: int, end_user: str, source: str, value: str) -> str:
+    """Return the room of a request: chats are matched only within one room."""
+    return _keyed("room", [owner_id, end_user, source, value])
+
+
+def hash_messages(items: Sequence[Item], *, room: str) -> list[Hashes]:
+    """Return the hashes of each message of a request."""
+    made = []
+    chain, loose = room, _keyed("loose", room)
+    for item in items:
+        whole = hash_item(item.parts, room=room)
+        own = extract_client_part(item)
+        if own is None:
+            made.append(Hashes("", whole))
+            continue
+        chain = _keyed(chain, own)
+        loose = _keyed(loose, extract_first_line(item) if item.role == "user" else own)
+        made.append(Hashes(chain, whole, loose))
+    return made
+
+
+def extract_first_line(item: Item) -> str:
+    """Return the first line of a message. Reminders that clients add do not change it."""
+    return next(iter(strip_client_tags(join_item_texts(item)).splitlines()), "")[:LONGEST_BEGINNING]
+
+
+def join_item_texts(item: Item) -> str:
+    """Return the normalised texts of a message, joined as a stored message joins them."""
+    return normalise_hash_text(
+        JOINT.join(part.text for part in item.parts if isinstance(part, TextPart))
+    )
+
+
+def strip_client_tags(text: str) -> str:
+    """Return a normalised text without a client's tagged blocks, or whole if it has no others."""
+    return remove_tagged_blocks(text) or text.strip()
+
+
+def hash_item(parts: Sequence[Part], *, room: str) -> str:
+    """Return the hash of one complete message."""
+    return _keyed(room, ["item", normalise_message_parts(parts)])
+
+
+def extract_client_part(item: Item) -> Any:  # JSON
+    """Return the part of a message that the client wrote. None for a plain reply of a model."""
+    if item.role == "user":
+        return [
+            "user",
+            [own for part in item.parts if (own := normalise_user_part(part)) is not None],
+        ]
+    if item.results:
+        return [
+            "results",
+            [form for form in normalise_message_parts(item.parts) if form[0] == "result"],
+        ]
+    return None
+
+
+def normalise_user_part(part: Part) -> Any:  # JSON
+    """Return the comparable form of a part of a user message: its text, or its image."""
+    if isinstance(part, TextPart):
+        return normalise_hash_text(part.text)
+    image = part.image if isinstance(part, FilePart) else None
+    # Signed URLs of the same image differ in the query string.
+    return image and ["image", image.sha256 or image.url.partition("?")[0]]
+
+
+def normalise_images(parts: Sequence[Part]) -> list[Any]:
+    """Return the comparable forms of the images of a message, in order."""
+    return [normalise_user_part(part) for part in parts if isinstance(part, FilePart)]
+
+
+def normalise_message_parts(parts: Sequence[Part]) -> list[list[Any]]:
+    """Return the normalised form of a message, without reasoning."""
+    forms: list[list[Any]] = []
+    places: dict[str, int] = {}
+    for part in parts:
+        if isinstance(part, TextPart):
+            forms.append(["text", normalise_hash_text(part.text)])
+        elif isinstance(part, ToolCallPart):
+            places[part.call_id] = len(places)
+            forms.append(["call", part.name, parse_call_arguments(part)])
+        elif isinstance(part, ToolResultPart):
+            forms.append(
+                ["result", places.get(part.call_id, -1), normalise_hash_text(part.content)]
+            )
+        elif isinstance(part, FilePart) and (own := normalise_user_part(part)) is not None:
+            forms.append(own)
+    return [form for form in forms if form != ["text", ""]]
+
+
+def normalise_reply(parts: Sequence[Part]) -> list[Any]:
+    """Return a reply in the form used for matching: without reasoning, spaces and results."""
+    text = normalise_hash_text("".join(part.text for part in parts if isinstance(part, TextPart)))
+    _, text = split_unopened(text) or ("", text)
+    spoken = " ".join(replace_tagged_blocks(text, tags=_THOUGHTS, by=" ").split())
+    calls = [form for form in normalise_message_parts(parts) if form[0] == "call"]
+    return [spoken, *calls]
+
+
+def normalise_hash_text(text: str) -> str:
+    """Return a text with normalised line ends and characters, without trailing whitespace."""
+    return unicodedata.normalize("NFC", text.replace("\r\n", "\n")).rstrip()
+
+
+def parse_call_arguments(call: ToolCallPart) -> Any:  # JSON, or the text if it is invalid
+    """Return the parsed arguments of a call, so that spaces and key order do not matter."""
+    try:
+        return ["json", json.loads(call.arguments)]
+    except (ValueError, RecursionError):
+        return ["text", call.arguments]
+
+
+def _keyed(before: str, said: Any) -> str:
+    text = json.dumps([before, said], sort_keys=True, separators=(",", ":"))
+    key = hashlib.sha256(b"gateway\0" + settings.SECRET_KEY.encode()).digest()
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,1 @@
+"""Requests that are passed to the provider without a chat."""

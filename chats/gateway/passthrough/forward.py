@@ -1,0 +1,262 @@
+"""Pass-through of requests: no chat, no receipt, no stored texts."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import cast
+
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponseBase
+
+from chats.gateway import parameters
+from chats.gateway.append_request import Sent
+from chats.gateway.body import RequestFields
+from chats.gateway.passthrough import provider_call
+from chats.gateway.passthrough.provider_call import DirectCall
+from chats.gateway.passthrough.rules import RequestRoute
+from chats.gateway.relay import PING, WaitingHead, Watch
+from chats.gateway.wire import Form, Reply, TurnFailed
+from chats.ground import cancelling
+from chats.ground.refusals import Refusal
+from chats.prompt import model_choice
+from chats.providers import registry
+from chats.providers.base import ProviderError, ProviderEvent, ProviderRequest
+from chats.providers.collector import ReplyCollector
+from chats.record import images
+from chats.streams import connection
+from contextpolicy.engine.messages.messages import (
+    ToolSpec,
+    WireMessage,
+    convert_parts_to_wires,
+    serialize_parts,
+)
+from contextpolicy.models import ModelSpec
+
+# How often an idle stream checks its API key and the shutdown of the process.
+LOOK_SECONDS = 1.0
+# A stream without a finish reason was truncated.
+FINISHES = {"stop": "stop", "refusal": "stop", "length": "length", "tool_calls": "tool_calls"}
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A provider request, and the form of its reply."""
+
+    request: ProviderRequest
+    form: Form
+    is_stream: bool
+    # The reply without its text.
+    head: Reply
+    key_id: uuid.UUID
+
+
+def build_passthrough_response(
+    request: HttpRequest,
+    *,
+    sent: Sent,
+    asked: RequestFields,
+    way: RequestRoute,
+    form: Form,
+    head: Reply,
+    kind: str,
+) -> HttpResponseBase:
+    """Return a pass-through response, with headers that give the reason.
+
+    Raises `ModelUnavailable`, `SecretUnreadable` and `TooManyPassedOn`.
+    """
+    model = way.choice.model
+    call = provider_call.begin_direct_call(key=sent.api_key, model=model, kind=kind, why=way.why)
+    passed = build_passthrough_request(sent, asked=asked, model=model)
+    spoken = Spoken(passed, form, asked.stream, head, sent.api_key.pk)
+    headers = {"X-Context-Decision": "off", "X-Context-Off": way.why, "X-Context-Status": "off"}
+    if asked.left_out:
+        headers["X-Context-Tools-Left-Out"] = ", ".join(asked.left_out)
+    headers |= parameters.build_dropped_header(asked.dropped)
+    return provider_call.build_direct_response(
+        request,
+        call,
+        partial(stream_passthrough_reply, spoken),
+        is_stream=asked.stream,
+        headers=headers,
+    )
+
+
+def build_passthrough_request(
+    sent: Sent, *, asked: RequestFields, model: ModelSpec
+) -> ProviderRequest:
+    """Return the provider request, with only the client's messages."""
+    said = sent.conversation
+    wires = [WireMessage("system", text) for text in said.system]
+    for item in said.items:
+        wires += convert_parts_to_wires(item.role, item.parts)
+    return ProviderRequest(
+        model=model.name,
+        messages=tuple(wires),
+        tools=tuple(ToolSpec(**tool) for tool in asked.tools),
+        max_output_tokens=asked.max_output or model.max_output,
+        stream=not model.cannot_stream,
+        parameters=asked.parameters,
+        images=collect_request_images(sent, wires),
+        origin=model_choice.get_model_origin(model),
+    )
+
+
+class Voice:
+    """The unsent part of a reply."""
+
+    def __init__(self, spoken: Spoken) -> None:
+        self.form, self.is_stream = spoken.form, spoken.is_stream
+        # Pieces of text and reasoning, in order.
+        self.waiting: list[tuple[str, str]] = []
+        # `is_open`: the reply has started. `has_begun`: the response has, possibly with a ping.
+        self.is_open = self.has_begun = False
+
+    def say(self, kind: str, piece: str, _offset: int) -> None:
+        """Queue a piece of text or reasoning."""
+        if self.is_stream:
+            self.waiting.append((kind, piece))
+
+    def more(self) -> str:
+        """Return the queued stream output and clear the queue; empty if nothing is queued."""
+        if not self.waiting:
+            return ""
+        said = self.opening()
+        for kind, pieces in groupby(self.waiting, key=itemgetter(0)):
+            words = "".join(piece for _, piece in pieces)
+            said += self.form.text(words) if kind == "text" else self.form.thoughts(words)
+        self.waiting.clear()
+        return said
+
+    def end(self, reply: Reply) -> str:
+        """Return the end of a stream, or the complete reply."""
+        return (
+            self.opening() + self.form.ending(reply) if self.is_stream else self.form.whole(reply)
+        )
+
+    def wait(self) -> str:
+        """Return a ping, which keeps the connection open."""
+        self.has_begun = True
+        return PING
+
+    def break_off(self, refusal: Refusal, held: WaitingHead) -> str:
+        """Return an error response, or an error event if the stream has started."""
+        return self.form.broken(refusal) if self.has_begun else held.fail(refusal)
+
+    def opening(self) -> str:
+        """Return the opening of the stream at the first call, and an empty string afterwards."""
+        begun = "" if self.is_open else self.form.opening()
+        self.is_open = self.has_begun = True
+        return begun
+
+
+def collect_request_images(sent: Sent, wires: Sequence[WireMessage]) -> dict[str, str]:
+    """Return the images of a request and of its previous response, by SHA-256."""
+    stored = images.load_prompt_images(wires, chat=sent.chat) if sent.chat else {}
+    brought = sent.conversation.images.items()
+    return {**stored, **{sha256: image.data_url for sha256, image in brought}}
+
+
+async def stream_passthrough_reply(
+    spoken: Spoken, call: DirectCall, held: WaitingHead
+) -> AsyncGenerator[str, None]:
+    """Yield the reply, streamed or complete, or the error."""
+    voice = Voice(spoken)
+    collector = ReplyCollector(say=voice.say, folds_thoughts=False)
+    collector.origin = spoken.request.origin
+    watch = Watch(spoken.key_id)
+    try:
+        async with (
+            aclosing(await open_provider_stream(spoken, call)) as source,
+            aclosing(add_idle_ticks(source)) as events,
+        ):
+            async for event in events:
+                if event is not None:
+                    collector.hear(event)
+                is_silent = await is_ping_due(watch) and spoken.is_stream
+                if said := voice.more():
+                    watch.note_words()
+                    yield said
+                elif is_silent:
+                    yield voice.wait()
+                if collector.is_full or is_closing():
+                    break
+        reply = build_collected_reply(spoken.head, collector)
+    except (ProviderError, Refusal) as error:
+        call.usage.update(collector.usage)
+        yield voice.break_off(await call.fail(error), held)
+        return
+    call.usage.update(collector.usage)
+    await call.end("ok")
+    yield voice.end(reply)
+
+
+async def is_ping_due(watch: Watch) -> bool:
+    """Return True if the stream needs a ping.
+
+    A database that is away ends no reply: the key is checked again later. Raises `InvalidKey`.
+    """
+    try:
+        return await watch.is_silent()
+    except (OperationalError, InterfaceError):
+        return False
+
+
+async def add_idle_ticks(
+    source: AsyncGenerator[ProviderEvent, None],
+) -> AsyncGenerator[ProviderEvent | None, None]:
+    """Yield the events, and None after every `LOOK_SECONDS` without one."""
+    coming = asyncio.ensure_future(anext(source, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait({coming}, timeout=LOOK_SECONDS)
+            if not done:
+                yield None
+                continue
+            event = coming.result()
+            if event is None:
+                return
+            yield event
+            coming = asyncio.ensure_future(anext(source, None))
+    finally:
+        # The source cannot be closed while a task waits for it.
+        await cancelling.cancel_tasks(coming)
+
+
+def is_closing() -> bool:
+    """Return True if this process is shutting down. A reply then counts as truncated."""
+    return connection.STREAMS.closing.is_set()
+
+
+async def open_provider_stream(
+    spoken: Spoken, call: DirectCall
+) -> AsyncGenerator[ProviderEvent, None]:
+    """Return the events of the call. Loading the adapter takes a second, so a thread does it."""
+    await asyncio.to_thread(registry.load_adapters, {call.account.kind})
+    provider = registry.get_provider(call.account, timeouts=provider_call.build_provider_timeouts())
+    return cast(AsyncGenerator[ProviderEvent, None], provider.stream(spoken.request))
+
+
+def build_collected_reply(head: Reply, collector: ReplyCollector) -> Reply:
+    """Return the collected reply. Raises `ProviderError` and `TurnFailed`."""
+    if collector.error is not None:
+        raise collector.error
+    finish = "length" if collector.is_full else FINISHES.get(collector.reason)
+    if finish is None:
+        reason = "The model stopped before the end of its reply. Send the request again."
+        raise TurnFailed(code="reply_incomplete", reason=reason)
+    calls = [asking.part(by=collector.origin) for _, asking in sorted(collector.asked.items())]
+    return Reply(
+        id=head.id,
+        model=head.model,
+        created=head.created,
+        text=str(collector.text),
+        calls=serialize_parts(calls),
+        thoughts=str(collector.reasoning),
+        finish=finish,
+        usage=collector.usage,
+    )

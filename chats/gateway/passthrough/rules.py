@@ -1,0 +1,78 @@
+"""Decides whether a request is passed through: by its API key, the policy or a header.
+
+A request to store nothing is refused if the policy does not allow that. Storing it silently would
+be worse.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from chats.gateway.append_request import Sent
+from chats.gateway.errors import ChatKeepsItsMessages, InvalidRequest, OptOutNotAllowed
+from chats.models import Chat, PassedOn
+from chats.prompt import model_choice
+
+POLICY, DRY_RUN = "X-Context-Policy", "X-Context-Dry-Run"
+NO_KEY = "Use an API key that is not set to pass requests through."
+NO_HEADER = f"Send it without {POLICY}."
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRoute:
+    """The model and policy of a request, and why it passes through; "" if it gets a chat."""
+
+    choice: model_choice.ChosenModel
+    why: str = ""
+
+
+def route_request(headers: Mapping[str, str], *, sent: Sent) -> RequestRoute:
+    """Return the route of a request.
+
+    Raises what `model_choice.choose_chat_model` raises, `InvalidRequest`, `OptOutNotAllowed` and
+    `ChatKeepsItsMessages`.
+    """
+    by_header = is_off(headers)
+    choice = model_choice.choose_chat_model(chat=build_probe_chat(sent))
+    allowed = choice.values.unmanaged
+    if allowed == "all":
+        why = PassedOn.Why.POLICY
+    elif sent.api_key.unmanaged:
+        why = PassedOn.Why.KEY
+        if allowed == "none":
+            raise OptOutNotAllowed(policy=choice.effective.label, advice=NO_KEY)
+    elif by_header:
+        why = PassedOn.Why.HEADER
+        if allowed != "asked":
+            raise OptOutNotAllowed(policy=choice.effective.label, advice=NO_HEADER)
+    else:
+        return RequestRoute(choice)
+    if sent.wanted.chat is not None:
+        raise ChatKeepsItsMessages
+    return RequestRoute(choice, why)
+
+
+def build_probe_chat(sent: Sent) -> Chat:
+    """Return an unsaved chat with the policy that applies to a request."""
+    named, wanted = sent.chat, sent.wanted
+    chat = Chat(owner_id=sent.user.pk, model=wanted.model, policy=sent.policy)
+    if wanted.chat is not None:
+        chat.model, chat.policy = wanted.chat.model, wanted.chat.policy
+    if named is not None:
+        chat.pk = named.pk
+    return chat
+
+
+def is_off(headers: Mapping[str, str]) -> bool:
+    """Return True if a header asks to store nothing. Raises `InvalidRequest`."""
+    said = headers.get(POLICY)
+    if said is not None and said.strip().lower() != "off":
+        raise InvalidRequest(f"{POLICY} must be off.", param=POLICY)
+    return said is not None
+
+
+def is_dry_run(headers: Mapping[str, str]) -> bool:
+    """Return True if a request is a dry run. Raises `InvalidRequest`."""
+    said = headers.get(DRY_RUN, "false").strip().lower()
+    if said not in ("true", "false"):
+        raise InvalidRequest(f"{DRY_RUN} must be true or false.", param=DRY_RUN)
+    return said == "true"

@@ -1,0 +1,1 @@
+"""The Responses endpoints: their fields, items, tools, events and stored responses."""

@@ -1,0 +1,167 @@
+"""Validation of the fields of a request to /v1/responses."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from chats.gateway import body, parameters
+from chats.gateway.body import RequestFields
+from chats.gateway.errors import InvalidRequest
+from chats.gateway.responses import tools
+
+# Refused: fields of chat completions. Ignoring them would hide a mistake.
+ELSEWHERE = {
+    "max_completion_tokens": "Use max_output_tokens.",
+    "max_tokens": "Use max_output_tokens.",
+    "messages": "Use input.",
+    "reasoning_effort": "Use reasoning.",
+    "response_format": "Use text.format.",
+    "verbosity": "Use text.verbosity.",
+}
+# Refused: features that only OpenAI's servers have.
+NOT_HERE = {
+    "background": "Background responses are not supported. Use stream instead.",
+    "conversation": "Conversations by id are not supported. Use previous_response_id.",
+    "prompt": "Stored prompts are not supported. Send instructions and input.",
+}
+# Handled here. The other fields are filtered by `parameters`.
+OWN = frozenset(
+    {
+        *("context_management", "include", "input", "instructions", "max_output_tokens"),
+        *("max_tool_calls", "previous_response_id", "reasoning", "text", "tool_choice"),
+        *("truncation", *body.OWN, *ELSEWHERE, *NOT_HERE),
+    }
+)
+LOGPROBS = "message.output_text.logprobs"
+
+
+def validate_response_fields(sent: Mapping[str, Any]) -> RequestFields:
+    """Validate the fields other than the items. Raises `InvalidRequest`, naming the field."""
+    refuse_unsupported_response_fields(sent)
+    asked = body.validate_chat_fields({"model": sent.get("model"), "stream": sent.get("stream")})
+    others = {name: said for name, said in sent.items() if name not in OWN}
+    passed = parameters.select_provider_fields(others)
+    given = tools.parse_offered_tools(sent)
+    passed |= (
+        parse_tool_choice(sent, any_tools=bool(given.tools))
+        | parse_text_format(sent)
+        | parse_reasoning_effort(sent)
+    )
+    if not given.tools:
+        passed = {name: said for name, said in passed.items() if name not in parameters.OF_TOOLS}
+    return RequestFields(
+        model=asked.model,
+        stream=asked.stream,
+        include_usage=False,
+        max_output=body.parse_token_limit(sent, "max_output_tokens"),
+        tools=given.tools,
+        parameters=passed,
+        dropped=parameters.list_dropped_fields(others),
+        left_out=given.left_out,
+        forms=given.forms,
+    )
+
+
+def refuse_unsupported_response_fields(sent: Mapping[str, Any]) -> None:
+    """Raise `InvalidRequest` for fields that select a provider, or that would be ignored."""
+    body.refuse_unsupported_fields(sent, known=OWN | parameters.CHAT)
+    for name, instead in ELSEWHERE.items():
+        if sent.get(name) is not None:
+            raise build_unsupported_error(name, f"{name} is a field of chat completions. {instead}")
+    for name, why in NOT_HERE.items():
+        if sent.get(name) not in (None, False):
+            raise build_unsupported_error(name, f"{name} is not supported. {why}")
+    check_forms(sent)
+    check_compaction(sent.get("context_management"))
+
+
+def check_forms(sent: Mapping[str, Any]) -> None:
+    """Raise `InvalidRequest` for an invalid value of one of our fields."""
+    included = sent.get("include")
+    if included is not None and not isinstance(included, list):
+        raise InvalidRequest("include must be a list.", param="include")
+    if LOGPROBS in (included or ()):
+        raise build_unsupported_error("include", "include: log probabilities are not supported.")
+    if sent.get("truncation") not in (None, "auto", "disabled"):
+        raise InvalidRequest("truncation must be auto or disabled.", param="truncation")
+    for name in ("store", "parallel_tool_calls"):
+        body.parse_bool_field(sent, name)
+    parse_object_field(sent, "metadata")
+
+
+def build_unsupported_error(name: str, problem: str) -> InvalidRequest:
+    """Return the refusal of an unsupported field."""
+    return InvalidRequest(problem, param=name, code="unsupported_parameter")
+
+
+def check_compaction(said: Any) -> None:
+    """Raise `InvalidRequest` unless it only requests compaction, which the policy controls."""
+    entries = [] if said is None else said
+    if not isinstance(entries, list):
+        raise InvalidRequest("context_management must be a list.", param="context_management")
+    for place, entry in enumerate(entries):
+        if not isinstance(entry, dict) or entry.get("type") != "compaction":
+            at = f"context_management[{place}]"
+            raise InvalidRequest(f"{at}.type must be compaction.", param=at)
+
+
+def parse_instructions(sent: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the system text of a request. Raises `InvalidRequest`."""
+    said = sent.get("instructions")
+    if said is not None and not isinstance(said, str):
+        raise InvalidRequest("instructions must be a text.", param="instructions")
+    return (said,) if said else ()
+
+
+def parse_tool_choice(sent: Mapping[str, Any], *, any_tools: bool) -> dict[str, Any]:
+    """Return the tool choice for the provider. Raises `InvalidRequest`."""
+    said = sent.get("tool_choice")
+    if said is None or (said == "auto" and not any_tools):
+        return {}
+    if said == "required" and not sent.get("tools"):
+        # Tools and their choice are left out together.
+        return {}
+    if said == "required" and not any_tools:
+        raise build_unsupported_error(
+            "tool_choice", "tool_choice is required, but the request has no supported tool."
+        )
+    if said in ("none", "auto", "required"):
+        return {"tool_choice": said}
+    if isinstance(said, dict) and said.get("type") in ("function", "custom"):
+        name = tools.join_function_name(said.get("namespace"), said.get("name"))
+        return {"tool_choice": {"type": "function", "function": {"name": name}}}
+    raise build_unsupported_error(
+        "tool_choice", "tool_choice must be none, auto, required or a function."
+    )
+
+
+def parse_text_format(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the text format for the provider. Raises `InvalidRequest`."""
+    said = parse_object_field(sent, "text")
+    form = parse_object_field(said, "format", at="text.format")
+    found = {"verbosity": said["verbosity"]} if said.get("verbosity") else {}
+    kind = form.get("type", "text")
+    if kind == "json_schema":
+        schema = {name: value for name, value in form.items() if name != "type"}
+        return found | {"response_format": {"type": kind, "json_schema": schema}}
+    if kind == "json_object":
+        return found | {"response_format": {"type": kind}}
+    if kind != "text":
+        problem = "text.format.type must be text, json_object or json_schema."
+        raise InvalidRequest(problem, param="text.format.type")
+    return found
+
+
+def parse_reasoning_effort(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reasoning effort for the provider. Raises `InvalidRequest`."""
+    said = parse_object_field(sent, "reasoning").get("effort")
+    return {"reasoning_effort": said} if said else {}
+
+
+def parse_object_field(holder: Mapping[str, Any], name: str, *, at: str = "") -> Mapping[str, Any]:
+    """Return a field that is an object, or an empty one. Raises `InvalidRequest`."""
+    said = holder.get(name)
+    if said is None:
+        return {}
+    if not isinstance(said, dict):
+        raise InvalidRequest(f"{at or name} must be an object.", param=at or name)
+    return said

@@ -1,0 +1,214 @@
+"""Conversion of the items of a request to /v1/responses to messages.
+
+There, a reply and its calls are separate items; here they are one message. Reasoning items are
+dropped: only the model that wrote them can read them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from chats.gateway.errors import InvalidRequest, ItemNotFound
+from chats.gateway.matching.conversation import (
+    MOST_MESSAGES,
+    SYSTEM,
+    Conversation,
+    Item,
+    RequestReader,
+    attach_provider_fields,
+    extract_reasoning,
+    parse_text_parts,
+)
+from chats.gateway.responses import tools
+from chats.gateway.responses.response_form import decode_provider_fields
+from contextpolicy.engine.messages.extras import CallExtras
+from contextpolicy.engine.messages.messages import TextPart, ToolCallPart
+
+# As the last item, requests a compaction instead of a reply.
+TRIGGER = "compaction_trigger"
+# Refers to an item that the server stores.
+REFERENCE = "item_reference"
+# Types of text parts.
+TEXTS = ("input_text", "output_text", "text")
+
+# Fields of a call item that are parsed. Others are kept as extra fields.
+OWN = frozenset({"arguments", "call_id", "id", "input", "name", "namespace", "status", "type"})
+
+Unseal = Callable[[str], Conversation]
+# Items by id.
+Known = Mapping[str, Mapping[str, Any]]
+
+
+def parse_input_items(
+    said: Any, *, earlier: tuple[Item, ...] = (), known: Known | None = None, unseal: Unseal
+) -> Conversation:
+    """Parse `input`, which follows the messages of a previous response, if any.
+
+    `known`: stored items that references name. Raises `InvalidRequest`, naming the field,
+    `ItemNotFound`, and what `unseal` raises for a compaction item.
+    """
+    items = [{"role": "user", "content": said}] if isinstance(said, str) else said
+    if not isinstance(items, list) or not items:
+        problem = "input must be a text, or a list with at least one item."
+        raise InvalidRequest(problem, param="input", code="missing_field")
+    if len(items) > MOST_MESSAGES:
+        raise InvalidRequest(f"input has more than {MOST_MESSAGES:,} entries.", param="input")
+    reader = _Items(earlier, unseal, known or {})
+    for place, item in enumerate(items):
+        reader.take(item, param=f"input[{place}]")
+    reader.end_reply()
+    reader.messages.end_calls(param=f"input[{len(items)}]")
+    return reader.messages.conversation
+
+
+def is_item_reference(item: Any) -> bool:
+    """Return True if an item refers to a stored one. The type of such an item is optional."""
+    return isinstance(item, dict) and (
+        item.get("type") == REFERENCE or ("id" in item and not {*item} - {"id", "type"})
+    )
+
+
+class _Items:
+    """Parses items one at a time."""
+
+    def __init__(self, earlier: tuple[Item, ...], unseal: Unseal, known: Known) -> None:
+        self.messages = RequestReader()
+        self.unseal = unseal
+        self.known = known
+        self.follow(earlier)
+        # The reply whose calls are being parsed, and the field where it starts.
+        self.texts: tuple[TextPart, ...] = ()
+        self.calls: list[ToolCallPart] = []
+        self.reply_at = ""
+        # Fields that the provider expects back with the calls of the reply.
+        self.own: dict[str, Any] = {}
+
+    def follow(self, items: tuple[Item, ...]) -> None:
+        """Add known messages. The calls of the last one may still wait for results."""
+        self.messages.items += items
+        if items and not items[-1].results:
+            calls = [part for part in items[-1].parts if isinstance(part, ToolCallPart)]
+            self.messages.open = {call.call_id: call.name for call in calls}
+
+    def end_reply(self) -> None:
+        """Add the parsed reply with its calls. Raises `InvalidRequest`."""
+        if self.reply_at:
+            self.messages.end_calls(param=self.reply_at)
+            calls = attach_provider_fields(self.calls, self.own)
+            thoughts = extract_reasoning(self.own) if calls else ""
+            self.messages.add_reply(self.texts, calls, param=self.reply_at, thoughts=thoughts)
+            self.own = {}
+        self.texts, self.calls, self.reply_at = (), [], ""
+
+    def take(self, item: Any, *, param: str) -> None:
+        """Parse an item. Raises `InvalidRequest` and `ItemNotFound`."""
+        item = self.resolved(item, param=param)
+        kind = item.get("type") or ("message" if "role" in item else None)
+        if kind == "reasoning":
+            self.own = decode_provider_fields(item.get("encrypted_content")) or self.own
+            return
+        if kind in ("function_call", "custom_tool_call"):
+            self.reply_at = self.reply_at or param
+            self.calls.append(parse_call_item(item, param=param))
+            return
+        self.end_reply()
+        if kind == "message":
+            self.take_message(item, param=param)
+        elif kind in ("function_call_output", "custom_tool_call_output"):
+            said = parse_text_field(item, "output", param=param)
+            content = "".join(part.text for part in said)
+            self.messages.add_result(item.get("call_id"), content, param=f"{param}.call_id")
+        elif kind == "compaction":
+            self.take_compacted(item, param=param)
+        else:
+            raise build_item_error(kind, param=param)
+
+    def resolved(self, item: Any, *, param: str) -> Mapping[str, Any]:
+        """Return an item, or the stored item that a reference names.
+
+        Raises `InvalidRequest` and `ItemNotFound`.
+        """
+        if not isinstance(item, dict):
+            raise InvalidRequest(f"{param} must be an object.", param=param)
+        if not is_item_reference(item):
+            return item
+        named = str(item.get("id"))
+        found = self.known.get(named)
+        if found is None:
+            raise ItemNotFound(named[:80], param=f"{param}.id")
+        return found
+
+    def take_message(self, item: Mapping[str, Any], *, param: str) -> None:
+        """Parse a message. Raises `InvalidRequest`."""
+        role = item.get("role")
+        if role == "assistant":
+            self.texts, self.reply_at = parse_text_field(item, "content", param=param), param
+        elif role == "user" or role in SYSTEM:
+            said = item.get("content")
+            parts = [convert_item_part(part) for part in said] if isinstance(said, list) else said
+            self.messages.take({"role": role, "content": parts}, param=param)
+        else:
+            problem = f"{param}.role must be system, developer, user or assistant."
+            raise InvalidRequest(problem, param=f"{param}.role")
+
+    def take_compacted(self, item: Mapping[str, Any], *, param: str) -> None:
+        """Replace a compaction item by its messages.
+
+        Raises `InvalidRequest`, and what `unseal` raises.
+        """
+        sealed = item.get("encrypted_content")
+        if not isinstance(sealed, str):
+            at = f"{param}.encrypted_content"
+            raise InvalidRequest(f"{at} must be a text.", param=at)
+        self.messages.end_calls(param=param)
+        said = self.unseal(sealed)
+        self.messages.system += said.system
+        self.messages.images |= said.images
+        self.follow(said.items)
+
+
+def build_item_error(kind: Any, *, param: str) -> InvalidRequest:
+    """Return the refusal of an unsupported item."""
+    at = f"{param}.type"
+    if kind == TRIGGER:
+        problem = f"{at}: compaction_trigger must be the last item."
+    else:
+        problem = f"{at}: only message, function_call, custom_tool_call, their outputs, "
+        problem += "reasoning and compaction are supported."
+    return InvalidRequest(problem, param=at, code="unsupported_content")
+
+
+def parse_text_field(item: Mapping[str, Any], name: str, *, param: str) -> tuple[TextPart, ...]:
+    """Return the texts of a field, one per part. Raises `InvalidRequest`."""
+    said = item.get(name)
+    if not isinstance(said, (str, list)):
+        at = f"{param}.{name}"
+        raise InvalidRequest(f"{at} must be a text or a list.", param=at)
+    if isinstance(said, list):
+        said = [convert_item_part(part) for part in said]
+    return parse_text_parts({"content": said}, param=param)
+
+
+def convert_item_part(part: Any) -> Any:
+    """Convert a text or image part to the form of chat completions."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in TEXTS:
+        return {"type": "text", "text": part.get("text")}
+    if kind == "input_image":
+        url = {"url": part.get("image_url"), "detail": part.get("detail")}
+        return {"type": "image_url", "image_url": url}
+    return part
+
+
+def parse_call_item(item: Mapping[str, Any], *, param: str) -> ToolCallPart:
+    """Parse one call. Raises `InvalidRequest`."""
+    call_id, name = (
+        item.get("call_id"),
+        tools.join_function_name(item.get("namespace"), item.get("name")),
+    )
+    arguments = item.get("arguments")
+    if item.get("type") == "custom_tool_call":
+        arguments = tools.build_custom_arguments(item.get("input"))
+    if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
+        raise InvalidRequest(f"{param} needs a call_id, a name and arguments.", param=param)
+    own = {field: value for field, value in item.items() if field not in OWN and value}
+    return ToolCallPart(call_id, name, arguments, CallExtras(call=own).written())

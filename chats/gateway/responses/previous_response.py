@@ -1,0 +1,147 @@
+"""Resolution of earlier conversations: a previous response by id, or a compaction item.
+
+Both are resolved here. Providers never receive our ids or sealed texts.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from chats.gateway.choice import NamedModel
+from chats.gateway.errors import ForeignCompaction, PreviousResponseNotFound
+from chats.gateway.matching.conversation import Conversation, Item
+from chats.gateway.matching.hashes import build_room_key
+from chats.gateway.matching.identity import INVALID, Identity
+from chats.ground import secrets
+from chats.models import Branch, Chat, GatewayChat, Message, Turn
+from chats.record import access, history
+from chats.record.images import parse_data_url
+from contextpolicy.engine.messages.messages import (
+    FilePart,
+    Part,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    parse_parts,
+    serialize_parts,
+)
+
+ID = re.compile(r"resp_([0-9a-f]{32})")
+# Suffix of the ids of responses with `store: false`, which cannot be continued by id.
+UNSTORED = "_unstored"
+# Distinguishes our compaction items from those of other servers, and from other secrets with the
+# same encryption keys.
+SEAL = "plm1:"
+KIND = "compaction"
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """The branch of a previous response, and its messages up to that response."""
+
+    branch: Branch
+    items: tuple[Item, ...]
+
+
+def format_response_id(turn_id: uuid.UUID, *, stored: bool) -> str:
+    """Return the id of a reply. Only a `stored` one can be used as `previous_response_id`."""
+    return f"resp_{turn_id.hex}" + ("" if stored else UNSTORED)
+
+
+def find_previous_response(
+    said: Any, *, user: User, wanted: NamedModel, identity: Identity
+) -> Earlier | None:
+    """Return the conversation of `previous_response_id`, or None without one.
+
+    Raises `PreviousResponseNotFound`.
+    """
+    if said is None:
+        return None
+    known = ID.fullmatch(said) if isinstance(said, str) else None
+    turn = find_replied_turn(uuid.UUID(known[1]), user=user) if known else None
+    if turn is None or turn.reply is None or not is_of(turn.branch.chat, user, wanted, identity):
+        raise PreviousResponseNotFound(id=str(said)[:80])
+    # The reply was the last message of its turn. Later messages are left out.
+    rows = history.select_path_messages(turn.branch, after=0, before=(turn.reply.seq or 0) + 1)
+    items = [
+        Item(history.get_engine_role(row), select_client_parts(row.parts))
+        for row in rows.order_by("seq")
+    ]
+    if turn.reply.finish == Message.Finish.TOOL_CALLS and items:
+        items[-1] = remove_later_results(items[-1])
+    return Earlier(turn.branch, tuple(item for item in items if item.parts))
+
+
+def remove_later_results(item: Item) -> Item:
+    """Return a reply with calls without the results that a later request brought.
+
+    A repetition of that request brings them again, and another request may bring others.
+    """
+    parts = list(item.parts)
+    while parts and isinstance(parts[-1], ToolResultPart):
+        parts.pop()
+    return Item(item.role, tuple(parts))
+
+
+def find_replied_turn(turn_id: uuid.UUID, *, user: User) -> Turn | None:
+    """Return a finished turn with its reply, if it is in the user's chats without a team."""
+    rows = Turn.objects.filter(
+        pk=turn_id,
+        status=Turn.Status.COMPLETED,
+        deleted_response=None,
+        branch__chat__in=access.get_visible_chats(user=user).filter(team=None),
+    )
+    return rows.select_related("branch__chat", "branch__parent", "reply").first()
+
+
+def is_of(chat: Chat, user: User, wanted: NamedModel, identity: Identity) -> bool:
+    """Return True if a chat belongs to the request's end user and conversation id.
+
+    A conversation of one end user is never found for another.
+    """
+    if wanted.chat is not None:
+        return wanted.chat.pk == chat.pk
+    row = GatewayChat.objects.filter(chat=chat).first()
+    source = "" if identity.source.startswith(INVALID) else identity.source
+    rooms = {
+        build_room_key(owner_id=user.pk, end_user=identity.end_user, source=name, value=value)
+        for name, value in ((source, identity.value), ("", ""))
+    }
+    return row is None or row.room in rooms
+
+
+def select_client_parts(parts: Any) -> tuple[Part, ...]:
+    """Return the parts of a message that its client knows."""
+    return tuple(
+        part
+        for part in parse_parts(parts)
+        if isinstance(part, TextPart | ToolCallPart | ToolResultPart)
+        or (isinstance(part, FilePart) and part.image is not None)
+    )
+
+
+def encrypt_conversation(said: Conversation, *, user: User) -> str:
+    """Encrypt a conversation. Only this instance can read it, for the same owner."""
+    items: Sequence[Any] = [[item.role, serialize_parts(item.parts)] for item in said.items]
+    images = {sha256: image.data_url for sha256, image in said.images.items()}
+    told = {"kind": KIND, "owner": user.pk, "system": said.system, "items": items, "images": images}
+    return SEAL + secrets.encrypt(json.dumps(told))
+
+
+def decrypt_conversation(sealed: str, *, user: User) -> Conversation:
+    """Decrypt a conversation. Raises `ForeignCompaction`."""
+    try:
+        told = json.loads(secrets.decrypt(sealed.removeprefix(SEAL)))
+    except (secrets.SecretUnreadable, ValueError):
+        raise ForeignCompaction from None
+    is_ours = sealed.startswith(SEAL) and isinstance(told, dict) and told.get("kind") == KIND
+    if not is_ours or told["owner"] != user.pk:
+        raise ForeignCompaction
+    items = [Item(role, parse_parts(parts)) for role, parts in told["items"]]
+    images = {sha256: parse_data_url(url) for sha256, url in told.get("images", {}).items()}
+    return Conversation(tuple(told["system"]), tuple(items), images)

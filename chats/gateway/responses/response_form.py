@@ -1,0 +1,316 @@
+"""Formats replies as OpenAI responses: complete, or as stream events."""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chats.gateway.responses import tools
+from chats.gateway.wire import Reply, collect_provider_fields
+from chats.ground.refusals import Refusal
+from chats.ground.texts import sanitise_value
+from contextpolicy.engine.messages.extras import read_extras
+
+# OpenAI's error codes for a failed response. The `error` event before it has our own code.
+ARGUMENTS = "response.function_call_arguments"
+# Prefix of the provider's fields in our reasoning items.
+FIELDS_MARK = "fields:"
+RATE_LIMIT, SERVER_ERROR = "rate_limit_exceeded", "server_error"
+
+
+@dataclass(slots=True, kw_only=True)
+class ResponseForm:
+    """The format of one reply. `echo` has the request fields that the response repeats."""
+
+    id: str
+    created: int
+    echo: Mapping[str, Any]
+    # Item form of the calls of tools that are not plain functions.
+    forms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    number: int = 0
+    has_text: bool = False
+    # The reasoning so far, and whether its end was sent.
+    thought: str = ""
+    has_closed_thoughts: bool = False
+
+    @property
+    def message_id(self) -> str:
+        """The id of the text item."""
+        return self.id.replace("resp_", "msg_", 1)
+
+    @property
+    def reasoning_id(self) -> str:
+        """The id of the reasoning item."""
+        return self.id.replace("resp_", "rs_", 1)
+
+    def opening(self) -> str:
+        """Return the events before the first text."""
+        begun = self.frame(status="in_progress", output=[])
+        return self.event("response.created", response=begun) + self.event(
+            "response.in_progress", response=begun
+        )
+
+    def text(self, text: str) -> str:
+        """Return more text. The first time, also start its item."""
+        begun = ""
+        if not self.has_text:
+            begun = self.close_thoughts()
+            self.has_text = True
+            item = build_text_item(self.message_id, None, status="in_progress")
+            at = self.place["output_index"]
+            begun += self.event("response.output_item.added", output_index=at, item=item)
+            begun += self.event(
+                "response.content_part.added", **self.place, part=build_text_part("")
+            )
+        delta = "response.output_text.delta"
+        return begun + self.event(delta, **self.place, delta=text, logprobs=[])
+
+    def thoughts(self, text: str) -> str:
+        """Return more reasoning. The first time, also start its item.
+
+        Reasoning after the first text appears only in the final item.
+        """
+        if self.has_text:
+            return ""
+        begun = ""
+        if not self.thought:
+            item = build_reasoning_item(self.reasoning_id, {}, thoughts="", status="in_progress")
+            begun = self.event("response.output_item.added", output_index=0, item=item)
+            added = "response.reasoning_summary_part.added"
+            begun += self.event(added, **self.thought_place, part=build_summary_part(""))
+        self.thought += text
+        delta = "response.reasoning_summary_text.delta"
+        return begun + self.event(delta, **self.thought_place, delta=text)
+
+    def close_thoughts(self) -> str:
+        """Return the end of the reasoning text. The end of its item follows with the response."""
+        if not self.thought or self.has_closed_thoughts:
+            return ""
+        self.has_closed_thoughts = True
+        done, at = "response.reasoning_summary_text.done", self.thought_place
+        part = build_summary_part(self.thought)
+        return self.event(done, **at, text=self.thought) + self.event(
+            "response.reasoning_summary_part.done", **at, part=part
+        )
+
+    def ending(self, reply: Reply) -> str:
+        """Return the end of the reasoning and the text, the calls, and the complete response."""
+        events = self.close_thoughts()
+        output = self.output(reply)
+        if self.thought:
+            events += self.event("response.output_item.done", output_index=0, item=output[0])
+        if self.has_text:
+            done = "response.output_text.done"
+            events += self.event(done, **self.place, text=reply.text, logprobs=[])
+            part = build_text_part(reply.text)
+            events += self.event("response.content_part.done", **self.place, part=part)
+        for place, item in enumerate(output):
+            if item["type"] == "reasoning":
+                if self.thought:
+                    continue
+                added = {**item, "status": "in_progress"}
+                events += self.event("response.output_item.added", output_index=place, item=added)
+            elif item["type"] != "message":
+                events += self.call(item, place)
+            if item["type"] != "message" or self.has_text:
+                events += self.event("response.output_item.done", output_index=place, item=item)
+        whole = self.completed(reply, output)
+        return events + self.event(f"response.{whole['status']}", response=whole)
+
+    def call(self, item: Mapping[str, Any], place: int) -> str:
+        """Return the events of one call, except the end of its item."""
+        at = {"item_id": item["id"], "output_index": place}
+        is_custom = item["type"] == "custom_tool_call"
+        name = "input" if is_custom else "arguments"
+        begun = {**item, name: "", "status": "in_progress"}
+        told = {"input": item[name]} if is_custom else {"name": item["name"], name: item[name]}
+        kind = "response.custom_tool_call_input" if is_custom else ARGUMENTS
+        return (
+            self.event("response.output_item.added", output_index=place, item=begun)
+            + self.event(f"{kind}.delta", **at, delta=item[name])
+            + self.event(f"{kind}.done", **at, **told)
+        )
+
+    def whole(self, reply: Reply) -> str:
+        """Return the complete response."""
+        return json.dumps(self.completed(reply, self.output(reply)))
+
+    def broken(self, refusal: Refusal) -> str:
+        """Return the end of a failed stream: an error with our code, then the failed response."""
+        code = RATE_LIMIT if refusal.code == RATE_LIMIT else SERVER_ERROR
+        error = {"code": code, "message": refusal.sentence}
+        failed = self.frame(status="failed", output=[], error=error)
+        told = {"code": refusal.code, "message": refusal.sentence, "param": refusal.param}
+        return self.event("error", **told) + self.event("response.failed", response=failed)
+
+    def compacted(self, item: Mapping[str, Any], *, is_stream: bool) -> str:
+        """Return a response with only a compaction item."""
+        whole = self.frame(status="completed", output=[item], usage=format_response_usage({}))
+        if not is_stream:
+            return json.dumps(whole)
+        return (
+            self.opening()
+            + self.event("response.output_item.added", output_index=0, item=item)
+            + self.event("response.output_item.done", output_index=0, item=item)
+            + self.event("response.completed", response=whole)
+        )
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """The position of the text, after the reasoning that was sent before it."""
+        index = 1 if self.thought else 0
+        return {"item_id": self.message_id, "output_index": index, "content_index": 0}
+
+    @property
+    def thought_place(self) -> dict[str, Any]:
+        """The position of the reasoning."""
+        return {"item_id": self.reasoning_id, "output_index": 0, "summary_index": 0}
+
+    def output(self, reply: Reply) -> list[dict[str, Any]]:
+        """Return the items of a reply: reasoning and text, if any, and calls.
+
+        A stream whose text started before its reasoning has the text first.
+        """
+        found = []
+        own = collect_provider_fields(reply)
+        # A restarted reply may have no reasoning. The part sent before is kept.
+        thoughts = reply.thoughts or self.thought
+        if own or thoughts:
+            found.append(build_reasoning_item(self.reasoning_id, own, thoughts=thoughts))
+        if reply.text:
+            place = 0 if self.has_text and not self.thought else len(found)
+            text = build_text_item(self.message_id, reply.text, status=format_reply_status(reply))
+            found.insert(place, text)
+        for number, call in enumerate(reply.calls):
+            item = tools.build_call_item(call, forms=self.forms)
+            item = {**read_extras(call.get("extra", "")).call, **item}
+            mark = "ctc_" if item["type"] == "custom_tool_call" else "fc_"
+            item_id = f"{self.id.replace('resp_', mark, 1)}_{number}"
+            found.append({"id": item_id, "status": "completed", **item})
+        return found
+
+    def completed(self, reply: Reply, output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the response of a finished reply."""
+        status = format_reply_status(reply)
+        told = format_response_usage(reply.usage) if reply.usage else None
+        made = self.frame(status=status, output=output, usage=told)
+        if status == "incomplete":
+            made["incomplete_details"] = {"reason": "max_output_tokens"}
+        return made
+
+    def frame(self, *, status: str, output: Sequence[Any], **more: Any) -> dict[str, Any]:
+        """Return a response with the given status."""
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "status": status,
+            "background": False,
+            "error": None,
+            "incomplete_details": None,
+            "output": list(output),
+            "usage": None,
+            **self.echo,
+            **more,
+        }
+
+    def event(self, kind: str, **fields: Any) -> str:
+        """Return one numbered stream event."""
+        told = {"type": kind, "sequence_number": self.number, **fields}
+        self.number += 1
+        return f"event: {kind}\ndata: {json.dumps(told, separators=(',', ':'))}\n\n"
+
+
+def build_reasoning_item(
+    item_id: str, own: Mapping[str, Any], *, thoughts: str, status: str = "completed"
+) -> dict[str, Any]:
+    """Return the reasoning item, including the fields that the provider expects back.
+
+    Clients show the summary, and return the encrypted content unchanged.
+    """
+    sealed = base64.b64encode(json.dumps(own).encode()).decode()
+    return {
+        "id": item_id,
+        "type": "reasoning",
+        "status": status,
+        "summary": [build_summary_part(thoughts)] if thoughts else [],
+        "encrypted_content": f"{FIELDS_MARK}{sealed}" if own else None,
+    }
+
+
+def build_summary_part(text: str) -> dict[str, Any]:
+    """Return the part of a reasoning item that clients show."""
+    return {"type": "summary_text", "text": text}
+
+
+def decode_provider_fields(sealed: Any) -> dict[str, Any]:
+    """Return the fields in one of our reasoning items; empty for those of other servers."""
+    if not isinstance(sealed, str) or not sealed.startswith(FIELDS_MARK):
+        return {}
+    try:
+        found = json.loads(base64.b64decode(sealed.removeprefix(FIELDS_MARK), validate=True))
+    except (ValueError, RecursionError):
+        return {}
+    return sanitise_value(found) if isinstance(found, dict) else {}
+
+
+def build_request_echo(
+    sent: Mapping[str, Any], *, tools: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the request fields that the response repeats."""
+    text = sent.get("text") or {}
+    reasoning = sent.get("reasoning") or {}
+    return {
+        "model": sent["model"],
+        "instructions": sent.get("instructions"),
+        "max_output_tokens": sent.get("max_output_tokens"),
+        "metadata": sent.get("metadata") or {},
+        "parallel_tool_calls": sent.get("parallel_tool_calls") is not False,
+        "previous_response_id": sent.get("previous_response_id"),
+        "reasoning": {"effort": reasoning.get("effort"), "summary": None},
+        "store": sent.get("store") is not False,
+        "temperature": sent.get("temperature"),
+        "text": {**text, "format": text.get("format") or {"type": "text"}},
+        "tool_choice": sent.get("tool_choice") or "auto",
+        "tools": [{"type": "function", **tool} for tool in tools],
+        "top_p": sent.get("top_p"),
+        "truncation": sent.get("truncation") or "disabled",
+    }
+
+
+def format_reply_status(reply: Reply) -> str:
+    """Return the status of a finished reply."""
+    return "incomplete" if reply.finish == "length" else "completed"
+
+
+def build_text_item(item_id: str, text: str | None, *, status: str) -> dict[str, Any]:
+    """Return a text item. None: the text has not started."""
+    content = [] if text is None else [build_text_part(text)]
+    return {
+        "id": item_id,
+        "type": "message",
+        "status": status,
+        "role": "assistant",
+        "content": content,
+    }
+
+
+def build_text_part(text: str) -> dict[str, Any]:
+    """Return a text part."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def format_response_usage(told: Mapping[str, int]) -> dict[str, Any]:
+    """Return the provider's token counts."""
+    sent, written = told.get("input", 0), told.get("output", 0)
+    return {
+        "input_tokens": sent,
+        "input_tokens_details": {
+            "cached_tokens": told.get("cached", 0),
+            "cache_write_tokens": 0,
+        },
+        "output_tokens": written,
+        "output_tokens_details": {"reasoning_tokens": told.get("reasoning", 0)},
+        "total_tokens": sent + written,
+    }

@@ -1,0 +1,129 @@
+"""Conversion of the tools of a request to /v1/responses, and of their calls.
+
+Chat completions support only functions. A namespaced function is sent under a combined name, a
+custom tool as a function with one text argument. Optional tools that OpenAI hosts are dropped,
+because clients offer them by default.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chats.gateway import body
+from chats.gateway.errors import InvalidRequest
+
+# Separates a namespace from a function name.
+MARK = "__"
+# Dropped without an error. Other hosted tools, such as file search, are refused.
+LEFT_OUT = frozenset({"image_generation", "web_search", "web_search_preview"})
+INPUT = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The functions for the provider, the forms of special calls, and the dropped types."""
+
+    tools: tuple[dict[str, Any], ...]
+    forms: Mapping[str, Mapping[str, str]]
+    left_out: tuple[str, ...]
+
+
+def parse_offered_tools(sent: Mapping[str, Any]) -> Offered:
+    """Convert the tools of a request, in order. Raises `InvalidRequest`, naming the field."""
+    tools: list[dict[str, Any]] = []
+    forms: dict[str, Mapping[str, str]] = {}
+    left_out: list[str] = []
+    for place, item in enumerate(body.parse_tool_entries(sent)):
+        at = f"tools[{place}]"
+        kind = item.get("type") if isinstance(item, dict) else ""
+        if kind in LEFT_OUT:
+            left_out.append(kind)
+        elif kind == "namespace":
+            for tool, form in expand_namespace(item, param=at):
+                tools.append(tool)
+                forms[tool["name"]] = form
+        elif kind == "custom":
+            made = convert_custom_tool(item, param=at)
+            tools.append(made)
+            forms[made["name"]] = {"type": "custom_tool_call", "name": made["name"]}
+        else:
+            tools.append(body.validate_tool(convert_function_tool(item), param=at))
+    if len(tools) > body.MOST_TOOLS:
+        raise InvalidRequest(f"tools has more than {body.MOST_TOOLS} functions.", param="tools")
+    if len({tool["name"] for tool in tools}) < len(tools) and forms:
+        raise InvalidRequest("tools has two functions with the same name.", param="tools")
+    return Offered(tuple(tools), forms, tuple(dict.fromkeys(left_out)))
+
+
+def expand_namespace(
+    item: Mapping[str, Any], *, param: str
+) -> list[tuple[dict[str, Any], Mapping[str, str]]]:
+    """Return the functions of a namespace, each with the form of its calls.
+
+    Raises `InvalidRequest`.
+    """
+    space, inner = item.get("name"), item.get("tools")
+    if not isinstance(space, str) or not space or not isinstance(inner, list):
+        raise InvalidRequest(f"{param} needs a name and tools.", param=param)
+    found: list[tuple[dict[str, Any], Mapping[str, str]]] = []
+    for place, entry in enumerate(inner):
+        tool = body.validate_tool(convert_function_tool(entry), param=f"{param}.tools[{place}]")
+        form = {"type": "function_call", "namespace": space, "name": tool["name"]}
+        found.append(({**tool, "name": join_function_name(space, tool["name"])}, form))
+    return found
+
+
+def convert_custom_tool(item: Mapping[str, Any], *, param: str) -> dict[str, Any]:
+    """Convert a custom tool to a function with one text argument. Raises `InvalidRequest`."""
+    form = item.get("format")
+    grammar = form.get("definition") if isinstance(form, dict) else None
+    told = item.get("description")
+    if isinstance(told, str) and isinstance(grammar, str):
+        told = f"{told}\n\nThe input follows this grammar:\n{grammar}"
+    function = {"name": item.get("name"), "description": told, "parameters": INPUT}
+    return body.validate_tool({"type": "function", "function": function}, param=param)
+
+
+def convert_function_tool(tool: Any) -> Any:
+    """Convert a function to the form of chat completions. Other tools keep only their type."""
+    if isinstance(tool, dict) and tool.get("type") == "function":
+        return {"type": "function", "function": tool}
+    # Dropping `function` makes the form of chat completions invalid here.
+    return {"type": tool.get("type")} if isinstance(tool, dict) else tool
+
+
+def join_function_name(space: Any, name: Any) -> Any:
+    """Return the function name for the provider. Values that are not texts stay unchanged."""
+    return f"{space}{MARK}{name}" if space and isinstance(name, str) else name
+
+
+def build_custom_arguments(said: Any) -> Any:
+    """Return the input of a custom tool call as the arguments of a function."""
+    return json.dumps({"input": said}, ensure_ascii=False) if isinstance(said, str) else None
+
+
+def build_call_item(
+    call: Mapping[str, str], *, forms: Mapping[str, Mapping[str, str]]
+) -> dict[str, Any]:
+    """Return a call as an item, in the form of its tool."""
+    form = forms.get(call["name"], {"type": "function_call", "name": call["name"]})
+    item: dict[str, Any] = {**form, "call_id": call["call_id"]}
+    if form["type"] == "custom_tool_call":
+        return {**item, "input": parse_custom_input(call["arguments"])}
+    return {**item, "arguments": call["arguments"]}
+
+
+def parse_custom_input(said: str) -> str:
+    """Return the text argument of a custom tool. Some models write it without JSON."""
+    try:
+        found = json.loads(said)
+    except (ValueError, RecursionError):
+        return said
+    text = found.get("input") if isinstance(found, dict) else None
+    return text if isinstance(text, str) else said

@@ -1,0 +1,34 @@
+"""Commitments: values that replace text in a record without revealing it.
+
+A plain hash of a short text is not secret, because all short texts can be tried. A commitment is an
+HMAC-SHA-256 with a salt of 32 random bytes. The salt is stored with the text and deleted with it.
+Text and salt together prove what was said. Without the salt, the text cannot be found.
+"""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+
+
+def new_salt() -> str:
+    """Return 32 random bytes, in hex."""
+    return secrets.token_hex(32)
+
+
+def compute_commitment(*texts: str, salt: str) -> str:
+    """Return the HMAC-SHA-256 of the concatenated texts, in hex."""
+    return compute_iterable_commitment(texts, salt=salt)
+
+
+def compute_iterable_commitment(texts: Iterable[str], *, salt: str) -> str:
+    """Return the commitment of an iterable of texts."""
+    made = hmac.new(bytes.fromhex(salt), digestmod=hashlib.sha256)
+    for text in texts:
+        made.update(text.encode("utf-8", "surrogatepass"))
+    return made.hexdigest()
+
+
+def is_commitment_valid(committed: str, text: str, *, salt: str) -> bool:
+    """Return True if the commitment is to this text. Always False after the salt was deleted."""
+    return bool(salt) and hmac.compare_digest(committed, compute_commitment(text, salt=salt))

@@ -1,0 +1,1 @@
+"""A person's consent, instructions and preferences: stated ones and inferred ones."""

@@ -1,0 +1,1 @@
+"""The archive of chats: index, search and ranking, with and without embeddings."""

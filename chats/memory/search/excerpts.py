@@ -1,0 +1,281 @@
+"""Choose excerpts of a chat that its prompt leaves out and that help to answer a question.
+
+Texts are read as plain values in a few queries, because hundreds of rows of models would take
+longer than the search.
+"""
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from chats.memory.search import archive
+from chats.memory.search.fulltext import select_numbers
+from chats.memory.search.marking import find_question_matches, select_match_excerpt
+from chats.memory.search.meaning import Look
+from chats.memory.search.question import (
+    ParsedQuestion,
+    is_greeting,
+    is_question_or_request,
+    parse_question,
+)
+from chats.memory.search.recall import Matches, Scope, match_texts
+from chats.memory.search.references import (
+    LONGEST,
+    ChosenReferences,
+    Reference,
+    format_excerpt,
+    format_iso_day,
+    get_speaker_name,
+)
+from chats.models import Branch, SearchPlace
+from chats.models.search import SEQ_BITS, SUMMARY_SEQ
+from chats.record import history, statements
+from chats.record.zones import get_branch_zone
+from contextpolicy.engine.messages.tokens import MESSAGE_OVERHEAD, TokenCounter
+from contextpolicy.engine.policy.policy import PolicyValues
+
+# A message next to a match has this share of its score, and each further message this share of the
+# nearer one. The message that follows a match has slightly more, because it may be the answer.
+AFTER, BEFORE, FARTHER = 0.52, 0.5, 0.5
+# Messages on each side of a match that may come along.
+REACH = 20
+# Messages that are read together.
+TOGETHER = 60
+# A neighbour of fewer characters is too short to be useful, unless it answers a question.
+SHORTEST = 20
+# A message that is not a question gets fewer excerpts, with more shared words each.
+STATED_FLOOR, STATED_COUNT = 2, 8
+# Tokens of an excerpt's role and line break without its speaker, and of the line of a day.
+ENTRY_TOKENS, DAY_TOKENS = 3, 11
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingMessage:
+    """A message that answers a question: its `seq`, the number of shared words, its score."""
+
+    seq: int
+    strength: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class PathText:
+    """A message on a path: its id, text, speaker and day, and its tokens if they are known."""
+
+    message_id: uuid.UUID
+    text: str
+    speaker: str = ""
+    day: str = ""
+    tokens: int | None = None
+
+
+class PathTexts:
+    """The texts of a branch's messages below the `seq` `before`, except those with a `seq` in
+    `sent`; read in groups.
+    """
+
+    def __init__(
+        self, branch: Branch, *, before: int, sent: Collection[int], zone: str = ""
+    ) -> None:
+        self.pieces = history.list_path_pieces(branch, after=0, before=before)
+        self.sent = frozenset(sent)
+        self.zone = zone
+        # None: missing, erased or excluded.
+        self.known: dict[int, PathText | None] = {}
+
+    def read(self, seqs: Iterable[int]) -> None:
+        """Read the messages that were not read before, in one query."""
+        missing = set(seqs) - self.known.keys() - self.sent
+        if not missing or not self.pieces:
+            return
+        rows = statements.filter_by_pieces(self.pieces).filter(
+            seq__in=select_numbers(missing), excluded=False, erased_at=None
+        )
+        self.known |= dict.fromkeys(missing)
+        columns = ("seq", "pk", "parts", "token_count", "speaker", "created_at")
+        for seq, message_id, parts, tokens, speaker, at in rows.order_by().values_list(*columns):
+            text = "\n".join(archive.collect_searchable_texts(parts))
+            # The stored count is that of the text only if nothing else is sent.
+            if tokens is not None and [part["type"] for part in parts] == ["text"]:
+                tokens -= MESSAGE_OVERHEAD
+            else:
+                tokens = None
+            day = format_iso_day(at, zone=self.zone)
+            self.known[seq or 0] = PathText(
+                message_id, text, get_speaker_name(speaker), day, tokens
+            )
+
+    def get(self, seq: int) -> PathText | None:
+        """Return a message that was read, or None."""
+        return self.known.get(seq)
+
+
+def find_in_chat(
+    branch: Branch,
+    *,
+    question: str,
+    before: int,
+    values: PolicyValues,
+    room: int,
+    sent: Collection[int],
+    is_closed: bool,
+    counter: TokenCounter,
+    at: datetime,
+    look: Look | None = None,
+) -> ChosenReferences:
+    """Choose excerpts of a branch that its prompt leaves out, best first, within `room` tokens.
+
+    `sent`: seqs of the messages in the prompt. Only messages of the branch with a seq below
+    `before` are used. A message is used whole up to `LONGEST` characters, otherwise around the
+    match. A question also brings messages near the matches. `is_closed`: the chat excludes its
+    messages from search. `note` is as for `references.choose_references`.
+    """
+    if is_closed or is_greeting(question):
+        return ChosenReferences(note="none")
+    matches = match_texts(
+        branch.chat.owner_id,
+        parse_question(question, at=at),
+        scope=Scope("chat", branch.chat_id),
+        look=look,
+    )
+    late = "late" if matches.is_late else ""
+    found = list(select_on_branch(matches, branch=branch, before=before, sent=sent))
+    if not found:
+        return ChosenReferences(note="none", by_words=late)
+    asks = is_question_or_request(question)
+    floor = values.reference_floor if asks else max(values.reference_floor, STATED_FLOOR)
+    telling = [each for each in found if each.strength >= floor]
+    zone = get_branch_zone(branch) if values.dates else ""
+    filling = Filling(
+        asked=matches.asked,
+        texts=PathTexts(branch, before=before, sent=sent, zone=zone),
+        room=room,
+        counter=counter,
+        most=values.reference_count if asks else min(values.reference_count, STATED_COUNT),
+    )
+    filling.add_matches(order_with_neighbours(telling) if asks else telling)
+    if not filling.chosen:
+        return ChosenReferences(note="below_floor", by_words=late)
+    ordered = [filling.chosen[seq] for seq in sorted(filling.chosen)]
+    return ChosenReferences(ordered, by_words=late, chat_ids=frozenset({branch.chat_id}))
+
+
+def select_on_branch(
+    matches: Matches, *, branch: Branch, before: int, sent: Collection[int]
+) -> Iterator[MatchingMessage]:
+    """Yield the matches that are messages of a branch's path and not in its prompt, best first."""
+    pieces = history.list_path_pieces(branch, after=0, before=before)
+    ranges = {branch_id: (above, last) for branch_id, above, last in pieces}
+    places = SearchPlace.objects.filter(branch__in=ranges).values_list("pk", "branch")
+    of_place = {place: ranges[branch_id] for place, branch_id in places}
+    # Many texts share the same words with the question.
+    known: dict[tuple[str, ...], int] = {}
+    for text in matches.texts:
+        place, seq = text.id >> SEQ_BITS, text.id & SUMMARY_SEQ
+        above, last = of_place.get(place, (0, 0))
+        if above < seq <= last and seq not in sent:
+            words = (*text.shared, *text.cited)
+            strength = known.get(words)
+            if strength is None or matches.alike is not None:
+                strength = known[words] = matches.strength(text)
+            yield MatchingMessage(seq, strength, text.mark)
+
+
+def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMessage]:
+    """Return matches and the messages around them, best first.
+
+    An answer, or the message that defines "it", often shares no word with the question. Its score
+    is a share of that of the match; a match near a better one may gain by it.
+    """
+    scores: dict[int, float] = {}
+    for each in found:
+        scores[each.seq] = max(each.score, scores.get(each.seq, 0.0))
+        for step, share in ((1, AFTER), (-1, BEFORE)):
+            score = each.score * share
+            for distance in range(1, REACH + 1):
+                seq = each.seq + step * distance
+                if score <= scores.get(seq, 0.0):
+                    # A better match is nearer: all further messages gain more by that one.
+                    break
+                scores[seq] = score
+                score *= FARTHER
+    strengths = {each.seq: each.strength for each in found}
+    # Of equal scores, the newer message comes first.
+    best = sorted(scores, key=lambda seq: (-scores[seq], -seq))
+    return [MatchingMessage(seq, strengths.get(seq, 0), scores[seq]) for seq in best]
+
+
+@dataclass(slots=True)
+class Filling:
+    """Excerpts by seq, the remaining tokens, and the maximum number."""
+
+    asked: ParsedQuestion
+    texts: PathTexts
+    room: int
+    counter: TokenCounter
+    most: int
+    chosen: dict[int, Reference] = field(default_factory=dict)
+    days: set[str] = field(default_factory=set)
+    # Tokens of speakers' names.
+    names: dict[str, int] = field(default_factory=dict)
+
+    def add_matches(self, found: Sequence[MatchingMessage]) -> None:
+        """Add messages in order, until one does not fit."""
+        for start in range(0, len(found), TOGETHER):
+            some = found[start : start + TOGETHER]
+            self.texts.read(each.seq for each in some)
+            if not all(self.add_match(each) for each in some):
+                return
+
+    def add_match(self, found: MatchingMessage) -> bool:
+        """Add a message; return False if it does not fit."""
+        said = self.texts.get(found.seq)
+        if said is None or not said.text:
+            return True
+        if found.strength:
+            cut = said.text[: archive.MOST_CHARACTERS]
+            return self.add(found, said, *select_excerpt_range(cut, asked=self.asked))
+        if len(said.text) < SHORTEST and not self.asks(found.seq - 1):
+            return True
+        return self.add(found, said, 0, min(len(said.text), LONGEST))
+
+    def asks(self, seq: int) -> bool:
+        """Return True if a message that was read is a question."""
+        said = self.texts.get(seq)
+        return said is not None and is_question_or_request(said.text)
+
+    def add(self, found: MatchingMessage, said: PathText, start: int, end: int) -> bool:
+        """Add an excerpt; return False if it does not fit."""
+        is_whole = start == 0 and end == len(said.text)
+        tokens = said.tokens if is_whole else None
+        if tokens is None:
+            tokens = self.counter.count(format_excerpt(said.text, start, end))
+        self.room -= tokens + self.count_heading(said)
+        fits = self.room >= 0 and len(self.chosen) < self.most
+        if fits:
+            score = round(found.score, 4)
+            self.chosen[found.seq] = Reference(said.message_id, start, end, score=score)
+            self.days.add(said.day)
+        return fits
+
+    def count_heading(self, said: PathText) -> int:
+        """Return the tokens before an excerpt: its day, if it is the first of it, and speaker."""
+        if said.speaker not in self.names:
+            name = f" ({said.speaker})" if said.speaker else ""
+            self.names[said.speaker] = self.counter.count(name) if name else 0
+        day = 0 if said.day in self.days else DAY_TOKENS
+        return ENTRY_TOKENS + self.names[said.speaker] + day
+
+
+def select_excerpt_range(text: str, *, asked: ParsedQuestion) -> tuple[int, int]:
+    """Return the part of a message's text for an excerpt: all, or around the first match."""
+    length = len(text)
+    if length <= LONGEST:
+        return 0, length
+    middle = sum(select_match_excerpt(text, find_question_matches(text, asked))) // 2
+    start = min(max(middle - LONGEST // 2, 0), length - LONGEST)
+    space = text.find(" ", start, start + LONGEST // 5) if start else -1
+    end = min(start + LONGEST, length)
+    last = text.rfind(" ", end - LONGEST // 5, end) if end < length else end
+    return (space + 1 if space >= 0 else start), (last if last > 0 else end)

@@ -1,0 +1,266 @@
+"""Find one person's texts that answer a question: select candidates, read and rank them.
+
+The rarest words select candidates until there are enough. A frequent word adds weight, and selects
+only if rarer words matched few texts. The amount of reading is bounded.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from chats.memory.search import archive, fulltext
+from chats.memory.search.citing import Cited, score_cited_texts
+from chats.memory.search.fulltext import Within
+from chats.memory.search.meaning import TextLikeness
+from chats.memory.search.question import ParsedQuestion, mask_greetings
+from chats.memory.search.ranking import (
+    REACH,
+    RankedText,
+    SearchTerms,
+    calculate_word_weight,
+    rank_texts,
+    select_best_texts,
+)
+from chats.memory.search.words import find_words, load_stop_words
+from chats.memory.search.words import list_search_stems as stems_of
+from chats.models import SearchCount
+from chats.models.search import SEQ_BITS
+
+# Maximum words that select, and texts they select.
+MOST_CHOOSING = 12
+MOST_CHOSEN = 2_000
+# Share of texts above which a word only adds weight, once there are enough candidates.
+COMMON = 0.2
+ENOUGH = 100
+# Maximum candidates that are read, and best ones whose neighbours are read too.
+MOST_COMPARED = 300
+MOST_WITH_NEIGHBOURS = 60
+# Lower limits while a person types, because the question changes quickly.
+QUICKLY_COMPARED = 100
+QUICKLY_WITH_NEIGHBOURS = 20
+# A word in at most one of this many texts is specific enough alone.
+RARE = 100
+
+# The end of the keys of user messages.
+OWN_KEY = fulltext.KEY + archive.build_role_key("user")
+
+Place = Callable[[int], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundText:
+    """A matching text: its id, its score, and the words it shares.
+
+    `cited`: shared words of summaries or preferences that cite it. `alike`: its similarity to the
+    question, if compared.
+    """
+
+    id: int
+    mark: float
+    shared: Sequence[str]
+    cited: Sequence[str] = ()
+    alike: float = -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TextOrder:
+    """The order of neighbouring texts: maps ids to places and back.
+
+    Consecutive texts of a branch have consecutive ids, so ids serve as places by default. The lines
+    of `summaries` are read regardless of their words.
+    """
+
+    place_of: Place = lambda key: key
+    id_at: Place = lambda place: place
+    summaries: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WordCounts:
+    """The number of a person's texts, and of those that contain each word."""
+
+    total: int
+    words: Mapping[str, int]
+
+    def share(self, word: str) -> float:
+        """Return the share of texts that contain a word."""
+        return self.words.get(word, 0) / max(self.total, 1)
+
+    def is_rare(self, word: str) -> bool:
+        """Return True if a word is specific enough alone."""
+        return 0 < self.words.get(word, 0) <= max(self.total // RARE, 1)
+
+
+def find_texts(
+    owner_id: int,
+    asked: ParsedQuestion,
+    *,
+    within: Within,
+    line: TextOrder | None = None,
+    alike: TextLikeness | None = None,
+    is_quick: bool = False,
+) -> tuple[list[FoundText], WordCounts]:
+    """Return the texts that answer a question, best first, and the word counts for the weights.
+
+    `within` also contains the owner, as the filter of both databases. Texts that are most `alike`,
+    and texts that are cited by matches, are compared regardless of their words. `is_quick`: fewer
+    are compared.
+    """
+    line = line or TextOrder()
+    most = QUICKLY_COMPARED if is_quick else MOST_COMPARED
+    counts = load_word_counts(owner_id, asked)
+    wanted, chosen = choose_candidates(asked, within=within, counts=counts, most=most)
+    led_to = score_cited_texts(owner_id, [*line.summaries, *chosen], stems=wanted.stems)
+    chosen = list(dict.fromkeys([*chosen, *led_to, *(alike.nearest if alike else ())]))
+    wanted = add_similarity_scores(
+        add_citation_scores(wanted, led_to, line=line), chosen, alike=alike
+    )
+    read = read_texts(chosen, wanted=wanted, line=line)
+    with_neighbours = QUICKLY_WITH_NEIGHBOURS if is_quick else MOST_WITH_NEIGHBOURS
+    best = select_best_texts(read, wanted=wanted, most=with_neighbours)
+    read = sorted(
+        [*read, *read_neighbours(best, read, wanted=wanted, line=line)], key=lambda t: t.place
+    )
+    wanted = add_similarity_scores(wanted, [text.place for text in read], alike=alike)
+    ranked = rank_texts(read, wanted=wanted)
+    likeness = alike.of([place for place, _ in ranked]) if alike else {}
+    shared = {text.place: text.counts for text in read}
+    found = []
+    for place, mark in ranked:
+        key = line.id_at(place)
+        if key is not None:
+            about = led_to[key].shared if key in led_to else ()
+            said = list(shared.get(place, ()))
+            found.append(FoundText(key, mark, said, about, likeness.get(key, -1.0)))
+    return found, counts
+
+
+def add_citation_scores(
+    wanted: SearchTerms, led_to: Mapping[int, Cited], *, line: TextOrder
+) -> SearchTerms:
+    """Return the search terms with the citation score of each text."""
+    places = {line.place_of(key): about.mark for key, about in led_to.items()}
+    return replace(
+        wanted, cited={place: mark for place, mark in places.items() if place is not None}
+    )
+
+
+def add_similarity_scores(
+    wanted: SearchTerms, ids: Sequence[int], *, alike: TextLikeness | None
+) -> SearchTerms:
+    """Add the similarity of some texts to the search terms, with ids as places."""
+    return wanted if alike is None else replace(wanted, meaning=alike.scaled(ids))
+
+
+def load_word_counts(owner_id: int, asked: ParsedQuestion) -> WordCounts:
+    """Read how many of a person's texts contain each word of a question."""
+    words = {*asked.telling, *(stem for full in asked.full for stem in stems_of(full)[:1]), ""}
+    words |= {word for pair in asked.pairs for word in pair}
+    rows = SearchCount.objects.filter(owner=owner_id, word__in=words, texts__gt=0)
+    known = dict(rows.values_list("word", "texts"))
+    return WordCounts(known.pop("", 0), known)
+
+
+def choose_candidates(
+    asked: ParsedQuestion, *, within: Within, counts: WordCounts, most: int
+) -> tuple[SearchTerms, list[int]]:
+    """Return the search terms and the candidates, rarest words first."""
+    present = {word: counts.words[word] for word in asked.telling if word in counts.words}
+    rising = sorted(present, key=lambda word: present[word])
+    marks: dict[int, float] = {}
+    room = MOST_CHOSEN
+    for word in rising[:MOST_CHOOSING]:
+        share = counts.share(word)
+        is_filler = bool(marks) and share > COMMON
+        if room <= 0 or (is_filler and len(marks) >= ENOUGH):
+            break
+        # A common word only fills up the candidates of rarer ones.
+        limit = min(room, most) if is_filler else room
+        found = fulltext.find_texts_with_word(word, within=within, most=limit, share=share)
+        room -= len(found)
+        add_word_weight(marks, found, calculate_word_weight(present[word], total=counts.total))
+    stems = {
+        word: calculate_word_weight(number, total=counts.total) for word, number in present.items()
+    }
+    if asked.beginning and room > 0:
+        found = fulltext.find_texts_with_word(
+            asked.beginning, within=within, most=room, is_beginning=True
+        )
+        begun = calculate_word_weight(len(found), total=counts.total)
+        add_word_weight(marks, found, begun)
+        if found:
+            stems.setdefault(asked.beginning, begun)
+    best = sorted(marks, key=lambda key: (-round(marks[key], 9), -key))[:most]
+    return build_search_terms(asked, stems=stems, counts=counts), best
+
+
+def add_word_weight(marks: dict[int, float], found: Sequence[int], value: float) -> None:
+    """Add the weight of a word to the texts that contain it."""
+    for key in found:
+        marks[key] = marks.get(key, 0.0) + value
+
+
+def build_search_terms(
+    asked: ParsedQuestion, *, stems: Mapping[str, float], counts: WordCounts
+) -> SearchTerms:
+    """Return the search terms with their weights."""
+
+    def weigh(stem: str) -> float:
+        return calculate_word_weight(counts.words.get(stem, 0), total=counts.total)
+
+    return SearchTerms(
+        stems=stems,
+        full={full: weigh((stems_of(full) or [full])[0]) for full in asked.full},
+        pairs={pair: max(weigh(pair[0]), weigh(pair[1])) for pair in asked.pairs},
+        beginning=asked.beginning if asked.beginning in stems else "",
+        names=asked.names,
+        own=asked.is_of_oneself,
+        days=asked.days,
+    )
+
+
+def read_texts(keys: Sequence[int], *, wanted: SearchTerms, line: TextOrder) -> list[RankedText]:
+    """Read texts and count the search terms in each."""
+    found = []
+    for text in fulltext.load_texts(keys, with_times=bool(wanted.days)):
+        place = line.place_of(text.id)
+        if place is not None:
+            found.append(
+                RankedText.of(
+                    place,
+                    words=text.words,
+                    full=text.full.replace(fulltext.FULL, ""),
+                    wanted=wanted,
+                    session=(text.id >> SEQ_BITS, text.session),
+                    speaker=text.speaker,
+                    is_own=text.keys.endswith(OWN_KEY),
+                    written_at=text.written_at,
+                )
+            )
+    return sorted(found, key=lambda text: text.place)
+
+
+def read_neighbours(
+    best: Sequence[RankedText], read: Sequence[RankedText], *, wanted: SearchTerms, line: TextOrder
+) -> list[RankedText]:
+    """Read the neighbours of the best texts that were not read before."""
+    steps = range(-REACH, REACH + 1)
+    near = {text.place + step for text in best for step in steps}
+    near -= {text.place for text in read}
+    keys = [key for place in sorted(near) if (key := line.id_at(place)) is not None]
+    return read_texts(keys, wanted=wanted, line=line)
+
+
+def is_above_floor(
+    asked: ParsedQuestion, found: FoundText, *, telling: Collection[str], counts: WordCounts
+) -> bool:
+    """Return True if a text shares two significant words with a question, or a rare one.
+
+    `telling` has the question's significant stems. Words of texts that cite it count as well.
+    """
+    shared = [word for word in dict.fromkeys([*found.shared, *found.cited]) if word in telling]
+    return len(asked.units(shared)) > 1 or any(counts.is_rare(word) for word in shared)
+
+
+def extract_significant_stems(asked: ParsedQuestion) -> set[str]:
+    """Return the significant stems of a question; a greeting has none."""
+    return {word.stem for word in find_words(mask_greetings(asked.text))} - load_stop_words()

@@ -1,0 +1,207 @@
+"""Parse a question: the words to search, the dates it mentions, and words to ignore."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from chats.memory.search.days import Range, parse_time_ranges
+from chats.memory.search.words import Word, find_words, load_stop_words
+
+# Maximum characters and significant words of a question.
+MOST_CHARACTERS = 2_000
+MOST_WORDS = 32
+# Maximum including parts of camelCase words and pieces of scripts without spaces.
+MOST_PIECES = 128
+# Minimum characters of a prefix; two pieces for Thai, whose pieces have three characters.
+SHORTEST_BEGINNING = 2
+# Greetings and thanks, which carry no information.
+_GREETED = """
+    hi hello hey hallo bonjour hola ciao salut thanks thank thx danke dank merci gracias grazie
+    obrigado obrigada please bitte ok
+    okay yes no yeah nope bye goodbye morning evening good great nice cool test
+    привет спасибо здравствуйте да нет 你好 您好 谢谢 谢 好的 こんにちは ありがとう はい 안녕
+    안녕하세요 감사합니다 네 สวัสดี ขอบคุณ مرحبا شكرا سلام नमस्ते धन्यवाद
+"""
+_GREETINGS = frozenset(_GREETED.split())
+# Words that may accompany a greeting without making it a question.
+_BESIDE = """
+    thank you all there everyone everybody team folks again so very much a lot lots million for the
+    your that this it help and too then now nice day evening night weekend got understood perfect
+    wonderful awesome excellent sounds good will do sure
+    dir euch ihnen vielen sehr schön schon zusammen alles klar gut tag abend für die hilfe lieben
+    beaucoup infiniment à tous bien merci d'accord parfait bonne journée soirée mille pour ton votre
+    aide muchas muchísimas mil por tu su ayuda buenos buenas días tardes noches perfecto vale claro
+    mille tutti molte buongiorno buonasera perfetto va bene muito bom boa dia
+    большое огромное всем понятно отлично хорошо 너무 정말 고마워요 고맙습니다 고마워
+"""
+_FILLERS = frozenset(_BESIDE.split())
+# Greetings in scripts without spaces, with polite endings.
+_WIDE_GREETINGS = re.compile(
+    "(?:どうも)?ありがとう(?:ございます|ございました|ね)?|おはよう(?:ございます)?|こんばんは|了解(?:です|しました)?|"
+    "わかりました|分かりました|お疲れ様(?:です|でした)?|よろしく(?:お願いします)?|"
+    "非常感谢|多谢|感谢|谢谢|謝謝|辛苦了|你好|您好|大家好|早上好|晚上好|好的|明白了?|收到|知道了|太好了|"
+    "没问题|再见|[你您啦了呀啊哦的]|ขอบคุณ(?:มาก|ครับ|ค่ะ|คะ)*|สวัสดี(?:ครับ|ค่ะ)?"
+)
+# First-person words, then those of scripts without spaces or with vowel signs that are not letters
+# here.
+_ONESELF = """
+    i me my mine myself we our ours ich mich mir mein meine meinen meinem meiner meines wir unser
+    unsere unseren unserem unserer je j moi mon ma mes nous notre nos yo mi mis mío mía nosotros
+    nuestro nuestra io mio mia miei mie noi nostro nostra eu meu minha meus minhas ik mij mijn
+    я мне меня мной мой моя моё мое мои моей моего моих мы нас нам наш наша наши
+    나 나는 내 내가 나의 저 저는 제 제가 우리 أنا لي
+"""
+_OF_ONESELF = frozenset(_ONESELF.split())
+_IN_WORDS = re.compile("[我咱私僕俺]|ฉัน|ผม|मैं|मेर|मुझ")
+_LETTERS = re.compile(r"[^\W_]+")
+_POSSESSIVE = re.compile("['’]s$", re.IGNORECASE)
+# Words that begin questions and requests, and words that occur anywhere in a question in scripts
+# without spaces.
+_BEGINNINGS = """
+    what what's who who's whom whose when where which why how did does do is are was were can could
+    would should have has had will tell list show find remind summarise summarize explain describe
+    give name compare recall
+    was wer wem wen wessen wann wo woher wohin welche welcher welches welchen warum wieso wie hat
+    hatte ist sind kannst können nenne zeige zeig sag sage erzähl erkläre liste fasse
+    qui que quoi quand où quel quelle quels quelles pourquoi comment combien dis montre rappelle
+    explique résume qué quién quiénes cuándo dónde cuál cuáles cómo cuánto cuánta cuántos cuántas
+    por dime muestra recuérdame explica resume che cosa chi quando dove quale quali perché come
+    quanto dimmi quem onde qual quais como diga lembre wat waar wanneer welk waarom hoe
+    что кто когда где какой какая какое какие почему как сколько чей скажи покажи напомни расскажи
+    무엇 뭐 누가 누구 언제 어디 어느 왜 어떻게 몇 ما ماذا من متى أين كيف لماذا هل كم
+"""
+_STARTS = frozenset(_BEGINNINGS.split())
+_INSIDE = re.compile(
+    "什么|甚麼|什麼|谁|誰|哪|多少|几|为何|怎么|怎麼|如何|吗|嗎|请问|告诉|列出|总结|"
+    "何|いつ|どこ|どの|どれ|なぜ|どう|教えて|ですか|ますか|"
+    "무엇|누구|언제|어디|알려|습니까|나요|อะไร|ใคร|เมื่อไ|ที่ไหน|ทำไม|อย่างไร"
+)
+_FIRST_WORD = re.compile(r"\W*([\w'’-]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedQuestion:
+    """A parsed question.
+
+    `telling`: significant stems with their positions. `full`: full words, including grammar words.
+    `beginning`: the prefix of the last word while the question is typed.
+    """
+
+    text: str
+    telling: Mapping[str, Sequence[tuple[int, int]]]
+    full: Sequence[str]
+    pairs: Sequence[tuple[str, str]]
+    beginning: str
+    days: Sequence[Range]
+    ignored: Sequence[str]
+    # The person asks about themselves.
+    is_of_oneself: bool = False
+    # Its words as they may occur in names.
+    names: frozenset[str] = frozenset()
+
+    def units(self, shared: Sequence[str]) -> list[str]:
+        """Return the words of the question, as written, that a text shares.
+
+        Overlapping pieces count as one word. Greetings are left out.
+        """
+        places = [place for stem in shared for place in self.telling.get(stem, ())]
+        taken: list[tuple[int, int]] = []
+        for first, last in sorted(places, key=lambda place: (place[0] - place[1], place[0])):
+            if all(last <= start or first >= end for start, end in taken):
+                taken.append((first, last))
+        written = [self.text[first:last] for first, last in sorted(taken)]
+        return list(dict.fromkeys(written))
+
+
+def parse_question(text: str, *, at: datetime, is_typed: bool = False) -> ParsedQuestion:
+    """Return the parsed question; `is_typed`: its last word may be a prefix."""
+    text = text.replace("\x00", " ")[:MOST_CHARACTERS]
+    found = find_words(text)
+    kept: dict[str, list[tuple[int, int]]] = {}
+    ignored: dict[str, None] = {}
+    number = end = 0
+    for word in select_significant_words(found):
+        is_part = word.start < end
+        if word.stem not in kept:
+            number += not is_part
+            if number > MOST_WORDS or len(kept) >= MOST_PIECES:
+                if not is_part:
+                    ignored[text[word.start : word.end]] = None
+                end = max(end, word.end)
+                continue
+        end = max(end, word.end)
+        kept.setdefault(word.stem, []).append((word.start, word.end))
+    return ParsedQuestion(
+        text=text,
+        telling=kept,
+        full=list(dict.fromkeys(word.full for word in found if word.full))[: 2 * MOST_WORDS],
+        pairs=[pair for pair in list_word_pairs(found) if kept.keys() & set(pair)],
+        beginning=get_typed_prefix(found, text) if is_typed else "",
+        days=parse_time_ranges(text, at=at),
+        ignored=list(ignored),
+        is_of_oneself=is_about_oneself(text),
+        names=frozenset(strip_possessive(word, text) for word in found if word.full),
+    )
+
+
+def strip_possessive(word: Word, text: str) -> str:
+    """Return a word in the form of a name: *Ann* for *Ann's*."""
+    is_possessive = _POSSESSIVE.search(text[word.start : word.end]) is not None
+    return word.full.removesuffix("s") if is_possessive else word.full
+
+
+def is_about_oneself(text: str) -> bool:
+    """Return True if a text has first-person words, such as *I* or *my*."""
+    said = {run[0].casefold() for run in _LETTERS.finditer(text)}
+    return not said.isdisjoint(_OF_ONESELF) or _IN_WORDS.search(text) is not None
+
+
+def select_significant_words(found: Sequence[Word]) -> Sequence[Word]:
+    """Return the significant words; all words if none is significant."""
+    telling = [word for word in found if word.stem not in load_stop_words()]
+    return telling or found
+
+
+def list_word_pairs(found: Sequence[Word]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of neighbouring words that are not both grammar words."""
+    for first, second in pairwise(found):
+        if not {first.stem, second.stem} <= load_stop_words() and first.end <= second.start:
+            yield first.stem, second.stem
+
+
+def get_typed_prefix(found: Sequence[Word], text: str) -> str:
+    """Return the full form of the last word while it is typed; otherwise empty."""
+    whole = [word for word in found if word.full]
+    if not whole or whole[-1].end < len(text) or len(whole[-1].full) < SHORTEST_BEGINNING:
+        return ""
+    return whole[-1].full
+
+
+def is_greeting(text: str) -> bool:
+    """Return True if a text only greets, thanks or agrees, so that it asks nothing.
+
+    This includes a text without letters and digits, such as an emoji.
+    """
+    if any(mark in text for mark in "?？؟"):
+        return False
+    words = _LETTERS.findall(_WIDE_GREETINGS.sub(" ", text).casefold())
+    return all(word in _GREETINGS or word in _FILLERS for word in words)
+
+
+def mask_greetings(text: str) -> str:
+    """Return the text with greetings replaced by spaces."""
+    return _LETTERS.sub(
+        lambda run: " " * len(run[0]) if run[0].casefold() in _GREETINGS else run[0], text
+    )
+
+
+def is_question_or_request(text: str) -> bool:
+    """Return True if a text asks for something: it has a question mark, or begins as a request.
+
+    A request such as "Tell me …" or "列出…" is a question too.
+    """
+    first = _FIRST_WORD.match(text.casefold())
+    starts = first is not None and first.group(1) in _STARTS
+    return starts or any(mark in text for mark in "?？؟") or bool(_INSIDE.search(text))

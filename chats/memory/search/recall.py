@@ -1,0 +1,397 @@
+"""Search one person's chats; the only module that reads their index.
+
+The owner is an argument and part of every query, so other people's texts are never compared,
+counted or returned. Words decide by `ranking`, together with embeddings if available.
+"""
+
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from django.db import connection
+from django.db.models import F, Q, QuerySet
+
+from chats.memory.search import archive, fulltext
+from chats.memory.search.finding import (
+    MOST_CHOOSING,
+    FoundText,
+    WordCounts,
+    extract_significant_stems,
+    find_texts,
+    is_above_floor,
+)
+from chats.memory.search.fulltext import Within
+from chats.memory.search.marking import find_question_matches, select_match_excerpt
+from chats.memory.search.meaning import Look, TextLikeness
+from chats.memory.search.question import (
+    ParsedQuestion,
+    parse_question,
+    select_significant_words,
+    strip_possessive,
+)
+from chats.memory.search.ranking import is_speaker_named
+from chats.memory.search.words import find_words, split_words
+from chats.models import Branch, Chat, Message, SearchPlace, SearchText
+from chats.models.search import SUMMARY_SEQ
+
+ScopeKind = Literal["chat", "folder", "person"]
+# Maximum results checked for visibility, page by page.
+MOST_LOOKED_AT = 1_000
+PAGE = 25
+# Rows per query when hundreds of passages are wanted.
+LARGE_PAGE = 200
+# The columns of a passage: a row of all columns takes three times as long to read.
+OF_A_TEXT = (
+    "written_at",
+    "message",
+    "summary",
+    "message__branch",
+    "message__seq",
+    "message__role",
+    "message__parts",
+    "message__speaker",
+)
+# The newest texts with a word of the question that are checked for speaker names.
+SPEAKERS_LOOKED_FOR = 100
+# A word that is rare in the person's chats counts like this number of others.
+RARE = 2
+# Maximum chats of a folder, or outside folders, that are searched; the most recent ones.
+MOST_CHATS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The chats to search, and filters.
+
+    `kind`: `chat` and `folder` with an `id`; `person`: all chats of the owner, or with `unfiled`
+    those without a folder. Filters: `role` is `user` or `assistant`, `speaker` the id or name of a
+    role, `chat` one more chat, `before` and `after` times.
+    """
+
+    kind: ScopeKind = "person"
+    id: uuid.UUID | None = None
+    unfiled: bool = False
+    role: str = ""
+    speaker: str = ""
+    chat: uuid.UUID | None = None
+    before: datetime | None = None
+    after: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A message or a summary that answers a question.
+
+    `message_id` is None for a summary, whose compaction is `summary_id`. `start` and `end` delimit
+    the part of `text` around the first match. `marks` are the positions of matches in `text`.
+    `why`: the shared significant words as asked, including those of citing texts. `above_floor`:
+    two such words match, or one that is rare in the owner's chats.
+    """
+
+    message_id: uuid.UUID | None
+    summary_id: uuid.UUID | None
+    chat_id: uuid.UUID
+    chat_title: str
+    branch_id: uuid.UUID
+    seq: int
+    role: str
+    speaker: str
+    written_at: datetime
+    text: str
+    start: int
+    end: int
+    marks: Sequence[tuple[int, int]]
+    score: float
+    why: Sequence[str]
+    above_floor: bool
+
+    @property
+    def strength(self) -> int:
+        """The number of significant shared words; a rare one counts twice."""
+        return calculate_match_strength(self.why, is_above_floor=self.above_floor)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The passages that answer a question, best first.
+
+    `ignored`: words of the question that were not used. `indexed_share`: share of the owner's
+    messages that can be searched, from 0 to 1.
+    """
+
+    passages: Sequence[Passage] = ()
+    ignored: Sequence[str] = ()
+    indexed_share: float = 1.0
+    # Embeddings were requested but not ready in time.
+    is_late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The texts that answer a question, best first, before their messages are read.
+
+    `is_late`: embeddings were requested but not ready in time.
+    """
+
+    asked: ParsedQuestion
+    texts: Sequence[FoundText]
+    counts: WordCounts
+    telling: Collection[str]
+    alike: TextLikeness | None = None
+    is_late: bool = False
+
+    def is_above_floor(self, text: FoundText) -> bool:
+        """Return True if a text shares enough words with the question, or resembles it enough."""
+        if is_above_floor(self.asked, text, telling=self.telling, counts=self.counts):
+            return True
+        return self.alike is not None and text.alike >= self.alike.floor
+
+    def strength(self, text: FoundText) -> int:
+        """Return the number of significant words that a text shares; a rare one counts twice."""
+        return calculate_match_strength(
+            self.shared_words(text), is_above_floor=self.is_above_floor(text)
+        )
+
+    def shared_words(self, text: FoundText) -> Sequence[str]:
+        """Return the significant words that a text shares, as asked; with those that cite it."""
+        return self.asked.units([*text.shared, *text.cited])
+
+
+def calculate_match_strength(words: Sequence[str], *, is_above_floor: bool) -> int:
+    """Return the strength of a match from its shared words."""
+    return max(len(words), RARE if is_above_floor else 0)
+
+
+def match_texts(
+    owner_id: int,
+    asked: ParsedQuestion,
+    *,
+    scope: Scope,
+    leave_out: Collection[uuid.UUID] = (),
+    is_quick: bool = False,
+    look: Look | None = None,
+) -> Matches:
+    """Return the texts of a scope that answer a question; arguments as in `recall_passages`."""
+    within = build_search_range(owner_id, scope)
+    # A greeting resembles many texts and searches for none.
+    telling = extract_significant_stems(asked)
+    if within is None or not (asked.telling or asked.beginning):
+        return Matches(asked, (), WordCounts(0, {}), telling)
+    look = look if telling else None
+    alike = (
+        compare_by_embedding(owner_id, scope=scope, leave_out=leave_out, look=look)
+        if look
+        else None
+    )
+    found, counts = find_texts(owner_id, asked, within=within, alike=alike, is_quick=is_quick)
+    is_late = look is not None and alike is None
+    return Matches(asked, found, counts, telling, alike, is_late)
+
+
+def recall_passages(
+    owner_id: int,
+    question: str,
+    *,
+    scope: Scope,
+    limit: int,
+    at: datetime,
+    leave_out: Collection[uuid.UUID] = (),
+    is_typed: bool = False,
+    is_quick: bool = False,
+    look: Look | None = None,
+) -> Recalled:
+    """Return the passages of one person's chats that answer a question, best first.
+
+    `at`: time of the question, for phrases such as "last week". `leave_out`: ids of messages to
+    skip. `is_typed`: the question is being typed, so its last word may be a prefix, and neighbours
+    are no results. `is_quick`: fewer texts are compared. `look` compares by embedding.
+    """
+    asked = parse_question(question, at=at, is_typed=is_typed)
+    every, behind = archive.count_searchable_messages(owner_id)
+    share = 1.0 if not every else 1.0 - behind / every
+    matches = match_texts(
+        owner_id, asked, scope=scope, leave_out=leave_out, is_quick=is_quick, look=look
+    )
+    found = matches.texts
+    passages: list[Passage] = []
+    page = min(limit, PAGE) if limit < LARGE_PAGE else LARGE_PAGE
+    for start in range(0, min(len(found), MOST_LOOKED_AT), page):
+        some = found[start : start + page]
+        rows = load_visible_texts(owner_id, [text.id for text in some], scope=scope)
+        for text in some:
+            row = rows.get(text.id)
+            if row is None or row.message_id in leave_out or (is_typed and not text.shared):
+                continue
+            passages.append(build_passage(row, text, matches=matches))
+            if len(passages) == limit:
+                return Recalled(passages, asked.ignored, share, matches.is_late)
+    return Recalled(passages, asked.ignored, share, matches.is_late)
+
+
+def remove_speaker_names(owner_id: int, question: str) -> str:
+    """Return a question without the names of speakers in the person's chats.
+
+    Speakers rarely use their own name, but others address them by it, so embeddings of the name
+    find the wrong texts. `ranking` scores speaker names separately.
+    """
+    found = [word for word in find_words(question) if word.full]
+    names = {strip_possessive(word, question) for word in found}
+    within = Within(keys=[archive.build_owner_key(owner_id)])
+    stems = list(dict.fromkeys(word.stem for word in select_significant_words(found)))[
+        :MOST_CHOOSING
+    ]
+    newest = {
+        key
+        for stem in stems
+        for key in fulltext.find_texts_with_word(stem, within=within, most=SPEAKERS_LOOKED_FOR)
+    }
+    texts = SearchText.objects.filter(pk__in=newest).exclude(speaker="").order_by()
+    speakers = texts.values_list("speaker", flat=True).distinct()
+    named = {
+        word for speaker in speakers if is_speaker_named(speaker, names) for word in speaker.split()
+    }
+    left, end = [], 0
+    for word in found:
+        if strip_possessive(word, question) in named:
+            left.append(question[end : word.start])
+            end = word.end
+    rest = " ".join("".join([*left, question[end:]]).split())
+    return rest if any(word.full for word in find_words(rest)) else question
+
+
+def compare_by_embedding(
+    owner_id: int, *, scope: Scope, leave_out: Collection[uuid.UUID], look: Look
+) -> TextLikeness | None:
+    """Compare a question by embedding with the texts of a scope; None on timeout."""
+    places = None
+    if scope.kind != "person" or scope.unfiled or scope.chat:
+        chats = Chat.objects.filter(build_scope_filter(owner_id, scope))
+        places = list(
+            SearchPlace.objects.filter(branch__chat__in=chats).values_list("pk", flat=True)
+        )
+    without = SearchText.objects.filter(message__in=leave_out) if leave_out else None
+    keys = list(without.values_list("pk", flat=True)) if without is not None else []
+    return look(owner_id=owner_id, places=places, without=keys)
+
+
+def build_search_range(owner_id: int, scope: Scope) -> Within | None:
+    """Return the texts of a scope; None if it has none."""
+    keys = [archive.build_owner_key(owner_id)]
+    if scope.role:
+        keys.append(archive.build_role_key(scope.role))
+    chats = [key for key in (scope.id if scope.kind == "chat" else None, scope.chat) if key]
+    keys += [archive.build_chat_key(key) for key in chats]
+    among: Sequence[str] = ()
+    if (scope.kind == "folder" or scope.unfiled) and not chats:
+        mine = Chat.objects.filter(build_scope_filter(owner_id, scope)).order_by("-updated_at")
+        among = [
+            archive.build_chat_key(key) for key in mine.values_list("pk", flat=True)[:MOST_CHATS]
+        ]
+        if not among:
+            return None
+    return Within(keys=keys, either=among, only=build_scope_condition(scope))
+
+
+def build_scope_filter(owner_id: int, scope: Scope) -> Q:
+    """Return the filter for the owner's chats in a scope, neither deleted nor temporary."""
+    found = Q(owner=owner_id, deleted_at=None, temporary=False)
+    if scope.kind == "chat":
+        found &= Q(pk=scope.id)
+    elif scope.kind == "folder":
+        found &= Q(folder=scope.id)
+    elif scope.unfiled:
+        found &= Q(folder=None)
+    return found & Q(pk=scope.chat) if scope.chat else found
+
+
+def build_scope_condition(scope: Scope) -> fulltext.Statement:
+    """Return the SQL condition for times and speaker, beginning with `AND`."""
+    parts: list[str] = []
+    values: list[Any] = []
+    adapted = connection.ops.adapt_datetimefield_value
+    for moment, sign in ((scope.after, ">="), (scope.before, "<")):
+        if moment is not None:
+            parts.append(f" AND chats_searchtext.written_at {sign} %s")
+            values.append(adapted(moment))
+    if scope.speaker:
+        parts.append(" AND chats_searchtext.speaker = %s")
+        values.append(" ".join(split_words(scope.speaker)[1])[:200])
+    return "".join(parts), values
+
+
+def load_visible_texts(owner_id: int, ids: Sequence[int], *, scope: Scope) -> dict[int, SearchText]:
+    """Return the visible texts with messages and chats, by id.
+
+    Filters by owner again, and leaves out withdrawn and outdated texts.
+    """
+    chats = Chat.objects.filter(build_scope_filter(owner_id, scope))
+    texts = apply_scope_filters(SearchText.objects.filter(pk__in=list(ids)), scope)
+    of_message = Q(message__branch__chat__in=chats, message__excluded=False)
+    of_message &= Q(message__erased_at=None)
+    in_force = Q(summary=F("summary__branch__active_compaction"))
+    in_force |= Q(summary=F("summary__branch__active_compaction__base"))
+    of_summary = Q(summary__branch__chat__in=chats, summary__erased_at=None) & in_force
+    rows = texts.filter(of_message).select_related("message").only(*OF_A_TEXT)
+    found = {row.pk: row for row in rows}
+    attach_branches([row.message for row in found.values() if row.message])
+    rest = [key for key in ids if key not in found and key & SUMMARY_SEQ == SUMMARY_SEQ]
+    if rest:
+        summaries = texts.filter(of_summary, pk__in=rest)
+        found |= {row.pk: row for row in summaries.select_related("summary__branch__chat")}
+    return found
+
+
+def attach_branches(messages: Sequence[Message]) -> None:
+    """Give messages their branches with their chats, one object for each branch."""
+    ids = {message.branch_id for message in messages}
+    branches = Branch.objects.select_related("chat").in_bulk(ids)
+    for message in messages:
+        message.branch = branches[message.branch_id]
+
+
+def apply_scope_filters(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[SearchText]:
+    """Apply a scope's filters, because neighbours were read without them."""
+    if scope.role:
+        texts = texts.filter(keys__endswith=fulltext.KEY + archive.build_role_key(scope.role))
+    if scope.speaker:
+        texts = texts.filter(speaker=" ".join(split_words(scope.speaker)[1])[:200])
+    if scope.before is not None:
+        texts = texts.filter(written_at__lt=scope.before)
+    if scope.after is not None:
+        texts = texts.filter(written_at__gte=scope.after)
+    return texts
+
+
+def build_passage(row: SearchText, found: FoundText, *, matches: Matches) -> Passage:
+    """Return a text of the index as a passage."""
+    message, summary = row.message, row.summary
+    if message is not None:
+        branch, seq, role, speaker = message.branch, message.seq or 0, message.role, message.said_by
+        text = "\n".join(archive.collect_searchable_texts(message.parts))[: archive.MOST_CHARACTERS]
+    elif summary is not None:
+        branch, seq, role, speaker = summary.branch, summary.to_seq, "summary", ""
+        text = summary.text[: archive.MOST_CHARACTERS]
+    else:
+        raise AssertionError(row.pk)
+    marks = find_question_matches(text, matches.asked)
+    start, end = select_match_excerpt(text, marks)
+    return Passage(
+        message_id=row.message_id,
+        summary_id=row.summary_id,
+        chat_id=branch.chat_id,
+        chat_title=branch.chat.title,
+        branch_id=branch.pk,
+        seq=seq,
+        role=role,
+        speaker=speaker,
+        written_at=row.written_at,
+        text=text,
+        start=start,
+        end=end,
+        marks=marks,
+        score=found.mark,
+        why=matches.shared_words(found),
+        above_floor=matches.is_above_floor(found),
+    )

@@ -1,0 +1,271 @@
+"""Choose excerpts from other chats that help to answer a question, and read them for prompts.
+
+The choice is made once per turn and stored as rows that refer to messages. Each prompt reads the
+text from the messages, so erased or withdrawn text is never sent. Words decide, and embeddings if a
+model is set up. If nothing exceeds the floor, the prompt has no block of references.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from chats.memory.search.archive import collect_searchable_texts
+from chats.memory.search.meaning import Look
+from chats.memory.search.question import is_greeting
+from chats.memory.search.recall import Passage, Scope, attach_branches, recall_passages
+from chats.models import Branch, Chat, Message, TurnReference
+from chats.record import statements
+from chats.record.history import select_path_messages
+from chats.record.zones import format_local_day
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.messages.transcript import EntryRole, TextEntry
+from contextpolicy.engine.policy.policy import PolicyValues
+
+# Maximum excerpts per chat, unless only one chat is searched.
+MOST_OF_A_CHAT = 2
+# A shorter question is searched together with the person's previous message.
+SHORT_QUESTION = 5
+# Maximum characters of an excerpt, and number of the newest messages that the prompt contains
+# anyway.
+LONGEST = 1_000
+MOST_LEFT_OUT = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A part of a message that is sent with a question."""
+
+    message_id: uuid.UUID
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenReferences:
+    """The chosen references in order of time; without any, `note` gives the reason.
+
+    `by_words`: why embeddings were not used, if they should have been. `chat_ids`: the chats of the
+    references.
+    """
+
+    references: Sequence[Reference] = ()
+    note: str = ""
+    by_words: str = ""
+    chat_ids: frozenset[uuid.UUID] = frozenset()
+
+
+def build_search_question(text: str, *, seq: int | None, branch: Branch) -> str:
+    """Return the search text of a question; a short one includes the previous user message.
+
+    A greeting is short too, and is searched alone.
+    """
+    if len(text.split()) >= SHORT_QUESTION or seq is None or is_greeting(text):
+        return text
+    earlier = select_path_messages(branch, after=0, before=seq).filter(
+        role=Message.Role.USER, excluded=False, erased_at=None
+    )
+    before = earlier.order_by("-seq").first()
+    return f"{before.text}\n{text}" if before else text
+
+
+def build_reference_scope(chat: Chat, *, scope: str) -> Scope:
+    """Return the chats that a policy allows a chat to recall from.
+
+    `folder`: the chats of its folder, or all without a folder if it has none.
+    """
+    if scope == "chat":
+        return Scope("chat", chat.pk)
+    if scope == "folder" and chat.folder_id is not None:
+        return Scope("folder", chat.folder_id)
+    return Scope("person", unfiled=scope == "folder")
+
+
+def list_prompt_messages(branch: Branch, *, covered: int, window: int | None) -> list[uuid.UUID]:
+    """Return the newest messages of a branch that its prompt contains or may contain."""
+    after = max(covered, branch.last_seq - window if window else 0)
+    rows = select_path_messages(branch, after=after, before=branch.last_seq + 1).order_by("-seq")
+    return list(rows.values_list("pk", flat=True)[:MOST_LEFT_OUT])
+
+
+def choose_references(
+    *,
+    chat: Chat,
+    question: str,
+    values: PolicyValues,
+    leave_out: Collection[uuid.UUID],
+    is_closed: Callable[[uuid.UUID], bool],
+    counter: TokenCounter,
+    at: datetime,
+    look: Look | None = None,
+) -> ChosenReferences:
+    """Choose the references of a question asked at the time `at`.
+
+    `is_closed` returns True for a chat whose policy excludes it from search. Without references,
+    `note` is `none` if nothing was found, otherwise `below_floor`. `look` compares by embedding.
+    """
+    scope = build_reference_scope(chat, scope=values.reference_scope)
+    recalled = recall_passages(
+        chat.owner_id,
+        question,
+        scope=scope,
+        limit=values.reference_count * 3,
+        at=at,
+        leave_out=leave_out,
+        look=look,
+    )
+    late = "late" if recalled.is_late else ""
+    passages = [passage for passage in recalled.passages if passage.message_id is not None]
+    if not passages:
+        return ChosenReferences(note="none", by_words=late)
+    telling = [passage for passage in passages if passage.strength >= values.reference_floor]
+    chosen: list[Passage] = []
+    of_a_chat: Counter[uuid.UUID] = Counter()
+    room = values.reference_tokens
+    for passage in telling:
+        tokens = counter.count(format_excerpt(passage.text, *get_sent_range(passage)))
+        is_enough = scope.kind != "chat" and of_a_chat[passage.chat_id] >= MOST_OF_A_CHAT
+        if is_enough or tokens > room or is_closed(passage.chat_id):
+            continue
+        chosen.append(passage)
+        of_a_chat[passage.chat_id] += 1
+        room -= tokens
+        if len(chosen) == values.reference_count:
+            break
+    if not chosen:
+        return ChosenReferences(note="below_floor", by_words=late)
+    chosen.sort(key=lambda passage: (passage.written_at, str(passage.message_id)))
+    return ChosenReferences(
+        [build_reference(passage) for passage in chosen],
+        by_words=late,
+        chat_ids=frozenset(of_a_chat),
+    )
+
+
+def get_sent_range(passage: Passage) -> tuple[int, int]:
+    """Return the part of a passage's text that is sent."""
+    return passage.start, min(passage.end, passage.start + LONGEST)
+
+
+def build_reference(passage: Passage) -> Reference:
+    """Return the reference of a passage."""
+    if passage.message_id is None:
+        raise ValueError("a summary is not a reference")
+    return Reference(passage.message_id, *get_sent_range(passage), score=round(passage.score, 4))
+
+
+def format_excerpt(text: str, start: int, end: int) -> str:
+    """Return a part of a text, with ellipses where text was left out."""
+    before = "… " if start > 0 else ""
+    after = " …" if end < len(text) else ""
+    return f"{before}{text[start:end].strip()}{after}"
+
+
+def build_chosen_entries(
+    found: ChosenReferences, *, is_plain: bool = False, zone: str = ""
+) -> tuple[TextEntry, ...]:
+    """Return references in prompt form before they are stored with a turn."""
+    rows = Message.objects.filter(pk__in=[each.message_id for each in found.references])
+    messages = {row.pk: row for row in rows}
+    return tuple(
+        build_text_entry(
+            build_author(messages[each.message_id]),
+            "\n".join(collect_searchable_texts(messages[each.message_id].parts)),
+            each.start,
+            each.end,
+            is_plain=is_plain,
+            zone=zone,
+        )
+        for each in found.references
+        if each.message_id in messages
+    )
+
+
+def load_turn_references(turn_id: uuid.UUID, *, owner_id: int) -> list[TurnReference]:
+    """Return the references of a turn that may still be sent, in order.
+
+    Leaves out messages that were erased or excluded, or whose chat was deleted.
+    """
+    rows = TurnReference.objects.filter(
+        turn=turn_id,
+        message__branch__chat__owner=owner_id,
+        message__branch__chat__deleted_at=None,
+        message__excluded=False,
+        message__erased_at=None,
+    )
+    found = list(rows.select_related("message").order_by("place"))
+    attach_branches([row.message for row in found])
+    return found
+
+
+def build_reference_entries(
+    turn_id: uuid.UUID,
+    *,
+    owner_id: int,
+    is_plain: bool = False,
+    zone: str = "",
+    shown: Callable[[Message], str] | None = None,
+) -> tuple[TextEntry, ...]:
+    """Return the references of a turn in prompt form: day, speaker, text.
+
+    `is_plain`: only the text. Dates are in `zone`, or UTC without one. `shown` returns a message's
+    text as the reader of the prompt may see it; references with an empty text are left out.
+    """
+    if shown is None:
+        texts = statements.REFERENCED_TEXTS.tuples(turn=turn_id, owner=owner_id)
+        made = [
+            (
+                Author(role, (speaker or {}).get("roleName", ""), at),
+                "\n".join(collect_searchable_texts(parts)),
+                start,
+                end,
+            )
+            for start, end, role, speaker, at, parts in texts
+        ]
+    else:
+        rows = load_turn_references(turn_id, owner_id=owner_id)
+        made = [(build_author(row.message), shown(row.message), row.start, row.end) for row in rows]
+    return tuple(
+        build_text_entry(author, text, start, end, is_plain=is_plain, zone=zone)
+        for author, text, start, end in made
+        if text[start:end].strip()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """The author and time of a message. `name`: of a speaker, or empty."""
+
+    role: str
+    name: str
+    at: datetime
+
+
+def get_speaker_name(speaker: Mapping[str, Any] | None) -> str:
+    """Return the name of a message's speaker, or an empty string."""
+    return str(speaker["roleName"]) if speaker else ""
+
+
+def build_author(message: Message) -> Author:
+    """Return the author and time of a message."""
+    return Author(message.role, get_speaker_name(message.speaker), message.created_at)
+
+
+def build_text_entry(
+    author: Author, text: str, start: int, end: int, *, is_plain: bool = False, zone: str = ""
+) -> TextEntry:
+    """Return a part of a message in prompt form; `is_plain`: without day and speaker."""
+    role: EntryRole = "user" if author.role == Message.Role.USER else "assistant"
+    part = format_excerpt(text, start, end)
+    if is_plain:
+        return TextEntry(role, part)
+    named = f"({author.name}) {part}" if author.name else part
+    return TextEntry(role, named, day=format_iso_day(author.at, zone=zone))
+
+
+def format_iso_day(at: datetime, *, zone: str) -> str:
+    """Return the ISO day of a time in a time zone, or in UTC without one."""
+    return format_local_day(zone, at) if zone else f"{at:%Y-%m-%d}"

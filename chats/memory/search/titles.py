@@ -1,0 +1,45 @@
+"""Find chats by title, including matches inside a word."""
+
+import uuid
+
+from django.db.models import CharField
+from django.db.models.functions import Cast
+
+from chats.memory.search.recall import Scope, build_scope_filter
+from chats.memory.search.words import find_words, load_stop_words
+from chats.models import Chat
+
+# Maximum titles compared, most recently used first. Compared in Python, because the databases fold
+# case differently.
+MOST_LOOKED_AT = 2_000
+
+
+def find_chats_by_title(owner_id: int, question: str, *, scope: Scope, most: int) -> list[Chat]:
+    """Return a person's chats whose titles contain every significant word, newest first.
+
+    None for filters that only apply to messages: role, speaker, time.
+    """
+    found = find_words(question)
+    wanted = {word.full or word.stem for word in found if word.stem not in load_stop_words()}
+    wanted = wanted or {word.full or word.stem for word in found}
+    if not wanted or scope.role or scope.speaker or scope.before or scope.after:
+        return []
+    rows = Chat.objects.filter(build_scope_filter(owner_id, scope)).exclude(title="")
+    # As strings, because only a few of thousands of ids become UUID objects.
+    titles = rows.annotate(key=Cast("pk", CharField())).values_list("key", "title")
+    newest = titles.order_by("-updated_at", "-pk")[:MOST_LOOKED_AT]
+    ids = [uuid.UUID(key) for key, title in newest if has_all_words(title, wanted)][:most]
+    chats = {chat.pk: chat for chat in Chat.objects.filter(pk__in=ids).select_related("folder")}
+    return [chats[pk] for pk in ids if pk in chats]
+
+
+def has_all_words(title: str, wanted: set[str]) -> bool:
+    """Return True if a title contains each of some folded words, also inside other words."""
+    plain = title.casefold()
+    if all(word in plain for word in wanted):
+        return True
+    # Pure ASCII words need no folding.
+    if plain.isascii() and plain.replace(" ", "").isalnum():
+        return False
+    folded = " ".join(word.full or word.stem for word in find_words(title))
+    return all(word in folded for word in wanted)

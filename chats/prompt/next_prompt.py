@@ -1,0 +1,257 @@
+"""The outlook of a branch: the prompt of its next message, composed in advance.
+
+The engine composes it like for a turn, with the same facts and counter. Meter, rails and compaction
+markers therefore match the receipt of the next message.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+from chats.memory.search import references
+from chats.memory.search.excerpts import find_in_chat
+from chats.models import Branch, Compaction
+from chats.prompt import composition, model_choice, person, tail, tokenizer
+from chats.record import receipts, states, zones
+from contextpolicy.engine.compose.assembly import (
+    AssembledContext,
+    ComposeInput,
+    WindowNeeded,
+    count_tokens_by_part,
+)
+from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.messages.segments import Segment
+from contextpolicy.engine.messages.tokens import TokenCounter, count_uncut_tokens
+from contextpolicy.engine.messages.transcript import Background, TextEntry
+from contextpolicy.engine.strategies.entity_state import format_state_text
+
+Sent = Literal["full", "cut", "summary", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDisposition:
+    """How one message is sent, or the reason why it is not.
+
+    `cut_to` and `results_to`: the length in characters to which its texts and tool results are cut.
+    """
+
+    sent: Sent
+    reason: str = ""
+    cut_to: int | None = None
+    results_to: int | None = None
+
+
+FULL = MessageDisposition("full")
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A composed next prompt: its input, and the result in local tokens."""
+
+    choice: model_choice.ChosenModel
+    given: ComposeInput
+    sent: AssembledContext
+    kept: states.Kept | None
+    # All messages that are sent as segments, by `seq`.
+    segments: dict[int, Segment]
+
+    @property
+    def is_estimate(self) -> bool:
+        """True if the turn's token counts may differ, because its tokenizer is not loaded yet."""
+        return tokenizer.is_estimate(self.given.counter)
+
+    @property
+    def tokens(self) -> Mapping[str, int]:
+        """The tokens of each part in the provider's count. Their sum equals the rounded total."""
+        factor, ours, told = self.given.calibration, 0, 0
+        found: dict[str, int] = {}
+        for part, tokens in count_tokens_by_part(self.sent.segments).items():
+            ours += tokens
+            found[part] = round(ours * factor) - told
+            told += found[part]
+        return found
+
+    def fate(self, seq: int) -> MessageDisposition:
+        """Return how a message is sent. A newer message is sent in full."""
+        segment = self.segments.get(seq)
+        if segment is not None:
+            return get_segment_disposition(segment)
+        for out in self.sent.left_out:
+            if out.from_seq <= seq <= out.to_seq:
+                return (
+                    MessageDisposition("summary")
+                    if out.reason == "covered"
+                    else MessageDisposition("none", out.reason)
+                )
+        return FULL
+
+    def count(self, first: int, last: int) -> Counter[Sent]:
+        """Count the messages of a range by how they are sent, independent of its length."""
+        found: Counter[Sent] = Counter()
+        for seq, segment in self.segments.items():
+            if first <= seq <= last:
+                found[get_segment_disposition(segment).sent] += 1
+        for out in self.sent.left_out:
+            size = min(last, out.to_seq) - max(first, out.from_seq) + 1
+            if size > 0:
+                found["summary" if out.reason == "covered" else "none"] += size
+        return found
+
+
+def get_segment_disposition(segment: Segment) -> MessageDisposition:
+    """Return how a message is sent that is a segment of the prompt."""
+    if segment.cut_to is None and segment.result_limit is None:
+        return FULL
+    return MessageDisposition("cut", cut_to=segment.cut_to, results_to=segment.result_limit)
+
+
+def compose_next_prompt(
+    branch: Branch,
+    *,
+    choice: model_choice.ChosenModel,
+    now: datetime,
+    counter: TokenCounter,
+    question: str = "",
+    said: engine.Message | None = None,
+) -> Outlook:
+    """Compose the prompt that `question` would send on a branch, with compaction and chat loaded.
+
+    With the worker's counter, the result equals the next receipt. `said` is a question that is
+    already stored. Without either, the question is empty. Raises `composition.PromptRefused`.
+    """
+    kept = states.load_stored_state(branch, values=choice.values)
+    answered = build_next_question(
+        branch, question=question, kept=kept, choice=choice, counter=counter, now=now
+    )
+    if said is not None:
+        day = zones.format_local_day(answered.zone, datetime.fromisoformat(said.created_at))
+        said = replace(said, day=day if answered.zone else "")
+        answered = replace(answered, question=(said,))
+    given = composition.load_prompt_facts(
+        branch=branch, choice=choice, asked=answered, counter=counter
+    )
+    given, made = composition.compose_with_search(given, branch=branch, choice=choice)
+    made = (
+        composition.find_wider_window(branch, choice=choice, asked=answered, counter=counter)
+        or made
+    )
+    while isinstance(made, WindowNeeded):
+        # Like the worker: move the window, then load and compose again.
+        branch = simulate_window_move(branch, to_seq=made.to_seq)
+        given = composition.load_prompt_facts(
+            branch=branch, choice=choice, asked=answered, counter=counter
+        )
+        given, made = composition.compose_with_search(given, branch=branch, choice=choice)
+    asks = question or (engine.extract_message_text(said) if said else "")
+    if asks and (
+        entries := find_prompt_excerpts(
+            branch, asks, given=given, made=made, asked=answered, at=now
+        )
+    ):
+        with_entries = replace(given, background=replace(given.background, references=entries))
+        again = composition.ask_engine(with_entries)
+        if isinstance(again, AssembledContext):
+            given, made = with_entries, again
+    sent = apply_stored_digests(made, chat_id=branch.chat_id)
+    return Outlook(
+        choice=choice,
+        given=given,
+        sent=sent,
+        kept=kept,
+        segments={s.seq: s for s in sent.segments if s.seq and s.origin != "question"},
+    )
+
+
+def find_prompt_excerpts(
+    branch: Branch,
+    question: str,
+    *,
+    given: ComposeInput,
+    made: AssembledContext,
+    asked: composition.Question,
+    at: datetime,
+) -> tuple[TextEntry, ...]:
+    """Return the excerpts of the chat for a question, found by keywords only."""
+    room = tail.measure_excerpt_room(given, made)
+    if room is None:
+        return ()
+    is_closed = branch.chat.without_memory or not given.values.archive
+    found = find_in_chat(
+        branch,
+        question=references.build_search_question(question, seq=asked.before, branch=branch),
+        before=asked.before,
+        values=given.values,
+        room=room.tokens,
+        sent=room.sent,
+        is_closed=is_closed,
+        counter=given.counter,
+        at=at,
+    )
+    return references.build_chosen_entries(
+        found, is_plain=given.values.plain_sections, zone=asked.zone
+    )
+
+
+def simulate_window_move(branch: Branch, *, to_seq: int) -> Branch:
+    """Return the branch as it would be after a window move. Stores nothing."""
+    active = branch.active_compaction
+    is_window = active is not None and active.kind == Compaction.Kind.WINDOW
+    base = active.base if active is not None and is_window else active
+    found = copy(branch)
+    found.active_compaction = Compaction(kind=Compaction.Kind.WINDOW, base=base, to_seq=to_seq)
+    return found
+
+
+def build_next_question(
+    branch: Branch,
+    *,
+    question: str,
+    kept: states.Kept | None,
+    choice: model_choice.ChosenModel,
+    counter: TokenCounter,
+    now: datetime,
+) -> composition.Question:
+    """Return the question as if it were the branch's last message, with its current tail."""
+    parts = (engine.TextPart(question),) if question else ()
+    zone = composition.get_prompt_zone(branch, values=choice.values)
+    known = person.load_person_context(branch, choice=choice, until=now)
+    message = engine.Message(
+        id="",
+        seq=branch.last_seq + 1,
+        role="user",
+        parts=parts,
+        tokens=count_uncut_tokens(parts, "user", counter),
+        created_at=now.isoformat(timespec="seconds"),
+        day=zones.format_local_day(zone, now) if zone else "",
+    )
+    return composition.Question(
+        question=(message,),
+        before=message.seq,
+        last_seq=message.seq,
+        zone=zone,
+        background=Background(
+            preferences=known.preferences,
+            profile=known.profile,
+            recent=known.recent,
+            state=format_state_text(kept.row.values) if kept and kept.row else "",
+            date=f"{now:%Y-%m-%d}" if choice.values.show_date else "",
+        ),
+        notes=known.notes,
+    )
+
+
+def apply_stored_digests(made: AssembledContext, *, chat_id: uuid.UUID) -> AssembledContext:
+    """Return the prompt with text digests like in the chat's receipts."""
+    segments = tuple(
+        s._replace(
+            text_ref=receipts.derive_stored_digest(
+                s.text_ref, origin=s.origin, label=s.message_id, chat_id=chat_id
+            )
+        )
+        for s in made.segments
+    )
+    return replace(made, segments=segments)

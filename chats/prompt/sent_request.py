@@ -1,0 +1,286 @@
+"""A past request for display: as segments, compared with the previous call, and as files."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, Literal
+
+from django.utils.translation import gettext, gettext_noop
+
+from chats.ground.refusals import Refusal
+from chats.models import ProviderAccount, Receipt
+from chats.prompt import reconstruction
+from chats.prompt.reconstruction import Prefix, Rebuilt
+from chats.providers import anthropic_wire, wire
+from chats.providers.base import ProviderRequest
+from chats.providers.kinds import ANTHROPIC_VERSION
+from contextpolicy.engine.messages.messages import WireMessage
+from contextpolicy.engine.messages.segments import Segment, compute_text_ref
+from contextpolicy.models import ModelSpec
+from contextpolicy.resolution import load_policy_values
+
+Kind = Literal["same", "gone", "new"]
+FAULTS = {
+    "erased": gettext_noop("A part of this prompt was erased, so it cannot be rebuilt."),
+    "missing": gettext_noop("A part of this prompt is no longer stored, so it cannot be rebuilt."),
+    "differs": gettext_noop(
+        "The stored data gives a different prompt from the one that was sent, so a message, a "
+        "text or the receipt was changed outside the product. Verify the audit log."
+    ),
+}
+BodyCheck = Literal["same", "options", "unknown"]
+BODIES: Mapping[BodyCheck, str] = {
+    "same": gettext_noop("The request body is identical to the request as sent."),
+    "options": gettext_noop(
+        "The request as sent had the same prompt but other options, such as the reply limit or "
+        "client options. The options have changed since."
+    ),
+    "unknown": gettext_noop(
+        "The hash of the request body is not stored: the call had no response, used no network, "
+        "or is older than this check."
+    ),
+}
+HIDDEN = "[The policy hides this text.]"
+END = "PALIMPSEST_END"
+
+
+class RequestNotWhole(Refusal):
+    """A request that is incomplete cannot be downloaded as a file."""
+
+    code = "request_not_whole"
+    status = 409
+    sentence = gettext_noop(
+        "This request cannot be downloaded, because the policy hides a part of it, or a part was "
+        "erased or has changed. The page of the request has the details."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SentLine:
+    """A message of the request, or a message of the previous call that was removed."""
+
+    kind: Kind
+    role: str
+    text: str
+    segments: Sequence[Segment] = ()
+
+    @property
+    def tokens(self) -> int:
+        """The local tokens of its segments."""
+        return sum(segment.tokens for segment in self.segments)
+
+    @property
+    def origins(self) -> list[str]:
+        """The distinct origins of its segments."""
+        return list(dict.fromkeys(segment.origin for segment in self.segments))
+
+
+@dataclass(frozen=True, slots=True)
+class AsSent:
+    """A request as sent, and the prefix it shares with the previous call."""
+
+    found: Rebuilt
+    lines: Sequence[SentLine]
+    prefix: Prefix | None
+    has_hidden: bool
+    body: BodyCheck
+
+    @property
+    def body_words(self) -> str:
+        """A sentence on whether the body equals the request as sent."""
+        return gettext(BODIES[self.body])
+
+    @property
+    def fault(self) -> str:
+        """A sentence on why the request differs from the one sent. Empty if it is the same."""
+        return gettext(FAULTS.get(self.found.fault, ""))
+
+
+def load_sent_request(receipt: Receipt, *, sees_hidden: bool) -> AsSent:
+    """Return the request of a call, compared with the previous one on the branch."""
+    found = reconstruction.rebuild_request(receipt)
+    earlier = reconstruction.find_previous_receipt(receipt)
+    before = reconstruction.rebuild_request(earlier) if earlier else None
+    hides = not sees_hidden and has_hidden_system(receipt)
+    hid = not sees_hidden and earlier is not None and has_hidden_system(earlier)
+    lines = [] if found.fault else list(build_sent_lines(found, before, hides=hides or hid))
+    return AsSent(
+        found,
+        lines,
+        reconstruction.compare_request_prefix(found, before),
+        hides,
+        compare_body_hash(found),
+    )
+
+
+def has_hidden_system(receipt: Receipt) -> bool:
+    """Return True if the policy hides a system text of this call."""
+    values = load_policy_values(receipt.effective_policy)
+    kept = (row for row in receipt.segments if row[0] == "system" and row[1] != "chat")
+    return values.hide_system_text and any(kept)
+
+
+def build_sent_lines(found: Rebuilt, before: Rebuilt | None, *, hides: bool) -> Iterator[SentLine]:
+    """Yield the messages of a request, with removed messages of the previous call in their
+    places.
+    """
+    owners = list_message_segments(found)
+    old = before.messages if before and not before.fault else ()
+    origin, is_open = reconstruction.request_of(found).origin, wire.open_loop(found.messages)
+    for kind, message, place in align_messages(old, found.messages):
+        segments = () if place is None else owners[place]
+        by = origin if place is not None and place >= is_open else None
+        yield SentLine(
+            kind, message.role, format_request_message(message, hides=hides, by=by), segments
+        )
+
+
+def align_messages(
+    old: Sequence[WireMessage], new: Sequence[WireMessage]
+) -> Iterator[tuple[Kind, WireMessage, int | None]]:
+    """Yield the messages of two requests in order, those of the new one with their index."""
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    for tag, start, end, first, last in matcher.get_opcodes():
+        if tag != "equal":
+            yield from (("gone", message, None) for message in old[start:end])
+        kind: Kind = "same" if tag == "equal" else "new"
+        yield from ((kind, new[place], place) for place in range(first, last))
+
+
+def list_message_segments(found: Rebuilt) -> list[Sequence[Segment]]:
+    """Return the segments of each message of a request.
+
+    A block's segments belong to its first message.
+    """
+    owners: list[Sequence[Segment]] = []
+    for segments, count in found.pieces:
+        if count:
+            owners += [segments, *([()] * (count - 1))]
+    return owners
+
+
+def format_request_message(message: WireMessage, *, hides: bool, by: str | None = None) -> str:
+    """Format a message of a request, with its tool calls and the fields sent to `by`."""
+    if hides and message.role == "system":
+        return HIDDEN
+    calls = [
+        f"{call.name}({wire.clean_call_arguments(call.arguments)})" for call in message.tool_calls
+    ]
+    own = wire.collect_sent_fields(message, by=by)
+    fields = f"[Fields for its server: {json.dumps(own, ensure_ascii=False)}]" if own else ""
+    return "\n".join([part for part in (message.shown(by_hash=True), *calls, fields) if part])
+
+
+def build_body_json(found: Rebuilt) -> str:
+    """Return the request body as JSON, in the form that was sent if that is known.
+
+    Images are replaced by their hashes.
+    """
+    made = list(build_request_bodies(found))
+    known = found.receipt.body_sha256
+    return next((text for text in made if compute_text_ref(text) == known), made[0])
+
+
+def build_request_bodies(found: Rebuilt, *, with_images: bool = False) -> Iterator[str]:
+    """Yield the body in each form that the server may have required, the default form first.
+
+    The adapter detects the form at run time and keeps it only in memory.
+    """
+    request = reconstruction.request_of(found, with_images=with_images)
+    yield from serialise_request_forms(request, is_anthropic=_is_anthropic(found))
+
+
+def serialise_request_forms(request: ProviderRequest, *, is_anthropic: bool) -> Iterator[str]:
+    """Yield a request's body in each form that its server may require, the default form first."""
+    if is_anthropic:
+        yield serialise_body(anthropic_wire.build_anthropic_body(request))
+        return
+    for limit_name in ("max_tokens", "max_completion_tokens"):
+        for takes_usage in (True, False):
+            yield serialise_body(
+                wire.build_openai_body(
+                    request, limit_name=limit_name, takes_usage_option=takes_usage
+                )
+            )
+
+
+def serialise_body(body: Mapping[str, Any]) -> str:
+    """Serialise a body like the vendors' client libraries do."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+
+
+def compare_body_hash(found: Rebuilt) -> BodyCheck:
+    """Compare the rebuilt body with the hash of the request as sent."""
+    known = found.receipt.body_sha256
+    if found.fault or not known:
+        return "unknown"
+    return compare_body_forms(build_request_bodies(found, with_images=True), known)
+
+
+def compare_body_forms(made: Iterator[str], known: str) -> BodyCheck:
+    """Return "same" if one of the rebuilt bodies has the hash of the request as sent, else
+    "options".
+    """
+    return "same" if any(compute_text_ref(text) == known for text in made) else "options"
+
+
+def format_curl_command(body: str, *, is_anthropic: bool) -> str:
+    """Format a request with this body as a shell command.
+
+    Contains no secrets.
+
+    The body is ASCII on one line, so it cannot contain the here-document's end marker.
+    """
+    body = json.dumps(json.loads(body), separators=(",", ":"))
+    path, version = "/chat/completions", ""
+    if is_anthropic:
+        path, version = "/v1/messages", f'  -H "anthropic-version: {ANTHROPIC_VERSION}" \\\n'
+    return (
+        "# Set BASE_URL to the provider's address and API_KEY to its key first.\n"
+        f'curl -sS "$BASE_URL{path}" \\\n'
+        f'  -H "Authorization: Bearer $API_KEY" \\\n{version}'
+        '  -H "Content-Type: application/json" \\\n'
+        f"  --data-binary @- <<'{END}'\n{body}\n{END}\n"
+    )
+
+
+def _is_anthropic(found: Rebuilt) -> bool:
+    """Return True if the call's model is currently served through Anthropic's API."""
+    return is_anthropic_model(reconstruction.find_call_model(found.receipt))
+
+
+def is_anthropic_model(model: ModelSpec | None) -> bool:
+    """Return True if a model is currently served through Anthropic's API."""
+    of_model = ProviderAccount.objects.filter(slug=model.provider if model else "")
+    return of_model.filter(kind=ProviderAccount.Kind.ANTHROPIC).exists()
+
+
+FORMS = {
+    "json": ("request.json", "application/json"),
+    "curl": ("request.sh", "text/plain; charset=utf-8"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFile:
+    """A request as a file."""
+
+    name: str
+    kind: str
+    text: str
+
+
+def build_request_file(sent: AsSent, *, form: str) -> RequestFile:
+    """Return a request as a file in one of the `FORMS`. Raises `RequestNotWhole`."""
+    if sent.has_hidden or sent.found.fault:
+        raise RequestNotWhole
+    is_anthropic = _is_anthropic(sent.found)
+    return format_request_file(build_body_json(sent.found), form=form, is_anthropic=is_anthropic)
+
+
+def format_request_file(body: str, *, form: str, is_anthropic: bool) -> RequestFile:
+    """Return a body as a file in one of the `FORMS`."""
+    name, kind = FORMS[form]
+    text = format_curl_command(body, is_anthropic=is_anthropic) if form == "curl" else body
+    return RequestFile(name, kind, text)

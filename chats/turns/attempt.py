@@ -1,0 +1,646 @@
+"""The work on one turn from opening to end, as a coroutine on the worker's event loop.
+
+Read it from the top: `run_opened_turn` waits for the opening, and `worker.heartbeats` keeps the
+lease alive. `TurnAttempt.run_steps` repeats steps, `TurnAttempt.call_model` calls the model with
+retries, and `turns.calling` reads one stream. All writes are in `turns.writes`.
+"""
+
+import asyncio
+import logging
+import random
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+from django.utils.functional import Promise
+from django.utils.translation import gettext_noop
+
+from chats.compaction import window
+from chats.compaction.publish import publish_prepared
+from chats.ground import turn_notices
+from chats.ground.leases import LeaseLost
+from chats.ground.live import Frame
+from chats.ground.refusals import Refusal
+from chats.ground.sentences import Sentence
+from chats.memory.search.meaning import Look
+from chats.models import Message, Turn
+from chats.prompt import composition, model_choice, tail
+from chats.prompt.tools.history_search import query_in
+from chats.providers.base import Provider, ProviderError
+from chats.providers.registry import ProviderAccountValue as Account
+from chats.turns import lanes, overflow_learning, references, state_extraction, writes
+from chats.turns import lease as leases
+from chats.turns.calling import ModelCall
+from chats.turns.lease import Heartbeat, Partial
+from chats.turns.opening import ClaimedTurn
+from chats.turns.writes import StepResult
+from contextpolicy.engine.messages.messages import ToolCallPart
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy.calibration import Factors
+from contextpolicy.resolution import load_policy_values
+
+logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+STOP, LOST, SHUTDOWN = "stop", "lost", "shutdown"
+# How often a finished lane checks whether earlier lanes have ended, and how long it waits for one
+# without a worker, in seconds.
+PLACE_EVERY, UNBEGUN_SECONDS = 0.2, 10
+CUT_SENTENCE = gettext_noop(
+    "The reply was cut off. The text so far is saved. Continue it or try again."
+)
+INTERNAL_SENTENCE = gettext_noop(
+    "Something went wrong on this server. Your message is saved. Try again."
+)
+ASKED_SENTENCE = gettext_noop("called {calls} times")
+WAIT_SENTENCE = gettext_noop(
+    "The model provider asks to wait {seconds:.0f} seconds. Your message is saved. Try again after "
+    "that."
+)
+
+
+class Worker(Protocol):
+    """The worker process as a turn sees it: `worker.runtime`, or a test double."""
+
+    clock: Callable[[], datetime]
+
+    @property
+    def counter(self) -> TokenCounter:
+        """The token counter for stored and sent text."""
+        ...
+
+    async def db(self, function: Callable[..., Result], **arguments: Any) -> Result:
+        """Run a database function in a thread. Retries after a lost connection."""
+        ...
+
+    async def aside(self, function: Callable[..., Result], **arguments: Any) -> Result:
+        """Run an optional database function in a separate thread that replies do not use."""
+        ...
+
+    def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
+        """Publish a frame on the live bus."""
+        ...
+
+    def provider(self, account: Account) -> Provider:
+        """Return the adapter of a provider account."""
+        ...
+
+
+async def run_opened_turn(
+    *,
+    opened: Awaitable[ClaimedTurn | None],
+    asked_at: float,
+    worker: Worker,
+    runs: dict[uuid.UUID, "TurnAttempt"],
+) -> None:
+    """Work on the opened turn.
+
+    Does nothing if another worker claimed it.
+
+    `asked_at` is the monotonic time at which the opening was requested.
+    """
+    opening = await opened
+    if opening is None:
+        return
+    turn_id = opening.turn.pk
+    current = TurnAttempt(opening=opening, worker=worker)
+    runs[turn_id] = current
+    try:
+        if time.monotonic() - asked_at > settings.HEARTBEAT_EVERY:
+            # The lease has been running since the claim, and the next heartbeat may be late.
+            current.on_heartbeat((await worker.db(leases.renew_leases, leases=[opening.lease]))[0])
+        await current.run()
+    finally:
+        if runs.get(turn_id) is current:
+            del runs[turn_id]
+
+
+class EmptyReply(Refusal):
+    """The model returned no text."""
+
+    code = "empty_reply"
+    sentence = gettext_noop("The model returned no text twice. Your message is saved. Try again.")
+
+
+class Interrupted(Exception):
+    """The attempt ends because this process shuts down."""
+
+
+class TurnAttempt:
+    """One attempt at one turn."""
+
+    def __init__(self, *, opening: ClaimedTurn, worker: Worker) -> None:
+        self.lease = opening.lease
+        self.worker = worker
+        # As read by the open step.
+        self.turn = opening.turn
+        # Kept until its prompt and call are used.
+        self.opening: ClaimedTurn | None = opening
+        self.prompt: composition.Prompt | None = None
+        self.reason = ""
+        self.interrupted = asyncio.Event()
+        self.call: ModelCall | None = None
+        self.saved = 0
+
+    def interrupt(self, reason: str) -> None:
+        """End the attempt as soon as possible with `STOP`, `LOST` or `SHUTDOWN`.
+
+        The first reason wins.
+        """
+        if not self.reason:
+            self.reason = reason
+            self.interrupted.set()
+
+    async def run(self) -> None:
+        """Work until the turn ends or its lease is lost. `worker.heartbeats` renews the lease."""
+        try:
+            await self.run_steps()
+        except LeaseLost:
+            logger.info("turn %s: lease lost", self.lease.turn_id)
+        except Interrupted:
+            await self.requeue_turn()
+        except (OperationalError, InterfaceError) as error:
+            # Not even a failure can be written. The next attempt starts over.
+            logger.warning(
+                "turn %s: left to the sweep: %s", self.lease.turn_id, type(error).__name__
+            )
+        except Exception:
+            # Report unexpected errors in the chat, so that the page does not wait forever.
+            logger.exception("turn %s failed unexpectedly", self.lease.turn_id)
+            with suppress(LeaseLost):
+                await self.end_as_failed("internal_error", INTERNAL_SENTENCE)
+
+    async def run_steps(self) -> None:
+        """Run steps as long as tools ran or new messages arrived."""
+        if self.turn.attempt > 1:
+            self.publish("restarted")
+        while True:
+            # The previous step's text is stored and no part of this step.
+            self.call = None
+            self.saved = 0
+            self.publish("step")
+            if self.turn.stop_requested_at:
+                self.interrupt(STOP)
+            try:
+                goes_on = await self.run_step()
+            except Refusal as refusal:
+                await self.end_as_failed(refusal.code, refusal.full)
+                return
+            if not goes_on:
+                return
+            self.turn = await self.worker.db(
+                writes.open_step,
+                lease=self.lease,
+                counter=self.worker.counter,
+                now=self.worker.clock(),
+            )
+
+    async def run_step(self) -> bool:
+        """Compose, call, store. Return True if another step follows."""
+        prompt = self.opening.prompt if self.opening else None
+        call = await self.call_model(prompt or await self.compose())
+        if self.reason == STOP:
+            await self.save_stopped_reply(call)
+            return False
+        if call.error:
+            await self.end_as_failed(call.error.code, call.error.full, call=call)
+            return False
+        return await self.finish_step(call)
+
+    async def compose(self, *, smaller_than: int | None = None) -> composition.Prompt:
+        """Compose the prompt of the running step. Moves the window first if needed."""
+        turn = self.turn
+        due: tail.TailRequired | None = None
+        if self.opening and self.opening.due:
+            due, self.opening = self.opening.due, None
+            await self.build_tail(due)
+        for _ in range(5):
+            prompt = await self.worker.db(
+                composition.compose_prompt,
+                turn=turn,
+                counter=self.worker.counter,
+                window_limit=smaller_than,
+                draft=due.draft if due else None,
+            )
+            due = None
+            if isinstance(prompt, tail.TailRequired):
+                due = prompt
+                await self.build_tail(due)
+                continue
+            if isinstance(prompt, composition.Prompt) and prompt.need.action != "swap":
+                return prompt
+            # Publish a summary that is ready. The turn never waits for one.
+            if await self.worker.db(
+                publish_prepared, branch_id=turn.branch_id, now=self.worker.clock()
+            ):
+                continue
+            if isinstance(prompt, composition.Prompt):
+                return prompt
+            await self.worker.db(
+                window.move_window, branch_id=turn.branch_id, move=prompt, now=self.worker.clock()
+            )
+        raise RuntimeError("the prompt does not fit after five window moves")
+
+    async def build_tail(self, due: tail.TailRequired) -> None:
+        """Build the missing parts of the tail, once per turn.
+
+        A stop takes effect before the reply.
+        """
+        if due.state:
+            await self.extract_state(due.choice)
+        if due.references:
+            found = await references.look_up(
+                self.turn,
+                values=due.choice.values,
+                counter=self.worker.counter,
+                aside=self.worker.aside,
+                room=due.room,
+                sent=due.sent,
+                seq=due.asked,
+            )
+            self.turn.tail = await self.worker.db(
+                references.store_retrieved_context, lease=self.lease, turn=self.turn, found=found
+            )
+
+    async def extract_state(self, choice: model_choice.ChosenModel) -> None:
+        """Update the chat's state up to the question."""
+        tail = await self.worker.db(
+            state_extraction.begin_extraction,
+            lease=self.lease,
+            turn=self.turn,
+            choice=choice,
+            counter=self.worker.counter,
+            now=self.worker.clock(),
+        )
+        if isinstance(tail, state_extraction.Extraction):
+            self.publish("state", state_extraction.SENTENCE)
+            call = await state_extraction.call_extraction_model(
+                tail,
+                provider=self.worker.provider(tail.account),
+                clock=self.worker.clock,
+                interrupted=self.interrupted,
+            )
+            self.publish("state")
+            self.stop_if_unwanted()
+            tail = await self.worker.db(
+                state_extraction.finish_extraction,
+                lease=self.lease,
+                turn=self.turn,
+                extraction=tail,
+                call=call,
+                stopped=self.reason == STOP,
+                now=self.worker.clock(),
+            )
+        self.turn.tail = tail
+
+    async def call_model(self, prompt: composition.Prompt) -> ModelCall:
+        """Call the model, with retries until the first token: temporary errors, and an overflow
+        once.
+
+        An empty reply is retried once without a message. Raises `EmptyReply`.
+        """
+        overflowed = emptied = False
+        number = 0
+        while True:
+            number += 1
+            call = await self.call_once(prompt, number)
+            overflow = (
+                None
+                if overflowed or self.reason
+                else overflow_learning.detect_overflow(call, model=self.turn.model)
+            )
+            if overflow is not None and not (overflowed or self.reason):
+                overflowed = True
+                smaller = await self.shrink(prompt, overflow)
+                if smaller is None:
+                    return call
+                prompt = smaller
+                await self.discard_call(call, overflow)
+                continue
+            if self.reason or call.is_useful:
+                return call
+            plain = await self.call_without_tools(call, prompt)
+            if plain is not None:
+                prompt = plain
+                continue
+            if call.error is not None and not await self.wait_to_retry(call.error, number):
+                call.error.full = format_provider_error(
+                    call.error, provider=prompt.account.name, calls=number
+                )
+                return call
+            await self.close_receipt(call)
+            if call.error is None and emptied:
+                raise EmptyReply
+            emptied = call.error is None
+
+    async def call_without_tools(
+        self, call: ModelCall, prompt: composition.Prompt
+    ) -> composition.Prompt | None:
+        """Return a prompt without tools if the server rejected the call because of them.
+
+        Stores that fact.
+        """
+        refused = call.error is not None and call.error.code == "tools_unsupported"
+        if not refused or not prompt.request.tools or self.turn.model is None:
+            return None
+        if self.turn.client is not None:
+            # The tools are the client's own. It gets the error and decides.
+            return None
+        await self.close_receipt(call)
+        self.turn.model = await self.worker.db(
+            writes.note_no_tools, model=self.turn.model, now=self.worker.clock()
+        )
+        return await self.compose()
+
+    async def shrink(
+        self, prompt: composition.Prompt, overflow: ProviderError
+    ) -> composition.Prompt | None:
+        """Store the model's limit and return a smaller prompt.
+
+        None if nothing more can be left out.
+        """
+        if self.turn.model is not None:
+            await self.worker.db(
+                overflow_learning.store_learned_window,
+                model_id=self.turn.model.pk,
+                limit=overflow_learning.compute_learned_window(prompt, overflow),
+                now=self.worker.clock(),
+            )
+        try:
+            return await self.compose(
+                smaller_than=overflow_learning.shrink_window(prompt, overflow)
+            )
+        except composition.PromptRefused:
+            # The required parts alone exceed the model's limit.
+            return None
+
+    async def discard_call(self, call: ModelCall, overflow: ProviderError) -> None:
+        """Record a call whose reply is discarded, and withdraw the text already shown."""
+        was_shown = call.is_useful
+        call.error = overflow
+        await self.close_receipt(call)
+        if was_shown:
+            self.call = None
+            self.turn.begun_anew += 1
+            await self.worker.db(
+                leases.update_held_turn,
+                lease=self.lease,
+                begun_anew=self.turn.begun_anew,
+                partial_text="",
+                partial_reasoning="",
+            )
+            self.publish("anew")
+
+    async def call_once(self, prompt: composition.Prompt, number: int) -> ModelCall:
+        """Record one call, then read its stream."""
+        receipt_id = await self.create_receipt(prompt, number)
+        self.prompt = prompt
+        call = ModelCall(receipt_id=receipt_id, say=self.publish, clock=self.worker.clock)
+        self.call = call
+        self.saved = 0
+        if not self.reason:
+            provider = self.worker.provider(prompt.account)
+            await call.listen(provider, prompt.request, interrupted=self.interrupted)
+        self.stop_if_unwanted()
+        return call
+
+    async def create_receipt(self, prompt: composition.Prompt, number: int) -> uuid.UUID:
+        """Return the receipt of the next call. The opening has already recorded the first one."""
+        opening, self.opening = self.opening, None
+        if opening is not None and opening.receipt_id is not None:
+            return opening.receipt_id
+        return await self.worker.db(
+            writes.create_receipt,
+            lease=self.lease,
+            turn=self.turn,
+            prompt=prompt,
+            call=number,
+            now=self.worker.clock(),
+        )
+
+    def stop_if_unwanted(self) -> None:
+        """Raise `LeaseLost` or `Interrupted` if this attempt must not write any more."""
+        if self.reason == LOST:
+            raise LeaseLost(self.lease.turn_id)
+        if self.reason == SHUTDOWN:
+            raise Interrupted
+
+    async def close_receipt(self, call: ModelCall) -> None:
+        """Close the receipt of a call that is followed by another."""
+        await self.worker.db(
+            writes.close_call,
+            receipt_id=call.receipt_id,
+            ending=self.build_result(call),
+            now=self.worker.clock(),
+        )
+
+    async def wait_to_retry(self, error: ProviderError, number: int) -> bool:
+        """Wait before a retry and show the wait on the page. Return False without a retry."""
+        if not error.retryable or number >= settings.PROVIDER_CALLS:
+            return False
+        seconds = error.retry_after
+        if seconds is None:
+            # Full jitter: turns that failed together do not retry together.
+            ceiling = min(settings.PROVIDER_BACKOFF_MAX, 2.0 ** (number - 1) * 2)
+            seconds = random.uniform(min(1.0, ceiling), ceiling)  # noqa: S311  # spreading load, no secret
+        elif seconds > 60:
+            error.full = Sentence(WAIT_SENTENCE, seconds=seconds)
+            return False
+        until = self.worker.clock() + timedelta(seconds=seconds)
+        await self.worker.db(leases.update_held_turn, lease=self.lease, waiting_until=until)
+        self.publish("state", turn_notices.WAITING.format(until=f"{until:%H:%M:%S}"))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.interrupted.wait(), seconds)
+        self.stop_if_unwanted()
+        await self.worker.db(leases.update_held_turn, lease=self.lease, waiting_until=None)
+        return not self.reason
+
+    async def finish_step(self, call: ModelCall) -> bool:
+        """Store the model's reply. Return False if the turn has ended."""
+        await self.run_tools(call)
+        await self.wait_for_lane()
+        if call.finish == Message.Finish.INCOMPLETE:
+            await self.end_as_failed("reply_incomplete", CUT_SENTENCE, call=call)
+            return False
+        goes_on = await self.worker.db(
+            writes.close_step,
+            lease=self.lease,
+            ending=self.build_result(call),
+            counter=self.worker.counter,
+            now=self.worker.clock(),
+        )
+        if not goes_on:
+            self.publish("end")
+        return goes_on
+
+    async def run_tools(self, call: ModelCall) -> None:
+        """Run the model's tool calls. At the step limit, the reply ends with finish `LIMIT`."""
+        if call.finish not in {Message.Finish.TOOL_CALLS, Message.Finish.STOP}:
+            return
+        # Some servers report "stop" with tool calls, others "tool_calls" without any.
+        call.finish = Message.Finish.TOOL_CALLS if call.requests else Message.Finish.STOP
+        if not call.requests or self.turn.client is not None:
+            # A client runs its own tools and sends their results.
+            return
+        offered = {spec.name for spec in self.prompt.request.tools} if self.prompt else set()
+        for index, request in call.requests.items():
+            look = await self.start_vector_search(request) if request.name in offered else None
+            result = await self.worker.db(
+                writes.use_tool,
+                lease=self.lease,
+                turn=self.turn,
+                call=request,
+                offered=offered,
+                counter=self.worker.counter,
+                now=self.worker.clock(),
+                sent=self.prompt.sent_seqs if self.prompt else (),
+                look=look,
+            )
+            if result is not None:
+                call.results[index] = result
+        if self.turn.step >= settings.MAX_STEPS:
+            call.finish = Message.Finish.LIMIT
+
+    async def start_vector_search(self, request: ToolCallPart) -> Look | None:
+        """Return the vector search for a search call. None without an embedding model."""
+        if self.prompt is None:
+            return None
+        return await references.look_for(
+            query_in,
+            values=load_policy_values(self.prompt.effective),
+            aside=self.worker.aside,
+            arguments=request.arguments,
+            owner_id=self.turn.branch.chat.owner_id,
+        )
+
+    async def save_stopped_reply(self, call: ModelCall) -> None:
+        """End a reply that a person stopped. The text so far becomes the reply."""
+        call.finish = Message.Finish.STOPPED
+        await self.end_without_reply(Turn.Status.STOPPED, self.build_result(call))
+
+    async def end_as_failed(
+        self, code: str, sentence: str | Promise, *, call: ModelCall | None = None
+    ) -> None:
+        """End the turn as failed. Text that was already shown is kept as an incomplete reply."""
+        if call is not None:
+            call.finish = Message.Finish.INCOMPLETE
+        elif self.call is not None and self.call.has_text:
+            call = self.call
+            call.finish = Message.Finish.INCOMPLETE
+        await self.end_without_reply(
+            Turn.Status.FAILED, self.build_result(call, code=code, sentence=sentence)
+        )
+
+    async def wait_for_lane(self) -> None:
+        """Wait until earlier lanes of the round have ended, to keep the order of replies.
+
+        A lane that stays without a worker for `UNBEGUN_SECONDS` no longer blocks the others.
+        """
+        give_up = time.monotonic() + UNBEGUN_SECONDS
+        while self.turn.lane:
+            states = await self.worker.db(lanes.list_earlier_lane_statuses, turn=self.turn)
+            if Turn.Status.RUNNING in states:
+                give_up = time.monotonic() + UNBEGUN_SECONDS
+            if not states or time.monotonic() > give_up:
+                return
+            await asyncio.sleep(PLACE_EVERY)
+            self.stop_if_unwanted()
+
+    async def end_without_reply(self, status: str, ending: StepResult) -> None:
+        """Write the end and send it on."""
+        await self.wait_for_lane()
+        await self.worker.db(
+            writes.end_early,
+            lease=self.lease,
+            status=status,
+            ending=ending,
+            counter=self.worker.counter,
+            now=self.worker.clock(),
+        )
+        self.publish("end")
+
+    def build_result(
+        self, call: ModelCall | None, *, code: str = "", sentence: str | Promise = ""
+    ) -> StepResult:
+        """Return the ending of a call as a value."""
+        if call is None:
+            return StepResult(error_code=code, error_sentence=sentence)
+        if call.error and not code:
+            code, sentence = call.error.code, call.error.full
+        return StepResult(
+            parts=call.parts() if call.is_useful else (),
+            finish=call.finish,
+            usage=call.usage,
+            body_sha256=call.body_sha256,
+            receipt_id=call.receipt_id,
+            first_token_at=call.first_token_at,
+            error_code=code,
+            error_sentence=sentence,
+            fold_from=self.prompt.fold_from if self.prompt else None,
+            warm_from=self.prompt.warm_from if self.prompt else None,
+            light_model=self.prompt.light_model if self.prompt else "",
+            strategy=self.prompt.strategy if self.prompt else "",
+            tells=self.prompt.tells if self.prompt else False,
+            infers=self.prompt.infers if self.prompt else False,
+            estimate=self.prompt.prompt_tokens if self.prompt else 0,
+            factors=self.prompt.factors if self.prompt else Factors(),
+            shares=self.prompt.shares if self.prompt else {},
+        )
+
+    async def requeue_turn(self) -> None:
+        """Return the turn to the queue because this process shuts down.
+
+        Another worker restarts it at once.
+        """
+        with suppress(LeaseLost):
+            await self.worker.db(writes.requeue_turn, lease=self.lease, now=self.worker.clock())
+            self.publish("restarted")
+
+    def get_unsaved_text(self) -> Partial | None:
+        """Return the partial text if it grew since the last checkpoint, else None."""
+        call = self.call
+        if call is None or call.length <= self.saved:
+            return None
+        self.saved = call.length
+        return Partial(
+            lease=self.lease,
+            step=self.turn.step,
+            begun_anew=self.turn.begun_anew,
+            text=str(call.text) if call.has_text else "",
+            reasoning=str(call.reasoning),
+        )
+
+    def on_heartbeat(self, beat: Heartbeat) -> None:
+        """React to a heartbeat: the turn was asked to stop, or its lease is lost."""
+        if beat is Heartbeat.STOP:
+            self.interrupt(STOP)
+        elif beat is Heartbeat.LOST:
+            self.interrupt(LOST)
+
+    def publish(self, kind: str, text: str = "", offset: int = 0) -> None:
+        """Publish one frame on the live bus."""
+        turn = self.turn
+        frame = Frame(
+            kind=kind,
+            attempt=turn.attempt,
+            step=turn.step,
+            anew=turn.begun_anew,
+            offset=offset,
+            text=text,
+        )
+        self.worker.put(turn.pk, frame)
+
+
+def format_provider_error(error: ProviderError, *, provider: str, calls: int) -> Sentence:
+    """Append the provider, status and number of attempts to an error's sentence."""
+    facts: list[str | Promise] = [provider] if provider else []
+    if error.status is not None:
+        facts.append(Sentence(gettext_noop("status {status}"), status=error.status))
+    asked = gettext_noop("called once") if calls == 1 else ASKED_SENTENCE
+    facts.append(Sentence(asked, calls=calls))
+    return Sentence(gettext_noop("{sentence} ({facts}.)"), sentence=error.full, facts=facts)

@@ -1,0 +1,98 @@
+"""One model call: reads the stream, collects the reply and forwards it."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+
+from chats.ground import cancelling
+from chats.models import Message
+from chats.providers.base import Provider, ProviderError, ProviderRequest
+from chats.providers.collector import ReplyCollector, Say
+from contextpolicy.engine.messages.messages import ToolCallPart
+
+FINISHES: dict[str, str] = {
+    "stop": Message.Finish.STOP,
+    "refusal": Message.Finish.STOP,
+    "length": Message.Finish.LENGTH,
+    "tool_calls": Message.Finish.TOOL_CALLS,
+    "none": Message.Finish.INCOMPLETE,
+}
+
+
+class ModelCall(ReplyCollector):
+    """The reply of one model call, with its receipt and tool results."""
+
+    def __init__(self, *, receipt_id: uuid.UUID, say: Say, clock: Callable[[], datetime]) -> None:
+        super().__init__(say=say, clock=clock)
+        self.receipt_id = receipt_id
+        self.results: dict[int, str] = {}
+        # A `Message.Finish` value. Code that interrupts the call sets it.
+        self.finish: str = Message.Finish.INCOMPLETE
+
+    @property
+    def is_useful(self) -> bool:
+        """True if the reply has text or tool calls, or reached the length limit.
+
+        A reply that failed after its first text is useful too.
+        """
+        return self.has_text or bool(self.asked) or self.is_full
+
+    @property
+    def requests(self) -> dict[int, ToolCallPart]:
+        """The tool calls by index."""
+        return {index: asking.part(by=self.origin) for index, asking in self.asked.items()}
+
+    async def listen(
+        self,
+        provider: Provider,
+        request: ProviderRequest,
+        *,
+        interrupted: asyncio.Event,
+        seconds: float | None = None,
+    ) -> None:
+        """Read the stream until it ends or `interrupted` is set, which cancels the request.
+
+        After `seconds`, if given, the call fails with `provider_timeout`.
+        """
+        hearing = asyncio.create_task(self.hear_all(provider, request))
+        ending = asyncio.create_task(interrupted.wait())
+        done, _ = await asyncio.wait(
+            {hearing, ending}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        await cancelling.cancel_tasks(hearing, ending)
+        if not done:
+            self.error = ProviderError("provider_timeout")
+        self.finish = Message.Finish.LIMIT if self.is_full else FINISHES[self.reason]
+        if not hearing.cancelled() and (error := hearing.exception()):
+            raise error
+
+    def parts(self) -> list[dict[str, str]]:
+        """Return the reply as message parts: reasoning, text, tool calls, tool results."""
+        found = []
+        if self.reasoning.length:
+            found.append({"type": "reasoning", "text": str(self.reasoning)})
+        if self.text.length:
+            found.append({"type": "text", "text": str(self.text)})
+        requests = self.requests
+        for call in requests.values():
+            found.append(
+                {
+                    "type": "tool_call",
+                    "call_id": call.call_id,
+                    "name": call.name,
+                    "arguments": call.arguments,
+                    **({"extra": call.extra} if call.extra else {}),
+                }
+            )
+        for index, content in self.results.items():
+            call = requests[index]
+            found.append(
+                {
+                    "type": "tool_result",
+                    "call_id": call.call_id,
+                    "name": call.name,
+                    "content": content,
+                }
+            )
+        return found

@@ -1,0 +1,56 @@
+"""Saves preferences that people state in the messages of a turn, when the turn ends."""
+
+from datetime import datetime
+
+from chats.memory.preferences import inference_queue, preferences
+from chats.memory.preferences.preference_patterns import extract_forget_requests, extract_statements
+from chats.models import Chat, Folder, Message, Preference, Turn
+
+
+def save_stated_preferences(turn: Turn, *, chat: Chat, now: datetime) -> list[Preference]:
+    """Save preferences stated in the owner's messages of a turn, in the caller's transaction.
+
+    Preferences that the owner asks to forget are withdrawn first. Returns saved and confirmed
+    preferences. Skips chats without memory, people who did not agree, and messages of other team
+    members.
+    """
+    if not can_save_preferences(chat) or not preferences.is_noting(
+        preferences.get_memory_settings(chat.owner_id)
+    ):
+        return []
+    said = Message.objects.filter(
+        turn=turn, role=Message.Role.USER, speaker__isnull=True, excluded=False, erased_at=None
+    ).select_related("branch")
+    noted = []
+    for message in said.order_by("seq"):
+        preferences.withdraw_preferences(
+            extract_forget_requests(message.text), message=message, owner_id=chat.owner_id, now=now
+        )
+        noted += preferences.store_stated_preferences(
+            extract_statements(message.text),
+            message=message,
+            owner_id=chat.owner_id,
+            folder_id=chat.folder_id,
+            now=now,
+        )
+    return noted
+
+
+def schedule_inference(chat: Chat, *, now: datetime) -> None:
+    """Schedule inference of preferences once the chat is idle, if its owner agreed.
+
+    Runs in the caller's transaction.
+    """
+    if can_save_preferences(chat) and preferences.is_inferring(
+        preferences.get_memory_settings(chat.owner_id)
+    ):
+        inference_queue.schedule_idle_reading(chat.pk, now=now)
+
+
+def can_save_preferences(chat: Chat) -> bool:
+    """Return True if preferences may be saved from a chat."""
+    if chat.temporary or chat.without_memory:
+        return False
+    if chat.folder_id is None:
+        return True
+    return not Folder.objects.filter(pk=chat.folder_id, without_memory=True).exists()

@@ -1,0 +1,92 @@
+"""Applies the policy's rules for tool results in prompts: cut them, or replace them by a stub.
+
+Rules apply by tool name, `*` to all others. The store keeps every result uncut.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from contextpolicy.engine.history.truncation import cut_tool_result
+from contextpolicy.engine.messages.messages import Message, ToolResultPart, WireMessage
+from contextpolicy.engine.policy.policy import PolicyValues
+
+# Omitted results: the ids of their calls by the seq of their message.
+Stubbed = Mapping[int, frozenset[str]]
+
+
+def format_result_stub(name: str, characters: int) -> str:
+    """Write the text that replaces an omitted result."""
+    return f"[The result of {name}, {characters:,} characters, is left out here.]"
+
+
+def get_result_limit(values: PolicyValues, name: str) -> int:
+    """Return the maximum characters of a result of this tool."""
+    return min(values.tool_output_limit, _rule(values, name).get("limit", values.tool_output_limit))
+
+
+def find_stubbed_results(messages: Sequence[Message], *, values: PolicyValues) -> Stubbed:
+    """Find the results of finished turns that `keep_newest` omits.
+
+    Replays the messages: when there are twice as many results of a tool as are kept, the oldest are
+    omitted in one batch. A batch therefore depends only on earlier messages, and between two
+    batches the prompt is append-only. With `keep_newest` 0 each result is omitted at once. A window
+    move changes the prefix anyway, so it restarts the replay.
+    """
+    if not any("keep_newest" in rule for rule in values.tool_output_rules.values()):
+        return {}
+    gone: dict[int, frozenset[str]] = {}
+    standing: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for message in messages:
+        for part in message.parts:
+            if not isinstance(part, ToolResultPart):
+                continue
+            keep = _rule(values, part.name).get("keep_newest")
+            if keep is None:
+                continue
+            kept = standing[part.name]
+            kept.append((message.seq, part.call_id))
+            if len(kept) > 2 * keep:
+                border = len(kept) - keep
+                for seq, call_id in kept[:border]:
+                    gone[seq] = gone.get(seq, frozenset()) | {call_id}
+                del kept[:border]
+    return gone
+
+
+def apply_tool_rules(
+    wires: Sequence[WireMessage],
+    *,
+    values: PolicyValues,
+    most: int | None,
+    stubbed: frozenset[str],
+) -> tuple[WireMessage, ...]:
+    """Apply the rules for tool results to wire messages.
+
+    `most` is a further limit in characters; `stubbed` holds the call ids of results to omit.
+    Messages without changes are returned unchanged.
+    """
+    names = {call.call_id: call.name for wire in wires for call in wire.tool_calls}
+    return tuple(
+        _ruled(wire, names.get(wire.tool_call_id, ""), values, most, stubbed)
+        if wire.role == "tool"
+        else wire
+        for wire in wires
+    )
+
+
+def _ruled(
+    wire: WireMessage, name: str, values: PolicyValues, most: int | None, stubbed: frozenset[str]
+) -> WireMessage:
+    if wire.tool_call_id in stubbed:
+        short = format_result_stub(name, len(wire.content))
+        return wire if len(wire.content) <= len(short) else wire._replace(content=short)
+    limit = get_result_limit(values, name)
+    limit = limit if most is None else min(limit, most)
+    if len(wire.content) <= limit:
+        return wire
+    return wire._replace(content=cut_tool_result(wire.content, limit=limit).text)
+
+
+def _rule(values: PolicyValues, name: str) -> Mapping[str, int]:
+    rules = values.tool_output_rules
+    return rules.get(name, rules.get("*", {}))

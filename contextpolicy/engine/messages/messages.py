@@ -1,0 +1,297 @@
+"""The value types above the provider adapters.
+
+They contain no vendor types and no database rows. A `Message` is a stored message (roles `user` and
+`assistant`, tool calls and their results as parts). A `WireMessage` is the input of an adapter
+(roles `system` and `tool` exist only on the wire).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from contextpolicy.engine.messages.images import Image, parse_image_reference
+
+Role = Literal["user", "assistant"]
+WireRole = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """Text that is shown to users."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningPart:
+    """A model's thoughts before its reply; stored and shown, not sent back."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallPart:
+    """A model's request to run a tool; `arguments` is the JSON text as the model wrote it.
+
+    `extra` is JSON text that the model's server requires back with the call (see `extras`).
+    """
+
+    call_id: str
+    name: str
+    arguments: str
+    extra: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResultPart:
+    """The result of the tool call with the same id."""
+
+    call_id: str
+    name: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A file that belongs to a message: its name and location, not its content.
+
+    `reference` is a URL or a label of the store and is never sent. The model gets name and type. If
+    the reference marks an image (see `images`), the model also gets the image.
+    """
+
+    media_type: str
+    name: str
+    reference: str
+
+    @property
+    def image(self) -> Image | None:
+        """The image that is sent; None for a file of which only the name is sent."""
+        return parse_image_reference(self.reference)
+
+
+Part = TextPart | ReasoningPart | ToolCallPart | ToolResultPart | FilePart
+
+LONGEST_FILE_NAME = 100
+# Between the texts of one message.
+JOINT = "\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One stored message of a branch.
+
+    `id` is an opaque label of the store. `seq` counts from 1 without gaps. `tokens` is the stored
+    count of the whole message as sent (`tokens.count_uncut_tokens`). `excluded` and `incomplete`
+    messages are omitted from prompts; `left` is any other reason to omit one. `speaker` and
+    `role_id` are those of a team member, `addressees` the names of the recipients. `day` is the ISO
+    day of the message ("2023-05-08", in the chat's time zone); empty if prompts of the chat have no
+    dates.
+    """
+
+    id: str
+    seq: int
+    role: Role
+    parts: tuple[Part, ...]
+    tokens: int
+    speaker: str = ""
+    role_id: str = ""
+    addressees: tuple[str, ...] = ()
+    left: str = ""
+    turn: str = ""
+    pinned: bool = False
+    excluded: bool = False
+    incomplete: bool = False
+    created_at: str = ""
+    day: str = ""
+
+
+class WireMessage(NamedTuple):
+    """One message as passed to an adapter, before conversion to a provider's format.
+
+    `images` are positioned by character offsets in `content`; an offset past the end of a cut text
+    means its end. `thoughts` precede calls whose server requires them back (see `extras`).
+    """
+
+    role: WireRole
+    content: str
+    tool_calls: tuple[ToolCallPart, ...] = ()
+    tool_call_id: str = ""
+    images: tuple[tuple[int, FilePart], ...] = ()
+    thoughts: str = ""
+
+    def shown(self, *, by_hash: bool = False) -> str:
+        """Return the text with one line for each image; `by_hash`: the line includes the hash."""
+        if not self.images:
+            return self.content
+        write = format_image_text if by_hash else format_file_text
+        return JOINT.join(p if isinstance(p, str) else write(p) for p in self.pieces())
+
+    def pieces(self) -> list[str | FilePart]:
+        """Return texts and images in order, without the blank lines between them."""
+        found: list[str | FilePart] = []
+        start = 0
+        for place, part in self.images:
+            found += [self.content[start:place].removeprefix(JOINT), part]
+            start = place
+        found.append(self.content[start:].removeprefix(JOINT) if start else self.content[start:])
+        return [piece for piece in found if piece]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool offered to the model; `parameters` is its JSON Schema.
+
+    `strict` is the tool owner's setting; None: it is not sent.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, object]
+    strict: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """An active summary: it covers the messages `from_seq`..`to_seq` except `exceptions`.
+
+    `exceptions` are the seqs in the range that were not sources (pinned, excluded or incomplete at
+    the time). `tokens` counts `text` alone.
+    """
+
+    id: str
+    text: str
+    from_seq: int
+    to_seq: int
+    exceptions: tuple[int, ...]
+    tokens: int
+
+
+class MalformedParts(ValueError):
+    """The stored or imported parts of a message have an unknown form."""
+
+    code = "malformed_parts"
+
+
+_TYPES: dict[str, tuple[type[Part], tuple[str, ...]]] = {
+    "text": (TextPart, ("text",)),
+    "reasoning": (ReasoningPart, ("text",)),
+    "tool_call": (ToolCallPart, ("call_id", "name", "arguments")),
+    "tool_result": (ToolResultPart, ("call_id", "name", "content")),
+    "file": (FilePart, ("media_type", "name", "reference")),
+}
+# A field that is omitted if empty.
+_OPTIONAL = "extra"
+_NAMES: dict[type[Part], str] = {kind: name for name, (kind, _) in _TYPES.items()}
+
+
+def parse_parts(data: object) -> tuple[Part, ...]:
+    """Parse parts from their JSON form, a list of objects with a `type`.
+
+    Raises MalformedParts for an unknown type and for a missing, extra or non-text field.
+    """
+    if not isinstance(data, Sequence) or isinstance(data, str):
+        raise MalformedParts("The parts of a message must be a list. Send a list of objects.")
+    return tuple(_part_from_json(item, place) for place, item in enumerate(data, start=1))
+
+
+def serialize_parts(parts: Sequence[Part]) -> list[dict[str, str]]:
+    """Convert parts to the JSON form that `parse_parts` parses."""
+    written = []
+    for part in parts:
+        name = _NAMES[type(part)]
+        fields = {field: str(getattr(part, field)) for field in _TYPES[name][1]}
+        if isinstance(part, ToolCallPart) and part.extra:
+            fields[_OPTIONAL] = part.extra
+        written.append({"type": name, **fields})
+    return written
+
+
+def extract_message_text(message: Message) -> str:
+    """Return the visible text of a message: its text parts, separated by blank lines."""
+    return JOINT.join(part.text for part in message.parts if isinstance(part, TextPart))
+
+
+def format_file_text(part: FilePart) -> str:
+    """Write the text of a file for the model: a short line of similar cost for every file."""
+    if (image := part.image) is not None:
+        told = f"{image.size:,} bytes" if image.sha256 else "at an address"
+        return f"[Image: {part.media_type}, {told}]"
+    named = " ".join(f"{part.name} ({part.media_type})".split())
+    return f"[Attached file: {named[:LONGEST_FILE_NAME]}]"
+
+
+def format_image_text(part: FilePart) -> str:
+    """Write an image's line in a receipt: its type, then size and hash or address."""
+    image = part.image
+    if image is None:
+        return format_file_text(part)
+    place = f"{image.size:,} bytes, SHA-256 {image.sha256}" if image.sha256 else image.url
+    return f"[Image: {part.media_type}, {place}]"
+
+
+def _part_from_json(item: object, place: int) -> Part:
+    kind_name = item.get("type") if isinstance(item, Mapping) else None
+    if not isinstance(item, Mapping) or not isinstance(kind_name, str) or kind_name not in _TYPES:
+        raise MalformedParts(
+            f"Part {place} of the message has no known type. Use one of: {', '.join(_TYPES)}."
+        )
+    kind, fields = _TYPES[kind_name]
+    if kind is ToolCallPart and _OPTIONAL in item:
+        fields = (*fields, _OPTIONAL)
+    if set(item) != {"type", *fields} or not all(isinstance(item[name], str) for name in fields):
+        raise MalformedParts(
+            f"Part {place} of the message is of type {kind_name!r} and needs exactly these text "
+            f"fields: {', '.join(fields)}."
+        )
+    return kind(*(item[name] for name in fields))
+
+
+def convert_parts_to_wires(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
+    """Convert valid parts (see `turn_groups.repair_tool_parts`) to wire messages.
+
+    Of the reasoning, only the part that a server requires back with its calls is kept. An
+    assistant's texts and calls up to the first result form one message, and each result one of role
+    `tool`. Parts after the results start the next assistant message. Parts without content to send
+    give an empty list.
+    """
+    wires: list[WireMessage] = []
+    texts: list[str] = []
+    calls: list[ToolCallPart] = []
+    results: list[ToolResultPart] = []
+    images: list[tuple[int, FilePart]] = []
+    thoughts: list[str] = []
+    for part in parts:
+        if isinstance(part, ToolResultPart):
+            results.append(part)
+        elif isinstance(part, FilePart) and role == "user" and part.image is not None:
+            images.append((len(JOINT.join(texts)), part))
+        elif isinstance(part, ReasoningPart):
+            thoughts.append(part.text)
+        else:
+            if results:
+                wires += _step(role, texts, calls, results, thoughts)
+                texts, calls, results, thoughts = [], [], [], []
+            if isinstance(part, ToolCallPart):
+                calls.append(part)
+            else:
+                texts.append(part.text if isinstance(part, TextPart) else format_file_text(part))
+    step = _step(role, texts, calls, results, thoughts)
+    if not images:
+        return wires + step
+    # Only a user's message has images, and it has no calls: it is one wire message, even without
+    # text.
+    return [WireMessage(role, JOINT.join(texts), images=tuple(images))]
+
+
+def _step(
+    role: Role,
+    texts: list[str],
+    calls: list[ToolCallPart],
+    results: list[ToolResultPart],
+    thoughts: list[str],
+) -> list[WireMessage]:
+    content = JOINT.join(texts)
+    head = [WireMessage(role, content, tuple(calls))] if content or calls else []
+    if thoughts and any(call.extra for call in calls):
+        head = [head[0]._replace(thoughts=JOINT.join(thoughts))]
+    return head + [WireMessage("tool", part.content, (), part.call_id) for part in results]

@@ -1,0 +1,353 @@
+"""UI messages: the JSON form in which a chat is stored, shown, exported and imported.
+
+{id, role, parts, metadata}, role `user` or `assistant`. A tool call and its result are one part,
+`tool-NAME`. Conversions lose only content that the other form cannot express. Each loss is
+reported (`KIND:detail`), and a message that cannot be parsed is rejected.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Literal, NoReturn, cast
+
+from contextpolicy.engine.messages.messages import (
+    FilePart,
+    Message,
+    Part,
+    ReasoningPart,
+    Role,
+    Summary,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    extract_message_text,
+)
+from contextpolicy.engine.messages.tokens import TokenCounter, count_uncut_tokens
+
+Kind = Literal["normal", "summary"]
+# Metadata keys with the required type of their values; other keys are kept unchanged.
+METADATA: Mapping[str, type | tuple[type, ...]] = {
+    "ts": (int, float),
+    "chatKey": str,
+    "channel": str,
+    "chatId": str,
+    "userId": str,
+    "username": str,
+    "messageId": str,
+    "messageThreadId": str,
+    "chatType": str,
+    "requestId": str,
+    "runId": str,
+    "kind": str,
+    "sourceRange": Mapping,
+}
+# Parts that show content from outside the chat, which a stored message cannot hold.
+_BESIDE = ("source-url", "source-document", "data-")
+
+
+@dataclass(frozen=True, slots=True)
+class UIMessage:
+    """One message of the list, with its parts as the engine's types."""
+
+    id: str
+    role: Role
+    parts: Sequence[Part]
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> Kind:
+        """`summary` for a message that replaces others, else `normal`."""
+        return "summary" if self.metadata.get("kind") == "summary" else "normal"
+
+
+class MalformedUIMessage(ValueError):
+    """A UI message cannot be parsed; `code` is stable, the text says where and what to do.
+
+    `malformed_ui_message`, `system_in_history`, `unknown_part`, `duplicate_id`.
+    """
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def parse_ui_messages(data: object) -> tuple[tuple[UIMessage, ...], tuple[str, ...]]:
+    """Parse a list of UI messages, and report losses. Raises MalformedUIMessage."""
+    if not isinstance(data, list | tuple):
+        raise _malformed("The messages must be a list.")
+    read = [parse_ui_message(item) for item in data]
+    found = Counter(message.id for message, _ in read)
+    twice = next((own_id for own_id, count in found.items() if count > 1), None)
+    if twice is not None:
+        raise MalformedUIMessage(
+            "duplicate_id", f"The id {twice!r} occurs twice. Give each message a unique id."
+        )
+    return tuple(message for message, _ in read), tuple(loss for _, some in read for loss in some)
+
+
+def parse_ui_message(data: object) -> tuple[UIMessage, tuple[str, ...]]:
+    """Parse a UI message, and report losses. Raises MalformedUIMessage."""
+    if not isinstance(data, Mapping):
+        raise _malformed("A message must be an object.")
+    own_id, role = data.get("id"), data.get("role")
+    if not isinstance(own_id, str) or not own_id:
+        raise _malformed("A message needs an id, a text.")
+    if role == "system":
+        raise MalformedUIMessage(
+            "system_in_history",
+            f"Message {own_id!r} has the role system. The system text is never part of the list: "
+            "set it on the chat.",
+        )
+    if role not in ("user", "assistant"):
+        raise _malformed(f"Message {own_id!r} has the role {role!r}. Use user or assistant.")
+    listed, metadata = data.get("parts"), data.get("metadata") or {}
+    if not isinstance(listed, list | tuple):
+        raise _malformed(f"Message {own_id!r} needs a list of parts.")
+    _check_metadata(metadata, own_id)
+    reader = _PartReader(own_id, role)
+    for item in listed:
+        reader.read(item)
+    return UIMessage(own_id, role, reader.parts(), metadata), tuple(reader.losses)
+
+
+def serialize_ui_message(message: UIMessage) -> dict[str, object]:
+    """Convert a UI message to JSON.
+
+    Within a step texts come before calls, as on the wire. A result without a preceding call is
+    dropped.
+    """
+    return {
+        "id": message.id,
+        "role": message.role,
+        "parts": _written(message.parts),
+        "metadata": dict(message.metadata),
+    }
+
+
+def build_ui_message(message: Message, **metadata: object) -> UIMessage:
+    """Make the UI message of a stored message."""
+    return UIMessage(message.id, message.role, message.parts, {"kind": "normal", **metadata})
+
+
+def convert_ui_message(ui: UIMessage, *, seq: int, counter: TokenCounter) -> Message:
+    """Make a `Message` of a UI message with `seq`; a summary becomes a message with its text."""
+    tokens = count_uncut_tokens(ui.parts, ui.role, counter)
+    speaker = str(ui.metadata.get("username", ""))
+    return Message(ui.id, seq, ui.role, tuple(ui.parts), tokens, speaker)
+
+
+def build_summary_ui_message(
+    summary: Summary, *, from_id: str, to_id: str, count: int
+) -> UIMessage:
+    """Return the active summary as lists show it: an assistant message with its source range."""
+    covered = {"fromId": from_id, "toId": to_id, "count": count}
+    metadata = {"kind": "summary", "sourceRange": covered}
+    return UIMessage(summary.id, "assistant", (TextPart(summary.text),), metadata)
+
+
+def parse_ui_summary(ui: UIMessage, *, ids: Sequence[str], counter: TokenCounter) -> Summary:
+    """Parse a summary from a list whose original messages have `ids`, in order from seq 1.
+
+    It covers its source range if that can be verified: both ends known, in order, with the stated
+    count. Otherwise it covers nothing (`to_seq` 0) and stays readable.
+    """
+    text = extract_message_text(convert_ui_message(ui, seq=0, counter=counter))
+    covered = ui.metadata.get("sourceRange")
+    places = {own_id: seq for seq, own_id in enumerate(ids, start=1)}
+    start, end = 1, 0
+    if isinstance(covered, Mapping):
+        first, last = places.get(covered.get("fromId", "")), places.get(covered.get("toId", ""))
+        if first is not None and last is not None and last - first + 1 == covered.get("count"):
+            start, end = first, last
+    return Summary(ui.id, text, start, end, (), counter.count(text))
+
+
+def select_stored_parts(final: Sequence[Part], *, visible_text: str) -> tuple[Part, ...]:
+    """Return the stored parts of a reply: its final parts, or the visible text if it has none."""
+    return tuple(final) or ((TextPart(visible_text),) if visible_text else ())
+
+
+class _PartReader:
+    """Parses parts in order: the results of a step follow all its calls."""
+
+    def __init__(self, own_id: str, role: Role) -> None:
+        self.own_id = own_id
+        self.role = role
+        self.losses: list[str] = []
+        self._parts: list[Part] = []
+        self._results: list[Part] = []
+
+    def parts(self) -> tuple[Part, ...]:
+        """Return the parsed parts; between two results texts come before calls, as written."""
+        settled: list[Part] = []
+        run: list[Part] = []
+        for part in (*self._parts, *self._results):
+            if isinstance(part, ToolResultPart):
+                settled += [*_texts_first(run), part]
+                run = []
+            else:
+                run.append(part)
+        return (*settled, *_texts_first(run))
+
+    def read(self, item: object) -> None:
+        """Parse one part; raises MalformedUIMessage for an unknown type or form."""
+        kind = item.get("type") if isinstance(item, Mapping) else None
+        if not isinstance(item, Mapping) or not isinstance(kind, str):
+            raise _malformed(f"A part of message {self.own_id!r} has no type.")
+        if kind == "step-start":
+            self._close()
+        elif kind.startswith("tool-") or kind == "dynamic-tool":
+            self._tool(item, kind)
+        elif kind in ("text", "reasoning", "file"):
+            self._close()
+            self._parts.append(self._plain(item, kind))
+        elif kind.startswith(_BESIDE):
+            self.losses.append(f"part_dropped:{kind}")
+        else:
+            raise MalformedUIMessage(
+                "unknown_part",
+                f"Message {self.own_id!r} has a part of the unknown type {kind!r}. Use text, "
+                "reasoning, file, tool-NAME or step-start.",
+            )
+
+    def _close(self) -> None:
+        self._parts += self._results
+        self._results = []
+
+    def _plain(self, item: Mapping[str, object], kind: str) -> Part:
+        if kind == "file":
+            name = item.get("filename") or ""
+            return FilePart(self._text(item, "mediaType"), str(name), self._text(item, "url"))
+        return (TextPart if kind == "text" else ReasoningPart)(self._text(item, "text"))
+
+    def _tool(self, item: Mapping[str, object], kind: str) -> None:
+        if self.role == "user":
+            self.losses.append(f"part_dropped:{kind}")
+            return
+        name = (
+            kind.removeprefix("tool-") if kind != "dynamic-tool" else self._text(item, "toolName")
+        )
+        call_id = self._text(item, "toolCallId")
+        raw = item.get("rawInput")
+        arguments = raw if isinstance(raw, str) else self._as_json(item.get("input", {}))
+        self._parts.append(ToolCallPart(call_id, name, arguments))
+        if "output" in item:
+            output = item["output"]
+            if not isinstance(output, str):
+                self.losses.append(f"output_as_text:{call_id}")
+            content = output if isinstance(output, str) else self._as_json(output)
+            self._results.append(ToolResultPart(call_id, name, content))
+        elif "errorText" in item:
+            self.losses.append(f"error_as_output:{call_id}")
+            self._results.append(ToolResultPart(call_id, name, self._text(item, "errorText")))
+
+    def _as_json(self, value: object) -> str:
+        try:
+            return _json(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise _malformed(
+                f"A tool part of message {self.own_id!r} is nested too deeply or is not valid JSON."
+            ) from error
+
+    def _text(self, item: Mapping[str, object], name: str) -> str:
+        value = item.get(name)
+        if not isinstance(value, str):
+            raise _malformed(
+                f"A part {item.get('type')!r} of message {self.own_id!r} needs {name}, a text."
+            )
+        return value
+
+
+def _texts_first(parts: Sequence[Part]) -> list[Part]:
+    return sorted(parts, key=lambda part: isinstance(part, ToolCallPart))
+
+
+def _written(parts: Sequence[Part]) -> list[dict[str, object]]:
+    results: dict[str, list[ToolResultPart]] = {}
+    for part in parts:
+        if isinstance(part, ToolResultPart):
+            results.setdefault(part.call_id, []).append(part)
+    written: list[dict[str, object]] = []
+    for number, step in enumerate(_steps(parts)):
+        if number:
+            written.append({"type": "step-start"})
+        calls = [part for part in step if isinstance(part, ToolCallPart)]
+        written += [_plain(part) for part in step if not isinstance(part, ToolCallPart)]
+        written += [_tool(call, results.get(call.call_id, [])) for call in calls]
+    return written
+
+
+def _steps(parts: Sequence[Part]) -> list[list[Part]]:
+    """Split the parts, without results, into steps. A step ends with the results of its calls."""
+    steps: list[list[Part]] = [[]]
+    called: set[str] = set()
+    answered = False
+    for part in parts:
+        if isinstance(part, ToolResultPart):
+            answered = answered or part.call_id in called
+            called.discard(part.call_id)
+            continue
+        if answered:
+            steps.append([])
+        answered = False
+        steps[-1].append(part)
+        called |= {part.call_id} if isinstance(part, ToolCallPart) else set()
+    return steps
+
+
+def _plain(part: Part) -> dict[str, object]:
+    if isinstance(part, FilePart):
+        named = {"filename": part.name} if part.name else {}
+        return {"type": "file", "mediaType": part.media_type, **named, "url": part.reference}
+    kind = "reasoning" if isinstance(part, ReasoningPart) else "text"
+    return {"type": kind, "text": cast(TextPart, part).text}
+
+
+def _tool(call: ToolCallPart, waiting: list[ToolResultPart]) -> dict[str, object]:
+    written: dict[str, object] = {
+        "type": f"tool-{call.name}",
+        "toolCallId": call.call_id,
+        "state": "output-available" if waiting else "input-available",
+    }
+    try:
+        written["input"] = json.loads(
+            call.arguments, parse_constant=_refuse_number, parse_float=_finite
+        )
+    except (ValueError, RecursionError):
+        written["input"] = None
+    if _json(written["input"]) != call.arguments:
+        # The original text, if it is not JSON or has other spaces.
+        written["rawInput"] = call.arguments
+    if waiting:
+        written["output"] = waiting.pop(0).content
+    return written
+
+
+def _refuse_number(digits: str) -> NoReturn:
+    """Refuse NaN and infinity, which readers of JSON in other languages do not accept."""
+    raise ValueError(digits)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if isfinite(number) else _refuse_number(digits)
+
+
+def _check_metadata(metadata: object, own_id: str) -> None:
+    if not isinstance(metadata, Mapping):
+        raise _malformed(f"The metadata of message {own_id!r} must be an object.")
+    for name, kind in METADATA.items():
+        if name in metadata and not isinstance(metadata[name], kind):
+            raise _malformed(f"The metadata {name} of message {own_id!r} has the wrong type.")
+    if metadata.get("kind", "normal") not in ("normal", "summary"):
+        raise _malformed(f"The kind of message {own_id!r} must be normal or summary.")
+
+
+def _malformed(sentence: str) -> MalformedUIMessage:
+    return MalformedUIMessage("malformed_ui_message", sentence)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,1 @@
+"""The values of a policy: fields, checks, budget, costs and calibration."""

@@ -1,0 +1,151 @@
+"""Token arithmetic: the prompt limit, its marks, and the tokens of each part of a prompt."""
+
+from dataclasses import dataclass
+
+from contextpolicy.engine.policy.fields import compute_mark_tokens
+from contextpolicy.engine.policy.policy import PolicyValues
+
+
+class BudgetRefusal(Exception):
+    """A prompt cannot be built within its limit. `code` is stable; the text says what to do."""
+
+    code = "budget_refused"
+
+
+class PolicyImpossible(BudgetRefusal):
+    """The required parts of every prompt do not fit its limit, whatever the chat contains."""
+
+    code = "policy_impossible"
+
+
+class QuestionTooLarge(BudgetRefusal):
+    """The message to be answered does not fit together with the system text and the tools."""
+
+    code = "message_too_large"
+
+
+class TurnTooLarge(BudgetRefusal):
+    """The newest step of the running turn does not fit, even with truncated tool results."""
+
+    code = "turn_too_large"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The tokens that a prompt may use and those that it uses.
+
+    `token_budget`, `reserve` and `prompt_limit` are in the provider's tokens. `limit` is
+    the prompt limit in local tokens (`prompt_limit` / `calibration`); the parts below it are
+    in local tokens too.
+    """
+
+    token_budget: int
+    reserve: int
+    prompt_limit: int
+    calibration: float
+    limit: int
+    system: int = 0
+    tools: int = 0
+    summary: int = 0
+    pins: int = 0
+    history: int = 0
+    tail: int = 0
+    question: int = 0
+    steps: int = 0
+
+    @property
+    def used(self) -> int:
+        """Local tokens of the whole prompt."""
+        return (
+            self.system
+            + self.tools
+            + self.summary
+            + self.pins
+            + self.history
+            + self.tail
+            + self.question
+            + self.steps
+        )
+
+
+def compute_prompt_limit(values: PolicyValues, *, model_window: int | None) -> int:
+    """Return the maximum number of tokens of a prompt.
+
+    That is the budget or the model's window, whichever is smaller, minus the reserve. It may be
+    zero or negative for values that cannot work with the model.
+    """
+    ceiling = values.token_budget
+    if model_window is not None:
+        ceiling = min(ceiling, model_window)
+    return ceiling - values.reserve_tokens
+
+
+def compute_request_limit(values: PolicyValues, *, model_window: int | None) -> int:
+    """Return the maximum number of tokens of a summary request.
+
+    That is the prompt limit plus room for the summary itself.
+    """
+    limit = compute_prompt_limit(values, model_window=model_window)
+    return limit - max(0, values.summary_max_tokens - values.reserve_tokens)
+
+
+def compute_readable_tokens(
+    values: PolicyValues, *, model_window: int | None, calibration: float
+) -> int:
+    """Return the maximum local tokens of a whole summary request, at least 1."""
+    limit = compute_request_limit(values, model_window=model_window)
+    return convert_provider_tokens(max(limit, 1), calibration=calibration)
+
+
+def compute_prepare_mark(values: PolicyValues, *, prompt_limit: int) -> int:
+    """Return the number of tokens from which a summary is prepared in the background."""
+    return compute_mark_tokens(
+        values.prepare_at, values.prepare_at_tokens, prompt_limit=prompt_limit
+    )
+
+
+def compute_compact_mark(values: PolicyValues, *, prompt_limit: int) -> int:
+    """Return the number of tokens from which history is compacted: the high mark."""
+    return compute_mark_tokens(
+        values.compact_at, values.compact_at_tokens, prompt_limit=prompt_limit
+    )
+
+
+def compute_low_mark(values: PolicyValues, *, prompt_limit: int) -> int:
+    """Return the number of tokens that a compaction reduces the prompt to."""
+    return compute_mark_tokens(
+        values.compact_to, values.compact_to_tokens, prompt_limit=prompt_limit
+    )
+
+
+def convert_provider_tokens(tokens: int, *, calibration: float) -> int:
+    """Convert the provider's tokens to local tokens.
+
+    `calibration` is the provider's tokens divided by local tokens, measured per model. Raises
+    ValueError if it is not positive.
+    """
+    if calibration <= 0:
+        raise ValueError("The calibration of a model must be positive.")
+    return int(tokens / calibration)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The prompt limit in provider's tokens; the limit and both window marks in local tokens."""
+
+    prompt_limit: int
+    limit: int
+    high: int
+    low: int
+
+
+def compute_prompt_marks(
+    values: PolicyValues, *, model_window: int | None, calibration: float
+) -> Marks:
+    """Return the limit and the marks of a prompt to one model."""
+    limit = compute_prompt_limit(values, model_window=model_window)
+    high = compute_compact_mark(values, prompt_limit=limit)
+    low = compute_low_mark(values, prompt_limit=limit)
+    return Marks(
+        limit, *(convert_provider_tokens(n, calibration=calibration) for n in (limit, high, low))
+    )

@@ -1,0 +1,1 @@
+"""Summaries: planning, prompts, extractive summaries, acceptance."""

@@ -1,0 +1,218 @@
+"""Checks a summary before it may replace messages. A rejected summary changes nothing."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from contextpolicy.engine.messages.messages import (
+    Message,
+    Summary,
+    extract_message_text,
+    serialize_parts,
+)
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.prompts import (
+    SECTIONS,
+    TEMPLATE_MARK,
+    neutralise_template_marks,
+    select_summary_headings,
+    strip_heading_signs,
+)
+from contextpolicy.engine.text.claims import strip_summary_labels
+from contextpolicy.engine.text.fact_scanner import KINDS
+from contextpolicy.engine.text.facts import compare_summary_facts, extract_facts
+from contextpolicy.engine.text.language import is_other_language
+
+SHORTEST_SUMMARY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of the check: accepted, or rejected with every reason, each a stable code.
+
+    `lost` lists the facts of the policy's pinned kinds that the summary is missing.
+    """
+
+    accepted: bool
+    reasons: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+def check_generated_summary(
+    summary_text: str,
+    *,
+    sources: Sequence[Message],
+    previous: Summary | None,
+    finish: str,
+    has_tool_calls: bool,
+    reasoning_only: bool,
+    values: PolicyValues,
+    counter: TokenCounter,
+    by_model: bool = True,
+) -> Verdict:
+    """Check the text that a summariser returned. `finish` is its finish reason, normally `stop`.
+
+    `by_model` is False for the built-in extractor, whose small summaries have no headings.
+
+    Reasons: `empty`, `too_short`, `cut_by_length`, `not_finished`, `reasoning_only`, `tool_call`,
+    `refusal`, `error_text`, `no_content` (only headings), `missing_sections`, `role_headers`,
+    `not_smaller` (than the sources and the previous summary), `too_long` (over
+    `summary_max_tokens`), `wrong_language` (clearly not the chat's language), `unknown_url` (an
+    address that no source contains), `lost_facts` (of the policy's `pinned_kinds`).
+    """
+    text = summary_text.strip()
+    told = [extract_message_text(message) for message in sources]
+    read = "\n".join([strip_summary_labels(previous.text), *told] if previous else told)
+    lost = _lost(read, text, values)
+    tokens = counter.count(text)
+    source = sum(message.tokens for message in sources) + (previous.tokens if previous else 0)
+    checks = {
+        "empty": not text,
+        "too_short": 0 < len(text) < SHORTEST_SUMMARY,
+        "cut_by_length": finish == "length",
+        "not_finished": finish not in ("stop", "length"),
+        "reasoning_only": reasoning_only,
+        "tool_call": has_tool_calls,
+        "refusal": bool(_REFUSAL.match(text)),
+        "error_text": bool(_ERROR.match(text)),
+        "no_content": bool(text) and not _HEADING.sub("", text).strip(),
+        "missing_sections": by_model
+        and bool(text)
+        and bool(find_missing_sections(text, select_summary_headings(values))),
+        "role_headers": bool(_ROLE_HEADER.search(text) or TEMPLATE_MARK.search(text)),
+        "not_smaller": bool(text) and tokens >= source,
+        "too_long": tokens > values.summary_max_tokens,
+        "wrong_language": is_other_language("\n".join(told), text),
+        "unknown_url": has_unknown_url(text, sources=sources, previous=previous),
+        "lost_facts": bool(text) and bool(lost),
+    }
+    reasons = tuple(reason for reason, found in checks.items() if found)
+    return Verdict(not reasons, reasons, lost)
+
+
+def append_lost_facts(
+    summary_text: str, lost: Sequence[str], *, max_tokens: int, counter: TokenCounter
+) -> str:
+    """Add facts that a summary lost, as bullets under its first section, while they fit.
+
+    Identifiers, numbers and dates are copied, not rephrased.
+    """
+    lines = summary_text.strip().split("\n")
+    place = next((n for n, line in enumerate(lines, start=1) if _HEADING.match(line)), 0)
+    for fact in lost:
+        added = [*lines[:place], f"- Also mentioned: {fact}", *lines[place:]]
+        if counter.count("\n".join(added)) > max_tokens:
+            break
+        lines, place = added, place + 1
+    return "\n".join(lines)
+
+
+def has_unknown_url(
+    summary_text: str, *, sources: Sequence[Message], previous: Summary | None
+) -> bool:
+    """Return True if a summary has an address that no source and no previous summary contains.
+
+    Tool calls and tool results are sources too. A truncated address is matched by its beginning.
+    """
+    found = extract_facts(summary_text)["url"]
+    if not found:
+        return False
+    told = [_everything(message) for message in sources]
+    read = "\n".join([previous.text, *told] if previous else told).casefold()
+    return any(url.partition("…")[0].casefold() not in read for url in found)
+
+
+def _everything(message: Message) -> str:
+    """Return the texts, calls and results of a message in the form that the summariser reads."""
+    written = (value for part in serialize_parts(message.parts) for value in part.values())
+    return "\n".join(written)
+
+
+def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
+    if not values.pinned_kinds:
+        return ()
+    # A summary may quote a template mark only in escaped form, so both sides are compared escaped.
+    lost = compare_summary_facts(
+        neutralise_template_marks(read), neutralise_template_marks(text)
+    ).lost
+    return tuple(fact for kind in KINDS if kind in values.pinned_kinds for fact in lost[kind])
+
+
+def keep_sections(text: str, sections: Sequence[str]) -> str:
+    """Return a summary with only its requested sections.
+
+    Text before the first of them, sections with other headings, and text after a horizontal rule
+    are removed, as are a code fence or a tag around the whole. Deeper headings inside a section
+    stay. A text without any requested heading is returned unchanged.
+    """
+    known = {name.casefold() for name in sections}
+    kept: list[str] = []
+    level = 0
+    is_code = False
+    for line in _unwrapped(text.split("\n"), known):
+        is_code ^= bool(_FENCE.match(line))
+        heading = None if is_code else _HEADING.match(line)
+        depth = line.strip().partition(" ")[0].count("#") if heading else 0
+        if heading and _is_known(line, known):
+            level = depth
+        elif (heading and depth <= level) or (not is_code and _RULE.match(line)):
+            level = 0
+        if level:
+            kept.append(line)
+    return "\n".join(kept) if kept else text
+
+
+def _unwrapped(lines: list[str], known: set[str]) -> list[str]:
+    """Return the lines from the first requested heading on.
+
+    The ends of code fences and tags that open directly before that heading are removed.
+    """
+    first = next((n for n, line in enumerate(lines) if _is_known(line, known)), 0)
+    before = [line.strip() for line in lines[:first] if line.strip()]
+    inner = lines[first:]
+    closings = []
+    while before and (closing := _closing_of(before.pop())):
+        closings.append(closing)
+    while closings and (not inner[-1].strip() or inner[-1].strip() in closings):
+        if (last := inner.pop().strip()) in closings:
+            closings.remove(last)
+    return inner
+
+
+def _closing_of(line: str) -> str:
+    tag = _TAG.fullmatch(line)
+    return f"</{tag[1]}>" if tag else line[:3] if _FENCE.match(line) else ""
+
+
+def _is_known(line: str, known: set[str]) -> bool:
+    heading = _HEADING.match(line)
+    return heading is not None and strip_heading_signs(heading.group(1)).casefold() in known
+
+
+def find_missing_sections(text: str, sections: Sequence[str] = SECTIONS) -> tuple[str, ...]:
+    """Return the required headings that do not have a line to themselves in the text."""
+    found = {strip_heading_signs(match.group(1)).casefold() for match in _HEADING.finditer(text)}
+    return tuple(name for name in sections if name.casefold() not in found)
+
+
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
+_FENCE = re.compile(r"^ {0,3}(?:```|~~~)")
+_RULE = re.compile(r"^ {0,3}(?:-{3,}|\*{3,}|_{3,})[ \t]*$")
+_TAG = re.compile(r"<([A-Za-z_]{1,40})>")
+# A summary that opens like this is about the model, not about the chat.
+_REFUSAL = re.compile(
+    r"(?:i['’]m sorry|sorry,|i (?:can(?:no|['’])t|am unable to|won['’]t)|as an ai\b|"
+    r"unfortunately, i\b|抱歉|对不起|es tut mir leid|je suis désolé|lo siento)",
+    re.IGNORECASE,
+)
+_ERROR = re.compile(
+    r"(?:error\b|\{\s*[\"']error[\"']|traceback \(most recent|internal server error|bad gateway|"
+    r"service unavailable|rate limit|too many requests|<!doctype|<html|[45]\d\d\b)",
+    re.IGNORECASE,
+)
+# The model continued the transcript instead of summarising it.
+_ROLE_HEADER = re.compile(
+    r"^\s*(?:#{1,6}\s*)?\[?(?:user|assistant|human|system|tool)\]?\s*:",
+    re.IGNORECASE | re.MULTILINE,
+)

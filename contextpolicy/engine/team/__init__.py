@@ -1,0 +1,8 @@
+"""Teams of agents: messages, rounds, state, and the view of each agent.
+
+Receivers of the signals in `chats.teams` import the type of a message from here.
+"""
+
+from contextpolicy.engine.team.team import TeamMessage
+
+__all__ = ["TeamMessage"]

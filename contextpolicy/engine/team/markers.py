@@ -1,0 +1,87 @@
+"""Parses routing markers in a team's messages, and removes them from prompts.
+
+A message may name its author (`[FROM:x]`), the team's task (`[TEAM_TASK]`, with all text to the
+next bracket) and the next speaker (`[NEXT:y]`). The store keeps the markers; a prompt does not show
+them.
+"""
+
+import re
+
+from contextpolicy.engine.history.truncation import advance_code_fence
+
+# Names are ASCII words. Only ASCII letters fold, so the K or S of another alphabet never matches.
+_FROM = re.compile(r"\[FROM:[^\]]+\]", re.IGNORECASE | re.ASCII)
+_TEAM_TASK = re.compile(r"\[TEAM_TASK\][^\[]*", re.IGNORECASE | re.ASCII)
+_NEXT = re.compile(r"\[NEXT:[^\]]*\]", re.IGNORECASE | re.ASCII)
+INLINE_CODE = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
+_NEXT_NAME = re.compile(r"\[NEXT:([^\]]*)\]", re.IGNORECASE | re.ASCII)
+
+# White space and line ends of ECMAScript: U+FEFF is included, U+001C to U+001F and U+0085 are not.
+SPACES = "\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+_RUN = re.compile(f"[{SPACES}]{{2,}}")
+_EDGES = re.compile(f"^[{SPACES}]+|[{SPACES}]+$")
+
+
+def strip_markers(text: str) -> str:
+    """Remove all markers and tidy the rest: single spaces, trimmed lines, no empty lines.
+
+    Lines of fenced code are unchanged. A pure function of the text.
+    """
+    unnamed = _without(_FROM, text)
+    untasked = _TEAM_TASK.sub("", unnamed)
+    return _tidied(_without(_NEXT, untasked))
+
+
+def strip_display_markers(text: str) -> str:
+    """Remove author and next-speaker markers from a text that is shown; its spaces are unchanged.
+
+    Markers in code are kept.
+    """
+    lines, fence = [], ""
+    for line in text.split("\n"):
+        following = advance_code_fence(fence, line)
+        lines.append(line if fence or following else _outside_code(line))
+        fence = following
+    return "\n".join(lines).strip("\n")
+
+
+def _outside_code(line: str) -> str:
+    if "[" not in line:
+        return line
+    made, place = [], 0
+    for code in INLINE_CODE.finditer(line):
+        made += [_plain(line[place : code.start()]), code[0]]
+        place = code.end()
+    found = "".join((*made, _plain(line[place:])))
+    return line if found == line else found.rstrip()
+
+
+def _plain(text: str) -> str:
+    return _without(_NEXT, _without(_FROM, text))
+
+
+def parse_next_names(text: str) -> tuple[str, ...]:
+    """Return the names in a message's `[NEXT:…]` markers, in order; a comma separates several."""
+    closed = text[: text.rfind("]") + 1]
+    found = (name.strip() for match in _NEXT_NAME.findall(closed) for name in match.split(","))
+    return tuple(name for name in found if name)
+
+
+def _without(marker: re.Pattern[str], text: str) -> str:
+    # Nothing can match after the last bracket. Searching there would take quadratic time in a text
+    # of many openings.
+    end = text.rfind("]") + 1
+    return marker.sub("", text[:end]) + text[end:]
+
+
+def _tidied(text: str) -> str:
+    lines: list[str] = []
+    fence = ""
+    for line in text.split("\n"):
+        following = advance_code_fence(fence, line)
+        if fence or following:
+            lines.append(line)
+        elif plain := _EDGES.sub("", _RUN.sub(" ", line)):
+            lines.append(plain)
+        fence = following
+    return "\n".join(lines)

@@ -1,0 +1,171 @@
+"""Decides which team member speaks next and when a round ends. Pure: the caller stores the rows.
+
+A round begins with a user's message. Its addressees speak first, then the members that a reply
+calls by `[NEXT:name]`; otherwise the team's rule applies. No model is asked to choose. Endings are
+distinct: all members have spoken (`settled`), a limit, two agents who only answer each other
+(`pair`), a human member whose turn it is (`waiting`), or a failure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from contextpolicy.engine.team.team_view import EVERYBODY, PERSON, fold_member_name
+
+Routing = Literal["all", "round_robin", "person"]
+Ending = Literal["", "settled", "hops", "tokens", "time", "pair", "waiting", "failed"]
+MOST_MEMBERS = 8
+HOP_LIMIT, TOKEN_LIMIT, SECONDS_LIMIT = 8, 100_000, 600
+# Consecutive replies by each of two agents alone before the user is asked.
+PAIR_TURNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A team member for routing. An inactive one is never called."""
+
+    role_id: str
+    name: str
+    is_human: bool = False
+    rests: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The rules of a team's rounds."""
+
+    routing: Routing = "all"
+    hop_limit: int = HOP_LIMIT
+    token_limit: int = TOKEN_LIMIT
+    seconds_limit: int = SECONDS_LIMIT
+    goes_on_after_failure: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The state of a round after a reply: the queue, past speakers, and the usage so far.
+
+    `speakers`: the role ids of its replies since the user's last message, oldest first. `passes`:
+    the number of consecutive empty replies up to now.
+    """
+
+    queue: tuple[str, ...]
+    speakers: tuple[str, ...]
+    hops: int
+    tokens: int
+    seconds: float
+    passes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The next speaker and the queue after it, or the end of the round.
+
+    After a round ends at a limit, `queue` has the remaining speakers, with whom the user can
+    continue it. `unknown`: called names that no member has.
+    """
+
+    role_id: str
+    queue: tuple[str, ...]
+    ending: Ending = ""
+    unknown: tuple[str, ...] = ()
+
+
+def build_opening_queue(
+    members: Sequence[Member], rules: Rules, *, addressees: Sequence[str], last: str
+) -> tuple[str, ...]:
+    """Return the speakers of a new round: the addressees, else by the team's rule.
+
+    `last`: the role id of the agent that spoke last in this chat; round robin continues after it.
+    If the rule leaves the choice to the user and the user names no agent, the first agent answers.
+    """
+    if addressees:
+        return resolve_member_names(addressees, members=members, speaker="")[0]
+    awake = _awake(members)
+    if rules.routing == "all":
+        return awake
+    if rules.routing == "round_robin":
+        return _following(awake, last)[:1]
+    return awake[:1]
+
+
+def resolve_member_names(
+    names: Sequence[str], *, members: Sequence[Member], speaker: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the role ids of the names, distinct and without the speaker, and the unknown names."""
+    known = {fold_member_name(member.name): member for member in members if not member.rests}
+    meant: dict[str, None] = {}
+    unknown: dict[str, None] = {}
+    for name in names:
+        if fold_member_name(name) == EVERYBODY:
+            meant.update(dict.fromkeys(_awake(members)))
+        elif fold_member_name(name) == PERSON:
+            continue
+        elif member := known.get(fold_member_name(name)):
+            meant[member.role_id] = None
+        else:
+            unknown[name] = None
+    meant.pop(speaker, None)
+    return tuple(meant), tuple(unknown)
+
+
+def decide_next_speaker(
+    standing: Standing,
+    members: Sequence[Member],
+    rules: Rules,
+    *,
+    speaker: str,
+    called: Sequence[str],
+    failed: bool = False,
+) -> Next:
+    """Decide what follows the reply of `speaker`, which called these names."""
+    if failed and not rules.goes_on_after_failure:
+        return Next("", standing.queue, "failed")
+    named, unknown = resolve_member_names(called, members=members, speaker=speaker)
+    queue = (*standing.queue, *(role for role in named if role not in standing.queue))
+    if not queue and rules.routing == "round_robin" and not _calls_person(called):
+        awake = _awake(members)
+        others = [role for role in _following(awake, speaker) if role != speaker]
+        queue = tuple(others[:1]) if standing.passes < len(awake) else ()
+    if not queue:
+        return Next("", (), "settled", unknown)
+    head, rest = queue[0], queue[1:]
+    # A human member costs nothing, so no limit applies before their turn.
+    if any(member.role_id == head and member.is_human for member in members):
+        return Next(head, rest, "waiting", unknown)
+    if ending := _limit(standing, rules):
+        return Next("", queue, ending, unknown)
+    if _is_pair(standing.speakers, head):
+        return Next("", queue, "pair", unknown)
+    return Next(head, rest, "", unknown)
+
+
+def _limit(standing: Standing, rules: Rules) -> Ending:
+    if standing.hops >= rules.hop_limit:
+        return "hops"
+    if standing.tokens >= rules.token_limit:
+        return "tokens"
+    return "time" if standing.seconds >= rules.seconds_limit else ""
+
+
+def _is_pair(speakers: Sequence[str], following: str) -> bool:
+    """Return True if two agents have answered only each other for `PAIR_TURNS` turns each."""
+    last = speakers[-2 * PAIR_TURNS :]
+    if len(last) < 2 * PAIR_TURNS or len(set(last)) != 2 or following not in last:
+        return False
+    return all(one != other for one, other in pairwise(last))
+
+
+def _awake(members: Sequence[Member]) -> tuple[str, ...]:
+    return tuple(m.role_id for m in members if not m.is_human and not m.rests)
+
+
+def _following(awake: tuple[str, ...], last: str) -> tuple[str, ...]:
+    """Return the agents in order, starting after the one that spoke last."""
+    place = awake.index(last) + 1 if last in awake else 0
+    return (*awake[place:], *awake[:place])
+
+
+def _calls_person(called: Sequence[str]) -> bool:
+    return any(fold_member_name(name) == PERSON for name in called)

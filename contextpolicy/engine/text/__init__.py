@@ -1,0 +1,1 @@
+"""Analysis of texts: facts, languages, scripts, claims, names, JSON Schema."""
