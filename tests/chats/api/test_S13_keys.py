@@ -92,6 +92,10 @@ MATRIX = {
     "chats_pins_get": "chats:read",
     "chats_policy_get": "policy:read",
     "chats_policy_explain": "policy:read",
+    "ui_chats_send": "chats:write",
+    "ui_chats_get": "chats:read",
+    "ui_chats_resume": "chats:read",
+    "ui_chats_stop": "chats:write",
     "policies_effective": "policy:read",
     "policies_preview": "policy:read",
     "policies_sample": "policy:read",
@@ -205,8 +209,8 @@ def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: C
     client = program(alice, scopes=(scope,))
     nobody = "00000000-0000-4000-8000-000000000000"
     kinds = ["chat", "turn", "message", "branch", "compaction", "key", "folder", "team", "role"]
-    kinds += ["preference", "webhook", "delivery", "hold", "run", "pending", "radius", "evaluation"]
-    kinds += ["import", "receipt", "asked"]
+    kinds += ["preference", "webhook", "delivery", "hold", "run", "erasure", "radius", "evaluation"]
+    kinds += ["import", "receipt", "asked", "client"]
     ids = dict.fromkeys((f"{kind}_id" for kind in kinds), nobody)
     ids |= {"slug": "none", "number": "1", "assignment_id": "1"}
     seen = set()
