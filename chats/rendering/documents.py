@@ -23,7 +23,8 @@ Resolve = Callable[[str], str]
 class DocumentSection:
     """A heading with the text below it, up to the next heading.
 
-    `level` is 1 for the title. `anchor` is the id of the heading; the title has none.
+    `level` is 1 for the title. `anchor` is the id of the heading; the title has none. `text` has
+    no Markdown and no diagrams.
     """
 
     level: int
@@ -54,20 +55,30 @@ def build_heading_anchor(title: str) -> str:
 def parse_document_sections(text: str) -> list[DocumentSection]:
     """Return the sections of a document in their order; the first has the title."""
     sections: list[DocumentSection] = []
-    lines = text.splitlines()
     tokens = PARSER.parse(text)
     starts: list[tuple[int, int, str]] = [
         (int(token.tag[1]), token.map[0], extract_plain_text(tokens[place + 1]))
         for place, token in enumerate(tokens)
         if token.type == "heading_open" and token.map and token.level == 0
     ]
-    ends = [line for _, line, _ in starts[1:]] + [len(lines)]
+    ends = [line for _, line, _ in starts[1:]] + [text.count("\n") + 1]
     for (level, line, title), end in zip(starts, ends, strict=True):
         anchor = build_heading_anchor(title) if level > 1 else ""
-        sections.append(
-            DocumentSection(level, title, anchor, "\n".join(lines[line + 1 : end]).strip())
-        )
+        sections.append(DocumentSection(level, title, anchor, join_texts(tokens, line + 1, end)))
     return sections
+
+
+def join_texts(tokens: Sequence[Token], start: int, end: int) -> str:
+    """Return the words of a range of lines: paragraphs, lists, cells and code, without diagrams."""
+    texts: list[str] = []
+    for token in tokens:
+        if token.map is None or not start <= token.map[0] < end:
+            continue
+        if token.type == "inline":
+            texts.append(extract_plain_text(token))
+        elif token.type in ("fence", "code_block") and token.info.strip() != "mermaid":
+            texts.append(token.content)
+    return "\n".join(texts).strip()
 
 
 def extract_plain_text(token: Token) -> str:

@@ -118,3 +118,12 @@ def test_a_document_is_rendered_with_anchors_links_and_escaped_html() -> None:
         (1, "T", ""),
         (2, "Two words?", "two-words"),
     ]
+
+
+def test_results_of_a_search_show_words_and_no_markdown() -> None:
+    text = "# T\n\n## Use\n\n**Open** *Policies*, see `code` and [here](x.md).\n\n"
+    text += "| a | b |\n|---|---|\n| c | d |\n\n"
+    text += "```mermaid\nflowchart LR\n```\n\n```sh\nmake run\n```\n"
+    section = parse_document_sections(text)[1]
+    words = " ".join(section.text.split())
+    assert words == "Open Policies, see code and here. a b c d make run"
