@@ -80,10 +80,8 @@ def organise_chat(
 ) -> Chat:
     """Pin, archive or file the chat.
 
-    None, or an empty text for the folder, changes nothing.
-
-    `folder`: the id of a folder, or None to remove the chat from its folder. Raises
-    `UnknownFolder`.
+    `pinned`, `archived`: None keeps the current value. `folder`: the id of a folder, None to remove
+    the chat from its folder, or "" to keep it. Raises `UnknownFolder`.
     """
     changes: dict[str, Any] = {"pinned": pinned, "archived": archived}
     changes = {name: value for name, value in changes.items() if value is not None}

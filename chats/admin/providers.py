@@ -76,9 +76,10 @@ class ProviderAccountAdmin(FreshSignInAdmin):
             {
                 "fields": ("base_url", "api_key", "stored_key", "forget_key"),
                 "description": gettext_lazy(
-                    "A key is only sent to the server it was entered for. Another scheme, host or "
-                    "port deletes it, unless you enter a new key at the same time. Anthropic "
-                    "accounts without an address use Anthropic’s own server."
+                    "The key is sent only to the server that it was entered for. If you change the "
+                    "scheme, host or port of the address, the stored key is deleted, unless you "
+                    "enter a new one at the same time. If the address of an Anthropic account is "
+                    "empty, Anthropic’s own server is used."
                 ),
             },
         ),

@@ -60,7 +60,7 @@ class ClientId(StringConverter):
 
 
 register_converter(RoleId, "role")
-register_converter(ClientId, "client_id")
+register_converter(ClientId, "client")
 register_converter(Number, "number")
 
 app_name = "api"
@@ -96,9 +96,9 @@ urlpatterns = [
     ),
     path("messages/recent", recent.RecentMessages.as_view(), name="messages-recent"),
     path("ui-chats", ui_chats.UIChats.as_view(), name="ui-chats"),
-    path("ui-chats/<client_id:client_id>", ui_chats.UIChatDetail.as_view(), name="ui-chat"),
+    path("ui-chats/<client:client_id>", ui_chats.UIChatDetail.as_view(), name="ui-chat"),
     path(
-        "ui-chats/<client_id:client_id>/stream",
+        "ui-chats/<client:client_id>/stream",
         ui_chats.UIChatStream.as_view(),
         name="ui-chat-stream",
     ),

@@ -250,7 +250,9 @@ def load_inference_branch(chat: Chat) -> Branch:
 def select_unread_messages(
     branch: Branch, *, after: int, since: datetime | None
 ) -> QuerySet[Message]:
-    """Return the owner's messages since they agreed to inference, in order of acceptance.
+    """Return the owner's messages after position `after`, created since `since`, in that order.
+
+    `since` is the time at which the owner agreed to inference.
 
     Messages of other team members, of API clients and of imports are left out, as are excluded and
     erased ones.

@@ -215,7 +215,11 @@ def claim_space(space: VectorSpace) -> bool:
 
 
 def process_embedding_pages(space: VectorSpace, *, now: datetime, give_up: float) -> bool:
-    """Process a part of a pass; return True if more can be done at once."""
+    """Embed pages of messages until `give_up`, a `time.monotonic()` value.
+
+    Return True if messages remain. False: all are embedded, another worker has the lease, or the
+    provider is unreachable, so that a later pass continues.
+    """
     mine = VectorSpace.objects.filter(pk=space.pk, lease_token=space.lease_token)
     released = {"lease_token": "", "lease_until": None}
     try:

@@ -43,7 +43,7 @@ def index_chats(*, chat_ids: Sequence[uuid.UUID]) -> None:
 
 
 def is_any_closed() -> bool:
-    """Return True if any policy closes the archive of its chats."""
+    """Return True if any active policy turns off “Searchable originals” (`archive` is False)."""
     policies = ContextPolicy.objects.filter(current__values__has_key=CLOSES)
     return any(
         values[CLOSES] is False for values in policies.values_list("current__values", flat=True)

@@ -78,7 +78,7 @@ class Writer:
 
     @property
     def chat_id(self) -> str:
-        """The id of the chat at its origin."""
+        """The exported id: the source id of an imported chat, otherwise the chat's own id."""
         return self.imported.source_id if self.imported else str(self.chat.pk)
 
     def rows(self) -> QuerySet[Message]:

@@ -90,8 +90,8 @@ class Agent(Stored):
         MESSAGES = "messages", gettext_lazy("Messages, each in its own role")
         CLAUDE = "claude-code", gettext_lazy("Claude: one text with tags")
         CODEX = "openai-codex", gettext_lazy("Codex: one text with Markdown headings")
-        GEMINI = "google-gemini", gettext_lazy("Gemini: one text with titles in capitals")
-        PLAIN = "plain", gettext_lazy("Plain: one text with simple titles")
+        GEMINI = "google-gemini", gettext_lazy("Gemini: one text with headings in capitals")
+        PLAIN = "plain", gettext_lazy("Plain: one text with plain-text headings")
 
     version = models.ForeignKey(TeamVersion, on_delete=models.CASCADE, related_name="agents")
     place = models.PositiveIntegerField()

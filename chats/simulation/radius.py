@@ -356,7 +356,7 @@ def finish_radius_count(lease: CountLease, *, now: datetime) -> None:
 
 
 def build_radius_proposal(row: BlastRadius) -> PolicyProposal:
-    """Return the policy of a count as a proposal."""
+    """Return the values that a count of affected chats tests, at its level or group."""
     if row.group_id is not None and row.place != BlastRadius.Place.REMOVED:
         return build_group_proposal(
             row.group_id,

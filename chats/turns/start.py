@@ -89,7 +89,9 @@ class TurnNotOver(Refusal):
 
     code = "turn_not_over"
     status = 409
-    sentence = gettext_noop("This reply is still being written.")
+    sentence = gettext_noop(
+        "This reply is still being written. Wait for it or stop it, then try again."
+    )
 
 
 class NothingToContinue(Refusal):

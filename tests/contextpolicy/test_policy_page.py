@@ -322,8 +322,9 @@ def test_every_clash_is_said_at_once_at_its_field_by_its_label(browser: Client) 
     assert impossible.sentence == str(NO_ROOM)
     assert not ContextPolicy.objects.exists()
     told = looked_at(browser, ADD, strategy="dynamic_summary", compact_to="80").told
-    assert '<a href="#id_compact_to">“Shorten it to (% full)”</a>' in told[0].sentence
-    assert (told[0].finding.level, told[0].mend) == ("error", "Empty “Shorten it to (% full)”")
+    assert '<a href="#id_compact_to">“Shorten the history to (% full)”</a>' in told[0].sentence
+    finding = told[0].finding
+    assert (finding.level, told[0].mend) == ("error", "Empty “Shorten the history to (% full)”")
 
 
 def test_a_copy_is_a_start_and_leaves_the_original(browser: Client, now: datetime) -> None:

@@ -397,7 +397,7 @@ def _rights(values: PolicyValues) -> list[Pieces]:
     if values.chat_system == "ignore":
         sentences.append(
             _said(
-                gettext("Chats have [no system text] in addition to the one of the policy."),
+                gettext("The system text of a chat is [not sent]; only the policy’s is."),
                 about="chat_system",
             )
         )

@@ -145,7 +145,7 @@ class HistoryInputs(forms.Form):
     lock_compact_at_tokens = build_lock_field()
     compact_to = build_percent_field(
         # xgettext:no-python-format, a percent sign
-        gettext_lazy("Shorten it to (% full)"),
+        gettext_lazy("Shorten the history to (% full)"),
         gettext_lazy("Share of the prompt limit that remains in use afterwards."),
     )
     lock_compact_to = build_lock_field()
@@ -155,10 +155,10 @@ class HistoryInputs(forms.Form):
     )
     lock_compact_to_tokens = build_lock_field()
     compact_every_turns = build_integer_field(
-        gettext_lazy("Shorten it every (turns)"),
+        gettext_lazy("Shorten the history every (turns)"),
         gettext_lazy(
-            "Replaces “Shorten it to”. Each time, the history is shortened enough for about this "
-            "many turns of average size. 0: not set."
+            "Replaces “Shorten the history to”. Each time, the history is shortened enough for "
+            "about this many turns of average size. 0: not set."
         ),
     )
     lock_compact_every_turns = build_lock_field()

@@ -131,8 +131,9 @@ class AroundInputs(forms.Form):
     warm_up = build_yes_no_field(
         gettext_lazy("Cache warm-ups"),
         gettext_lazy(
-            "After a prompt has changed, free model servers prefill it in the background, so that "
-            "the next reply starts sooner. You can exclude a server in its settings."
+            "After a prompt changes, your own model servers prefill it in the background, so that "
+            "the next reply starts sooner. Only models without a price are used. You can exclude a "
+            "server in its settings."
         ),
     )
     lock_warm_up = build_lock_field()

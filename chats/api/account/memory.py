@@ -86,7 +86,8 @@ class Memory(ConditionalEndpoint):
     def patch(self, request: Request) -> Response:
         """Update your instructions and memory settings.
 
-        Turns the memory or the suggestions on or off, or pauses them. 409 `memory_off`.
+        Absent fields keep their value. 409 `memory_off` if `inferring` is true while the memory is
+        off.
         """
         values = MemoryChange.read(request.data)
         found: dict[str, Any] = {"owner_id": get_request_user(request).pk, "now": timezone.now()}

@@ -90,10 +90,18 @@ class CountsQuery(Strict):
     until = serializers.DateField(required=False, help_text="Last day. Default: today (UTC).")
     by = serializers.ChoiceField(choices=list(BY), default="day")
     model = serializers.CharField(
-        required=False, default="", allow_blank=True, max_length=120, help_text="Slug of a model."
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=120,
+        help_text="Only replies of the model with this slug. Empty: all models.",
     )
     policy = serializers.CharField(
-        required=False, default="", allow_blank=True, max_length=60, help_text="Slug of a policy."
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=60,
+        help_text="Only replies under the policy with this slug. Empty: all policies.",
     )
 
 

@@ -168,7 +168,10 @@ class RetentionCertificates(Endpoint):
         responses=add_error_responses({200: RetentionCertificate}, errors=READ_ERRORS),
     )
     def get(self, request: Request, run_id: uuid.UUID) -> Response:
-        """Get the certificate of a retention run. Raises `NotFound` until the run has finished."""
+        """Get the certificate of a finished retention run: ids, numbers and hashes.
+
+        404 until the run has finished.
+        """
         require_permissions(get_request_user(request), SEE, app="chats")
         found: dict[str, Any] = certificates.build_retention_certificate(
             certificates.find_finished_run(run_id)

@@ -13,6 +13,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from chats.ground.texts import sanitise_text
+from chats.models import Preference
 from chats.people import keys
 from contextpolicy import ledger
 from contextpolicy.audit.search import LONGEST
@@ -166,7 +167,8 @@ class NewPreference(Strict):
     """A preference."""
 
     slot = PlainText(
-        help_text="`name`, `language`, …, or `note`. Only `note` can have several preferences."
+        help_text=f"One of {', '.join(f'`{slot}`' for slot in Preference.Slot.values)}. "
+        "Only `note` can have several preferences; elsewhere a new preference replaces the old one."
     )
     text = PlainText(help_text="One line of 1 to 200 characters.")
     folder = serializers.UUIDField(

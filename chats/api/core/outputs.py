@@ -442,7 +442,7 @@ class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
         allow_null=True, help_text="Cost of 100 turns, with the provider's cache."
     )
     cached_share = serializers.FloatField(
-        help_text="Share of input tokens that the provider's cache covers."
+        help_text="Estimated share of input tokens read from the provider's cache, 0 to 1."
     )
 
 
@@ -510,7 +510,7 @@ class ModelOut(serializers.Serializer[Any]):
     )
 
     def get_why_not(self, choice: Any) -> str:
-        """Policy that forbids the model. Empty: the model is allowed."""
+        """Localized sentence that names the policy that forbids the model. Empty: allowed."""
         return "" if choice.allowed else choice.why_not
 
 

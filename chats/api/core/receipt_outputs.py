@@ -88,7 +88,8 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     budget = serializers.DictField()
     prompt_tokens = serializers.IntegerField()
     prompt_sha256 = serializers.CharField(
-        help_text="Empty if a segment of the prompt was erased. The prompt then cannot be rebuilt."
+        help_text="SHA-256 of the prompt, in hex. Empty if a segment was erased; the prompt then "
+        "cannot be rebuilt."
     )
     body_sha256 = serializers.CharField(
         help_text=(

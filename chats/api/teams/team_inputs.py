@@ -105,7 +105,7 @@ class TeamBody(Strict):
     """A complete team."""
 
     name = PlainText(help_text="1 to 100 characters.")
-    agents = AgentBody(many=True, help_text="1 to 8 members, in order.")
+    agents = AgentBody(many=True, help_text="1 to 8 agents, in the order in which they reply.")
     shared = Flag(
         default=False, help_text="True: available to everyone. Can be set only at creation."
     )

@@ -153,8 +153,8 @@ class RoundOut(serializers.Serializer[Any]):
     status = serializers.CharField(help_text=f"One of {', '.join(Round.Status.values)}.")
     reason = serializers.CharField(
         help_text=(
-            "Limit that ended the round: `hops`, `tokens` or `time`. `only_this`: one agent "
-            "replied again."
+            "`hops`, `tokens` or `time`: the limit that ended the round. `only_this`: the round "
+            "regenerates a single reply. Otherwise empty."
         )
     )
     team_version = serializers.IntegerField()

@@ -308,7 +308,7 @@ def describe_ledger_actor(name: str, *, user: User) -> str:
 
 
 def list_other_summaries(row: Compaction, *, chat: Chat) -> list[Compaction]:
-    """Return the other summaries of the chat with text, newest first."""
+    """Return up to 100 other summaries of the chat that have a text, newest first."""
     rows = Compaction.objects.filter(branch__chat=chat, kind=Compaction.Kind.SUMMARY)
     return list(rows.exclude(pk=row.pk).exclude(text="").order_by("-created_at")[:100])
 

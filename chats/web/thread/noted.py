@@ -1,4 +1,4 @@
-"""The line under a reply about preferences saved from its turn."""
+"""Finds the saved preferences that are listed under each reply."""
 
 import uuid
 from collections.abc import Iterable, Mapping
