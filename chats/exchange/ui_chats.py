@@ -203,7 +203,7 @@ class UIAction:
         return "\n\n".join(cast(TextPart, part).text for part in last.parts)
 
     def open(self, text: str) -> tuple[Chat, Turn]:
-        """Create the chat with its first message, in one transaction."""
+        """Create the chat with its first message, in one transaction. Raises `HistoryNotStored`."""
         if self.request.count > 1:
             raise HistoryNotStored
         with transaction.atomic():
@@ -294,7 +294,10 @@ class UIAction:
         return {"source": own}
 
     def regenerate(self) -> tuple[Chat, Turn]:
-        """Replace a reply by another, or answer a message again whose reply failed."""
+        """Replace a reply by another, or answer a message again whose reply failed.
+
+        Raises `NotFound`.
+        """
         chat = find_chat(self.request.chat_id, user=self.user)
         if chat is None:
             raise NotFound
@@ -327,7 +330,7 @@ class UIAction:
         return found
 
     def retry(self, message: Message) -> Turn:
-        """Answer a message again whose turn ended without a reply."""
+        """Answer a message again whose turn ended without a reply. Raises `NotFound`."""
         turn = Turn.objects.filter(trigger=message).order_by("-accepted").first()
         if turn is None:
             raise NotFound

@@ -212,7 +212,7 @@ class ImportPolicy(Endpoint):
         """Import a policy, or a new version of an existing one. The version is active immediately.
 
         A new policy is not assigned to anything yet. 409 `policy_not_in_use` if the existing policy
-        is retired.
+        is retired. Raises `PolicyNotInUse`.
         """
         user = get_request_user(request)
         require_permissions(user, ADD, CHANGE)
