@@ -76,7 +76,7 @@ class ProviderAccountAdmin(FreshSignInAdmin):
             {
                 "fields": ("base_url", "api_key", "stored_key", "forget_key"),
                 "description": gettext_lazy(
-                    "The key is sent only to the server that it was entered for. If you change the "
+                    "A key is sent only to the server that it was entered for. If you change the "
                     "scheme, host or port of the address, the stored key is deleted, unless you "
                     "enter a new one at the same time. If the address of an Anthropic account is "
                     "empty, Anthropic’s own server is used."

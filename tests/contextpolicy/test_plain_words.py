@@ -72,7 +72,7 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
             PolicyValues(references=True, reference_count=4, reference_tokens=900),
             "Adds up to 4 excerpts of earlier messages (900 tokens) that match",
         ),
-        (PolicyValues(chat_system="ignore"), "Chats have no system text in addition to"),
+        (PolicyValues(chat_system="ignore"), "The system text of a chat is not sent"),
         (PolicyValues(system_text="x", hide_system_text=True), "The system text is hidden"),
     ],
 )
