@@ -46,7 +46,7 @@ SUGGESTIONS = (
     ),
     (
         gettext_lazy("See the next prompt"),
-        gettext_lazy("Send two questions, then open “Prompt receipt”"),
+        gettext_lazy("Ask two questions, then open “Prompt receipt”"),
         gettext_lazy("What do you know about our conversation so far?"),
     ),
 )

@@ -123,6 +123,7 @@ def of_alice(instance: Instance) -> dict[str, str]:
     }
     ids = {name: str(uuid.UUID(str(value))) for name, value in found.items()}
     ids["role_id"] = "quillwright"
+    ids["client_id"] = ids["chat_id"]
     # Images of another person's message are never queried.
     ids["sha256"] = "0" * 64
     # Charlie cannot see the policy of Alice's chat either.
