@@ -69,21 +69,16 @@ function tidy(toolbar) {
   for (const action of actions) action.tabIndex = action === here ? 0 : -1;
 }
 
-// Opens a menu upwards where the message box would cover it and there is more room above.
-function place(menu) {
-  menu.classList.remove("menu--up");
-  if (!menu.open) return;
-  const thread = find(".thread").getBoundingClientRect();
-  const [panel, button] = [find(".menu__panel", menu), find("summary", menu)];
-  const { top, bottom } = button.getBoundingClientRect();
-  const [above, below] = [top - thread.top, thread.bottom - bottom];
-  menu.classList.toggle("menu--up", panel.offsetHeight > below && above > below);
+// Scrolls to an open menu that ends below the thread, behind the message box.
+function reveal(menu) {
+  const panel = menu.open && find(".menu__panel", menu);
+  if (panel) panel.scrollIntoView({ block: "nearest" });
 }
 
 if (pattern) {
   settle();
   document.addEventListener("toggle", ({ target }) => {
-    if (target.matches?.(".msg__acts .menu")) place(target);
+    if (target.matches?.(".msg__acts .menu")) reveal(target);
   }, true);
   document.addEventListener("htmx:beforeRequest", ({ target }) => {
     if (!bar?.contains(target)) return;

@@ -84,7 +84,9 @@ def test_the_page_tells_what_happened_and_leads_to_the_rows(
     assert figure(html, "from-cache") == "45.0%"
     assert "USD" in figure(html, "net-effect")
     assert "provider_auth" in html
-    assert "<svg" in html
+    labels = re.findall(r'<svg [^>]*role="img" aria-label="([^"]*)"', html)
+    assert labels
+    assert all(labels)
     links = re.findall(r'href="(/admin/chats/(?:turn|compaction)/\?[^"]+)"', html)
     assert len(links) > 10
     for link in set(links):
