@@ -11,7 +11,7 @@ WAITERS := $(shell expr 1 + $$(nproc))
 # Repeated on PostgreSQL: tests that depend on its locks, statements and full-text search.
 ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/signin tests/chats/simulation \
 	tests/chats/webhooks tests/chats/memory tests/chats/gateway/test_completions.py \
-	$(addprefix tests/chats/api/,test_messages.py test_doors.py test_exchange.py) \
+	$(addprefix tests/chats/api/,test_messages.py test_doors.py test_exchange.py test_ui_chats.py) \
 	$(addprefix tests/contextpolicy/,test_ledger.py test_publish.py test_S25_ledger_tampering.py \
 	test_every_writer.py test_roles.py test_two_persons.py)
 
