@@ -19,7 +19,8 @@ def cache() -> tuple[CountCache, list[str]]:
     return CountCache(count), counted
 
 
-def test_a_long_text_is_counted_once() -> None:
+def test_a_long_text_is_counted_once(settings: Any) -> None:
+    settings.SPEED = True
     found, counted = cache()
     text = "one two " * SHORTEST
     assert found.count(text) == found.count(text) == 2 * SHORTEST
@@ -43,7 +44,8 @@ def test_without_speed_each_text_is_counted_again(settings: Any) -> None:
     assert len(counted) == 2
 
 
-def test_the_memory_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_has_a_limit(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.SPEED = True
     monkeypatch.setattr(counts, "MOST_KNOWN", 3)
     found, counted = cache()
     texts = [f"{number} " * SHORTEST for number in range(9)]
