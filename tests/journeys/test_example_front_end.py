@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import browser
 from tests.faults.harness import Tree
@@ -62,9 +62,9 @@ def front_end(tree: Tree, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(browser: object, front_end: str) -> Iterator[Page]:
+def page(browser: Browser, front_end: str) -> Iterator[Page]:
     """The example in a tab."""
-    tab: Page = browser.new_page()  # type: ignore[attr-defined]  # the fixture has no type here
+    tab = browser.new_page()
     tab.goto(front_end)
     yield tab
     tab.close()
