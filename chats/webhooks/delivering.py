@@ -3,10 +3,11 @@
 One sender per process serves up to 100 webhooks concurrently, a few deliveries of each. A webhook
 whose server hangs delays only its own deliveries. Slow servers use a separate lane, so that they
 cannot fill the 100 slots. If all slots are taken while other webhooks wait, requests that have no
-answer yet are moved to the lane of slow servers, where they begin again under the same id. A
-failing server (no connection, timeout, redirect, 5xx, 408, 410 or 429) pauses until its next retry,
-and its queue keeps its order. A delivery that is refused for another reason is retried while later
-ones continue.
+answer yet are moved to the lane of slow servers, where they begin again under the same id.
+
+After a failed attempt a webhook pauses until the next retry, so its queue keeps its order. Only a
+delivery that its server has refused four times with a 4xx status, within about six minutes, lets
+later ones pass, because one delivery must not hold up the others for a day.
 """
 
 import asyncio
@@ -52,6 +53,8 @@ PATIENT_SECONDS = 0.5
 FULL_LOOK_EVERY = 0.1
 # Delay in seconds after each failed attempt: eight attempts within a day.
 DELAYS = (5, 60, 300, 1_800, 7_200, 21_600, 54_000)
+# Refusals (4xx) of one delivery after which later deliveries are sent before its next retry.
+HOLDING_REFUSALS = 3
 JITTER = 0.2
 # A webhook that fails for this long without one success is switched off.
 FAILS_FOR = timedelta(days=3)
@@ -75,11 +78,11 @@ class Answer:
     problem: str = ""
     seconds: float = 0.0
 
-    @property
-    def is_trouble(self) -> bool:
-        """Return True if the next delivery would fail for the same reason."""
+    def holds_queue(self, *, tries: int) -> bool:
+        """Return True if later deliveries wait for the retry; `tries` counts this attempt too."""
         refused = self.status is not None and 400 <= self.status < 500
-        return bool(self.problem) and (not refused or self.status in {408, 410, 429})
+        about_server = not refused or self.status in {408, 410, 429}
+        return bool(self.problem) and (about_server or tries <= HOLDING_REFUSALS)
 
 
 @dataclass(slots=True)
@@ -267,7 +270,7 @@ async def send_batch(batch: Batch, *, client: Client, clock: Callable[[], dateti
             logger.error("webhook %s: %s", batch.webhook.pk, type(error).__name__)  # noqa: TRY400  # no address
             answer = Answer(problem="no_connection")
         batch.answers.append(answer)
-        if answer.is_trouble:
+        if answer.holds_queue(tries=delivery.tries + 1):
             return
 
 
@@ -377,11 +380,14 @@ def store_delivery_attempt(
         changes |= {"status": Status.DELIVERED, "ended_at": now}
     else:
         webhook.failing_since = webhook.failing_since or now
-        if tries > len(DELAYS):
+        is_given_up = tries > len(DELAYS)
+        if is_given_up:
             changes |= {"status": Status.FAILED, "ended_at": now}
-        delay = DELAYS[min(tries, len(DELAYS)) - 1] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311  # no secret
-        changes["next_at"] = now + timedelta(seconds=delay)
-        if answer.is_trouble:
+        # The next delivery has its own retries: it does not wait for one that is given up.
+        delay = DELAYS[0 if is_given_up else tries - 1]
+        seconds = delay * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311  # no secret
+        changes["next_at"] = now + timedelta(seconds=seconds)
+        if answer.holds_queue(tries=tries):
             webhook.rests_until = changes["next_at"]
     # A delivery that another process completed since then stays delivered.
     waiting = WebhookDelivery.objects.filter(pk=delivery.pk, status=Status.WAITING)

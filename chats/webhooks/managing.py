@@ -122,8 +122,8 @@ def update_webhook(
 ) -> Webhook:
     """Change the given fields. Pending deliveries stay queued and go to the new address.
 
-    Switching a webhook on resets its failure state. Raises `WebhookAddressRefused`, `UnknownEvent`
-    and `EventNotAllowed`.
+    Switching a webhook on resets its failure state. A new address gets all attempts again.
+    Raises `WebhookAddressRefused`, `UnknownEvent` and `EventNotAllowed`.
     """
     row = Webhook.objects.select_for_update(no_key=True).select_related("owner").get(pk=webhook.pk)
     before = (row.url, row.events, row.off)
@@ -140,6 +140,8 @@ def update_webhook(
     if row.off == Webhook.Off.ON:
         row.failing_since = None
     row.save(update_fields=["url", "events", "off", "failing_since"])
+    if row.url != before[0]:
+        row.deliveries.filter(status=WebhookDelivery.Status.WAITING).update(tries=0)
     if row.off == Webhook.Off.ON:
         end_rest(row, now=now)
     record_webhook_event("webhook.changed", row, actor=f"user:{row.owner_id}", now=now)

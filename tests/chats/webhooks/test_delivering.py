@@ -68,16 +68,49 @@ def test_s16_a_server_in_trouble_rests_and_keeps_the_order(
     assert len(set(first)) == 1
 
 
-def test_s16_what_a_server_refuses_does_not_hold_up_the_rest(
-    webhook: Webhook, receiver: Receiver, clock: Clock
+@pytest.mark.parametrize("status", [400, 401, 404])
+def test_s16_a_delivery_refused_four_times_lets_the_rest_pass(
+    webhook: Webhook, receiver: Receiver, clock: Clock, status: int
 ) -> None:
     told(webhook, at=clock(), times=3)
-    receiver.statuses = [400]
+    receiver.statuses = [status] * 4
+    for tries, seconds in enumerate((5, 60, 300), start=1):
+        assert send(clock) == 0
+        assert numbers(receiver) == [0] * tries
+        refused = webhook.deliveries.order_by("pk")[0]
+        assert (refused.tries, refused.answer, refused.problem) == (tries, status, "refused")
+        assert timedelta(seconds=seconds * 0.8) <= refused.next_at - clock()
+        clock.now = refused.next_at
     assert send(clock) == 2
-    assert numbers(receiver) == [0, 1, 2]
+    assert numbers(receiver) == [0, 0, 0, 0, 1, 2]
     refused = webhook.deliveries.get(status=Status.WAITING)
-    assert (refused.tries, refused.answer, refused.problem) == (1, 400, "refused")
-    assert timedelta(seconds=4) <= refused.next_at - clock() <= timedelta(seconds=6)
+    assert (refused.tries, webhook.deliveries.filter(status=Status.DELIVERED).count()) == (4, 2)
+
+
+def test_after_a_delivery_is_given_up_the_next_one_is_sent_soon(
+    webhook: Webhook, receiver: Receiver, clock: Clock
+) -> None:
+    told(webhook, at=clock(), times=2)
+    webhook.deliveries.filter(pk=min(webhook.deliveries.values_list("pk", flat=True))).update(
+        tries=7
+    )
+    receiver.statuses = [503]
+    assert send(clock) == 0
+    clock.wait(seconds=7)
+    assert send(clock) == 1
+    assert numbers(receiver) == [0, 1]
+
+
+def test_a_new_address_gets_all_attempts_again(
+    webhook: Webhook, receiver: Receiver, clock: Clock
+) -> None:
+    told(webhook, at=clock())
+    webhook.deliveries.update(tries=7)
+    receiver.statuses = [503]
+    managing.update_webhook(webhook=webhook, url=f"{receiver.url}&new=1", now=clock())
+    assert send(clock) == 0
+    row = webhook.deliveries.get()
+    assert (row.status, row.tries) == (Status.WAITING, 1)
 
 
 def test_s16_eight_tries_within_a_day_then_it_is_given_up(
@@ -193,7 +226,7 @@ def test_nothing_overtakes_a_delivery_that_waits(
     assert numbers(receiver)[2:] == ([1, 2] if how == "switched on" else [0, 1, 2])
 
 
-@pytest.mark.parametrize("status", [301, 308, 408, 429, 502])
+@pytest.mark.parametrize("status", [301, 308, 400, 403, 404, 408, 422, 429, 502])
 def test_what_concerns_every_delivery_keeps_the_order(
     webhook: Webhook, receiver: Receiver, clock: Clock, status: int
 ) -> None:
