@@ -1,6 +1,7 @@
 """Stores the bytes of images with their messages, for prompts and pages."""
 
 import base64
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -68,6 +69,22 @@ def iter_image_hashes(row: Message) -> Iterable[str]:
         image = parse_image_reference(part["reference"]) if part["type"] == "file" else None
         if image is not None and image.sha256:
             yield image.sha256
+
+
+def has_changed_image(row: Message) -> bool:
+    """Return True if stored bytes of a message's images do not have the hash that it names.
+
+    An image that an import did not contain has no bytes; that is no change.
+    """
+    hashes = set(iter_image_hashes(row))
+    if not hashes:
+        return False
+    found = MessageImage.objects.filter(message=row)
+    # One at a time: a chat's images may not fit into memory.
+    return any(
+        image.sha256 in hashes and hashlib.sha256(image.data).hexdigest() != image.sha256
+        for image in found.iterator(chunk_size=1)
+    )
 
 
 def load_prompt_images(wires: Sequence[WireMessage], *, chat: Chat) -> dict[str, str]:

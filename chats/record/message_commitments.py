@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from chats.ground.commitments import compute_commitment, new_salt
 from chats.models import Chat, Message
 from chats.record.commitment_check import ENDINGS, ERASURE, SCOPE
+from chats.record.images import has_changed_image
 from contextpolicy import ledger, rollback
 from contextpolicy.ledger import Break
 from contextpolicy.models import AuditEvent
@@ -227,6 +228,8 @@ def compare_message(
             compared=before.compared + is_shown, not_comparable=before.not_comparable + is_left
         )
     committed, seq = claimed or (row.commitment, covering[0])
+    if has_changed_image(row):
+        return MessageComparison(f"an image of message {key} was changed", seq)
     if is_message_committed(row, committed):
         return before._replace(compared=before.compared + 1)
     reason = "is marked as erased without a ledger entry" if row.erased_at else "was changed"

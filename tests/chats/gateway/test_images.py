@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from chats.actions import erasure
 from chats.models import Chat, GatewayNode, Message, MessageImage, PassedOn, Receipt
 from chats.prompt import sent_request
 from chats.prompt.reconstruction import rebuild_request
+from chats.prompt.stored_messages import verify_stored_messages
 from chats.providers import registry
 from chats.providers.base import Finished, TextDelta
 from chats.providers.wire import build_openai_body
@@ -247,3 +249,13 @@ def test_a_sealed_conversation_has_its_images(program: Program) -> None:
     assert program.close(response).status == 200
     assert wire_of(program)[0]["content"] == [{"type": "image_url", "image_url": {"url": url_of()}}]
     assert said_in(Chat.objects.get())[0][1:] == ("user", "")
+
+
+@pytest.mark.parametrize("data", [PNG + b"!", b""])
+def test_verification_finds_changed_bytes_of_an_image(program: Program, data: bytes) -> None:
+    program.ask([seen(url_of())])
+    assert [found.reason for found in verify_stored_messages(scope=None, told=Counter())] == []
+    MessageImage.objects.update(data=data)
+    [found] = verify_stored_messages(scope=None, told=Counter())
+    message = Message.objects.get(role="user")
+    assert found.reason == f"an image of message {message.pk} was changed"
