@@ -12,7 +12,7 @@ if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
     try:
         if sys.argv[1:2] == ["serve"]:
-            # Django is not imported, because it would stay in memory as long as the product runs.
+            # Not a command of Django: the launcher decides when Django is loaded.
             from project.launcher import main
 
             sys.exit(main(sys.argv[2:]))

@@ -293,11 +293,7 @@ def share_threads(sender: Any = None, **_signal: Any) -> None:
 
 @worker_ready.connect
 def sweep_at_start(**_signal: Any) -> None:
-    """Resume the unfinished work of this worker's predecessor first.
-
-    The event loop and the tokenizer's vocabulary (90 MB) are loaded with the first turn, before it
-    is claimed.
-    """
+    """Resume the unfinished work of this worker's predecessor first."""
     running_summaries.here.keep_leases(publish.renew_all)
     queue.index_batcher.start()
     if settings.TAKES_OVER:
@@ -305,6 +301,14 @@ def sweep_at_start(**_signal: Any) -> None:
     background_sweep.run_sweep(now=timezone.now())
     close_old_connections()
     logger.info("worker ready")
+
+
+@worker_ready.connect
+def load_runtime(sender: Any = None, **_signal: Any) -> None:
+    """Load the event loop, the adapters and the vocabulary before the first message needs them."""
+    if queues.REPLIES in sender.app.amqp.queues.consume_from:
+        load = databases.close_connections_after(runtime)
+        threading.Thread(target=load, name="load-runtime", daemon=True).start()
 
 
 @worker_ready.connect

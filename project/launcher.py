@@ -1,12 +1,14 @@
 """The launcher: the whole product as one supervised process tree, `manage.py serve`.
 
-It is idle most of the time, so it loads neither Django nor Celery; its children do that work. A
-short-lived child prepares the database, and the reply worker runs the schedule.
+It loads the code once and forks its children, which share its memory (`speed/forks.py`). With
+`SPEED=0`, and where forks are not reliable, each child is a new interpreter. A short-lived child
+prepares the database, and the reply worker runs the schedule.
 """
 
 import errno
 import fcntl
 import hashlib
+import importlib
 import ipaddress
 import logging.config
 import os
@@ -15,9 +17,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from redis import Redis
@@ -26,6 +29,7 @@ from redis.exceptions import RedisError
 from chats.ground import native, queues
 from project import broker, env, instance, logs, small_model, trouble
 from project.supervisor import Child, Supervisor
+from speed.forks import can_fork
 
 HELP = "Start everything on this machine: no other service is needed."
 MANAGE = str(instance.BASE_DIR / "manage.py")
@@ -143,15 +147,18 @@ def supervise_processes(supervisor: Supervisor, *, host: str, port: int) -> None
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     READY.unlink(missing_ok=True)
     ADDRESS.write_text(f"{address}\n", encoding="utf-8")
-    page = build_web_process(host=host, port=port)
+    in_fork = load_code() if env.read_bool("SPEED", default=True) and can_fork() else None
+    if supervisor.stopping:
+        return
+    page = build_web_process(host=host, port=port, in_fork=in_fork)
     with PREPARING.open("w") as preparing:
         fcntl.flock(preparing, fcntl.LOCK_EX)
         # It loads its code now, and listens when the lock is free.
         supervisor.add(page)
-        welcome = prepare_database(base_url=address)
+        welcome = prepare_database(base_url=address, in_fork=in_fork)
     if not supervisor.stopping:
-        supervisor.add(build_reply_worker())
-        supervisor.take(build_background_worker())
+        supervisor.add(build_reply_worker(in_fork=in_fork))
+        supervisor.take(build_background_worker(in_fork=in_fork))
         if wait_for_page(supervisor, page, host=host, port=port):
             sys.stdout.write(f"{welcome}Stop with Ctrl-C.\n")
             sys.stdout.flush()
@@ -267,7 +274,17 @@ def describe_broken_broker(program: str, reason: str | None) -> str:
     )
 
 
-def prepare_database(*, base_url: str) -> str:
+def load_code() -> Callable[[], None]:
+    """Load the code of all processes; return the step with which a fork begins.
+
+    Raises Misconfigured.
+    """
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
+    in_fork: Callable[[], None] = importlib.import_module("project.preloading").load_code()
+    return in_fork
+
+
+def prepare_database(*, base_url: str, in_fork: Callable[[], None] | None) -> str:
     """Migrate, seed, and release leases of workers that ended, in a short-lived process.
 
     Returns the text for the console. Raises Unprepared.
@@ -276,15 +293,20 @@ def prepare_database(*, base_url: str) -> str:
     command += ["--take-over", build_worker_prefix()]
     # Only a terminal gets the sign-in link, because other outputs are logs.
     command += ["--with-link"] if sys.stdout.isatty() else []
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603  # our own command
-    if done.returncode == trouble.SAID:
+    with tempfile.TemporaryFile() as printed:
+        setup = Child(name="setup", command=command, stdout=printed, in_fork=in_fork)
+        setup.start()
+        code = setup.process.wait() if setup.process else 1
+        printed.seek(0)
+        welcome = printed.read().decode()
+    if code == trouble.SAID:
         raise Unprepared("")
-    if done.returncode:
+    if code:
         raise Unprepared("The database could not be prepared; the lines above say why.")
-    return done.stdout
+    return welcome
 
 
-def build_web_process(*, host: str, port: int) -> Child:
+def build_web_process(*, host: str, port: int, in_fork: Callable[[], None] | None = None) -> Child:
     """Return the web process, which waits until the database is prepared."""
     address = ["--host", host, "--port", str(port)]
     files = ["--after", str(PREPARING), "--ready", str(READY)]
@@ -292,10 +314,11 @@ def build_web_process(*, host: str, port: int) -> Child:
         name="web",
         command=[sys.executable, MANAGE, "web", *address, *files],
         grace=6.0,
+        in_fork=in_fork,
     )
 
 
-def build_reply_worker() -> Child:
+def build_reply_worker(*, in_fork: Callable[[], None] | None = None) -> Child:
     """Return the reply worker.
 
     It also runs the schedule. The only scheduled task is the sweep, a task of its queue, which
@@ -306,10 +329,11 @@ def build_reply_worker() -> Child:
         command=build_worker_command(queues.REPLIES, threads=instance.REPLIES_PER_WORKER),
         env=partial(build_worker_env, queues.REPLIES, PALIMPSEST_KEEPS_SCHEDULE="1"),
         grace=WORKER_GRACE,
+        in_fork=in_fork,
     )
 
 
-def build_background_worker() -> Child:
+def build_background_worker(*, in_fork: Callable[[], None] | None = None) -> Child:
     """Return the worker for background work.
 
     It is started with the first background task, so that an idle instance saves its memory.
@@ -322,6 +346,7 @@ def build_background_worker() -> Child:
         niceness=BACKGROUND_NICENESS,
         is_needed=BackgroundWork().is_there,
         stdout=None if instance.LEDGER_LINES else subprocess.DEVNULL,
+        in_fork=in_fork,
     )
 
 

@@ -7,6 +7,7 @@ that, the code does not distinguish the two modes.
 import os
 import secrets
 import socket
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import django_stubs_ext
@@ -175,14 +176,30 @@ MAX_ATTEMPTS = env.read_positive_int("MAX_ATTEMPTS", 3)
 CHECKPOINT_EVERY = env.read_seconds("CHECKPOINT_EVERY", 1.0)
 COALESCE_SECONDS = env.read_seconds("COALESCE_SECONDS", 0.05)
 WORKER_DRAIN_SECONDS = instance.WORKER_DRAIN_SECONDS
-# Leases name the worker that holds them.
-WORKER_NAME = env.read_string("PALIMPSEST_WORKER") or (
-    f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-)
-# Leases of workers with this name prefix are released when this worker starts: they have ended.
-TAKES_OVER = env.read_string("PALIMPSEST_TAKES_OVER")
-# This process also runs the schedule. In a deployment with several hosts, `celery beat` does.
-KEEPS_SCHEDULE = env.read_bool("PALIMPSEST_KEEPS_SCHEDULE")
+
+
+class ProcessSettings(NamedTuple):
+    """The settings that differ between the processes of one launcher."""
+
+    # Leases name the worker that holds them.
+    WORKER_NAME: str
+    # Leases of workers with this name prefix are released when this worker starts: they have ended.
+    TAKES_OVER: str
+    # This process also runs the schedule. In a deployment with several hosts, `celery beat` does.
+    KEEPS_SCHEDULE: bool
+
+
+def read_process_settings() -> ProcessSettings:
+    """Read them from the environment. A fork of a loaded process reads them again."""
+    unique = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    return ProcessSettings(
+        env.read_string("PALIMPSEST_WORKER") or unique,
+        env.read_string("PALIMPSEST_TAKES_OVER"),
+        env.read_bool("PALIMPSEST_KEEPS_SCHEDULE"),
+    )
+
+
+WORKER_NAME, TAKES_OVER, KEEPS_SCHEDULE = read_process_settings()
 PROVIDER_TIMEOUTS = {
     "connect": env.read_seconds("PROVIDER_CONNECT_TIMEOUT", 5.0),
     "first_token": env.read_seconds("PROVIDER_FIRST_TOKEN_TIMEOUT", 60.0),

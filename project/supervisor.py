@@ -15,6 +15,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+from speed.forks import ForkedProcess
 
 logger = logging.getLogger(__name__)
 
@@ -49,10 +52,13 @@ class Child:
     # The niceness of the process, 0 to 19.
     niceness: int = 0
     # Relevant output goes to stderr. None: the lines of stdout are passed on.
-    stdout: int | None = subprocess.DEVNULL
+    stdout: Any = subprocess.DEVNULL
     # The process is started when this first returns True; None: at once.
     is_needed: Callable[[], bool] | None = None
-    process: subprocess.Popen[bytes] | None = None
+    # Called in a fork of this process, which then runs the command with the loaded code. None: the
+    # command is run by a new interpreter.
+    in_fork: Callable[[], None] | None = None
+    process: subprocess.Popen[bytes] | ForkedProcess | None = None
     started_at: float = 0.0
     pause: float = FIRST_PAUSE
     start_at: float = 0.0
@@ -61,12 +67,21 @@ class Child:
     def start(self) -> None:
         """Start a new process."""
         self.started_at = time.monotonic()
+        bind = partial(bind_to_parent, self.niceness)  # runs three system calls only
+        if self.in_fork is not None:
+            self.process = ForkedProcess(
+                self.command,
+                env=self.env(),
+                stdout=self.stdout,
+                prepare=(bind, self.in_fork),
+            )
+            return
         self.process = subprocess.Popen(  # noqa: S603  # our own commands, no shell
             self.command,
             env={**os.environ, **self.env()},
             stdin=subprocess.DEVNULL,
             stdout=self.stdout,
-            preexec_fn=partial(bind_to_parent, self.niceness),  # runs three system calls only
+            preexec_fn=bind,
         )
 
     def tend(self) -> None:

@@ -74,7 +74,7 @@ def iter_image_hashes(row: Message) -> Iterable[str]:
 def has_changed_image(row: Message) -> bool:
     """Return True if stored bytes of a message's images do not have the hash that it names.
 
-    An image that an import did not contain has no bytes; that is no change.
+    An image that an import did not contain has no bytes, and is not counted as changed.
     """
     hashes = set(iter_image_hashes(row))
     if not hashes:

@@ -1,6 +1,8 @@
 """The initial data of a new instance; a second start changes nothing."""
 
 import subprocess
+import sys
+from collections.abc import Sequence
 from datetime import datetime
 
 import pytest
@@ -12,10 +14,12 @@ from chats.models import ProviderAccount
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
 from project import launcher
 from project.seed import SMALL_MODEL_MISSED, seed_database
+from project.supervisor import Child
 from tests.fakes.fake_server import FakeServer
 
 pytestmark = pytest.mark.django_db
 BASE = "http://127.0.0.1:8420"
+SAY = "print('printed')"
 
 
 def test_a_second_start_adds_nothing(now: datetime) -> None:
@@ -51,14 +55,14 @@ def test_the_launcher_asks_for_a_link_for_a_terminal_only(
     is_terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
-    asked: list[list[str]] = []
+    asked: list[Sequence[str]] = []
 
-    def run(command: list[str], **_: object) -> object:
-        asked.append(command)
-        return subprocess.CompletedProcess(command, 0, stdout="said")
+    def start(child: Child) -> None:
+        asked.append(child.command)
+        child.process = subprocess.Popen([sys.executable, "-c", SAY], stdout=child.stdout)
 
-    monkeypatch.setattr(subprocess, "run", run)
-    assert launcher.prepare_database(base_url=BASE) == "said"
+    monkeypatch.setattr(Child, "start", start)
+    assert launcher.prepare_database(base_url=BASE, in_fork=None) == "printed\n"
     assert ("--with-link" in asked[0]) is is_terminal
 
 

@@ -32,7 +32,7 @@ from redis.exceptions import RedisError
 from chats.ground import databases, live, queue
 from chats.ground.live import Frame
 from chats.models import ProviderAccount
-from chats.prompt.tokenizer import O200kCounter
+from chats.prompt.tokenizer import O200kCounter, load_encoding
 from chats.providers import registry
 from chats.providers.base import Provider, Timeouts
 from chats.providers.registry import ProviderAccountValue as Account
@@ -68,7 +68,7 @@ class Runtime:
         self.counter = O200kCounter()
         # Load the vocabulary before any lease runs. Otherwise the first turns would load it
         # concurrently and block the loop for longer than a short lease.
-        self.counter.count("")
+        load_encoding()
         load_what_calls_need()
         self.clock: Callable[[], datetime] = timezone.now
         self.threads = DeadlineExecutor(DB_THREADS[connection.vendor])

@@ -9,7 +9,7 @@ from project import launcher
 
 
 class Command(BaseCommand):
-    """The launcher. `manage.py serve` itself starts it without Django."""
+    """The launcher. `manage.py serve` itself starts it, before Django is loaded."""
 
     help = launcher.HELP
     requires_system_checks = ()
