@@ -53,7 +53,7 @@ REMOVE = gettext_lazy(
 
 
 class BlastRadiusNeeded(Exception):
-    """A policy change would apply to people before the affected chats were counted.
+    """The instance requires a count of the affected chats before this change.
 
     `count` is the newest unfinished count, if there is one; `next_step` is the advice.
     """

@@ -32,7 +32,7 @@ _GATE = 7_105_301
 
 
 class HoldIncomplete(Exception):
-    """A hold cannot be placed without a case, a reason and exactly one target."""
+    """The case, the reason or the target of the hold is missing."""
 
     code = "hold_incomplete"
 
@@ -46,7 +46,7 @@ class HoldIncomplete(Exception):
 
 
 class HoldReleased(Exception):
-    """A released hold cannot be released again."""
+    """The hold was released before."""
 
     code = "hold_released"
 

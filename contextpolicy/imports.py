@@ -53,7 +53,7 @@ OF_A_STRATEGY = frozenset({"strategy", "strategy_config", *FOREIGN_KEYS.values()
 
 
 class ReservedName(Exception):
-    """The name of a new policy conflicts with a path below `/policies`."""
+    """The name of the new policy conflicts with an address of the API."""
 
     code = "reserved_name"
 
@@ -64,7 +64,7 @@ class ReservedName(Exception):
 
 
 class PolicyExists(Exception):
-    """A policy with the new policy's name already exists."""
+    """A policy with this name already exists."""
 
     code = "policy_exists"
 

@@ -56,7 +56,7 @@ class Plugin:
 
 
 class MalformedImport(ValueError):
-    """A strategy in import form cannot be parsed. `reason` is a stable code."""
+    """The imported strategy cannot be parsed. The message says why."""
 
     code = "malformed_strategy_import"
 

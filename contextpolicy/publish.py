@@ -26,7 +26,7 @@ from contextpolicy.reasons import is_meaningful_text
 
 
 class PolicyProblems(Exception):
-    """Values or locks that cannot work; `problems` lists the fields and the reasons."""
+    """Values or locks contradict each other. `details` lists the fields and the reasons."""
 
     code = "policy_impossible"
 
@@ -36,7 +36,7 @@ class PolicyProblems(Exception):
 
 
 class PolicyChangedMeanwhile(Exception):
-    """Another person saved a version after the one that was edited."""
+    """Another version was saved after the one that was edited. Nothing was saved."""
 
     code = "policy_changed_meanwhile"
 
@@ -50,7 +50,7 @@ class PolicyChangedMeanwhile(Exception):
 
 
 class PolicyInUse(Exception):
-    """A policy that is in use cannot be retired."""
+    """The policy still has assignments, so it cannot be retired."""
 
     code = "policy_in_use"
 
@@ -59,7 +59,7 @@ class PolicyInUse(Exception):
 
 
 class PolicyNotInUse(Exception):
-    """A retired policy, or one without a version, cannot be assigned."""
+    """The policy is retired or has no active version."""
 
     code = "policy_not_in_use"
 
@@ -70,7 +70,7 @@ class PolicyNotInUse(Exception):
 
 
 class NoSuchVersion(Exception):
-    """The requested version does not exist."""
+    """The policy has no version with this number."""
 
     code = "no_such_version"
 

@@ -26,7 +26,7 @@ RIGHT = "change_contextpolicy"
 
 
 class SecondPersonNeeded(Exception):
-    """The author of a version tried to publish it alone. `reason` is a stable code."""
+    """The instance requires a second person, and you are the author or creator."""
 
     code = "second_person_needed"
 

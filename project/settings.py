@@ -403,9 +403,20 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Palimpsest",
-    "DESCRIPTION": "REST API for chats, context policies and the audit log.",
+    "DESCRIPTION": (
+        "REST API for chats, context policies and the audit log. In addition to the responses "
+        "listed, any request can get 400 `key_in_address` (an API key in the query string), 405 "
+        "`method_not_allowed`, 406 `not_acceptable`, 503 `database_busy` and 507 `storage_full`. "
+        "Nothing was changed then."
+    ),
     "VERSION": VERSION,
     "SERVE_INCLUDE_SCHEMA": False,
+    # The values of a choice are listed anyway; descriptions say what they mean.
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "chats.api.describe_responses.describe_refusals",
+    ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

@@ -35,7 +35,7 @@ BRANCHES_PER_CHAT = 200
 
 
 class TooManyBranches(Refusal):
-    """The chat has as many branches as it may."""
+    """The chat has reached its limit of branches."""
 
     code = "too_many_branches"
     status = 409
@@ -45,7 +45,7 @@ class TooManyBranches(Refusal):
 
 
 class StillWaiting(Refusal):
-    """The message is waiting for its turn, so it has no seq to branch from."""
+    """The message is still queued, so no branch can start at it. Retry when its turn runs."""
 
     code = "still_waiting"
     status = 409
@@ -55,7 +55,7 @@ class StillWaiting(Refusal):
 
 
 class NotAUserMessage(Refusal):
-    """The message was written by a model or a team member, so it cannot be edited."""
+    """The message is a reply or an imported message of an agent, which cannot be edited."""
 
     code = "not_a_user_message"
     status = 409
@@ -73,7 +73,7 @@ class NotAReply(Refusal):
 
 
 class MessageGone(Refusal):
-    """The message was erased."""
+    """The message was erased, so no branch can start at it."""
 
     code = "message_erased"
     status = 409

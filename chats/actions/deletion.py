@@ -21,7 +21,7 @@ from contextpolicy import ledger
 
 
 class CannotComeBack(Refusal):
-    """The chat was temporary and has expired."""
+    """The chat was temporary and has expired, so it cannot be restored."""
 
     code = "chat_cannot_come_back"
     status = 409

@@ -53,7 +53,7 @@ from contextpolicy.models import AuditEvent
 
 
 class StillAnswering(Refusal):
-    """The message is part of an unfinished turn, or of a prompt that is being sent."""
+    """A reply of the chat is being written, or uses the message. Stop it first."""
 
     code = "turn_not_over"
     status = 409
@@ -63,7 +63,7 @@ class StillAnswering(Refusal):
 
 
 class StillReferred(Refusal):
-    """A running reply in another chat uses the text."""
+    """A running reply in another of your chats uses the text. Wait or stop it first."""
 
     code = "reply_elsewhere_not_over"
     status = 409

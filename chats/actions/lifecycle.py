@@ -30,7 +30,7 @@ TITLE_LENGTH = 200
 
 
 class TooManyChats(Refusal):
-    """The person has as many chats as they may."""
+    """You have reached your limit of chats. Delete some first."""
 
     code = "chat_full"
     status = 409
@@ -38,7 +38,7 @@ class TooManyChats(Refusal):
 
 
 class TemporaryNotAllowed(Refusal):
-    """The person's policy does not allow temporary chats."""
+    """Your policy does not allow temporary chats."""
 
     code = "temporary_not_allowed"
     status = 403
@@ -49,7 +49,7 @@ class TemporaryNotAllowed(Refusal):
 
 
 class TitleTooLong(Refusal):
-    """The title exceeds its limit. Titles are never cut."""
+    """The title is too long. Titles are never cut."""
 
     code = "too_long"
     status = 422
@@ -58,7 +58,7 @@ class TitleTooLong(Refusal):
 
 
 class InvalidTitle(Refusal):
-    """The title contains a character that is not allowed."""
+    """The title has a line break, a control character or a direction override."""
 
     code = "invalid_character"
     status = 422

@@ -30,7 +30,7 @@ from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_pro
 
 
 class NotTakenUp(Refusal):
-    """The message is waiting and has no seq yet."""
+    """The message is still queued. Retry when its turn runs."""
 
     code = "not_taken_up"
     status = 409
@@ -41,7 +41,7 @@ class NotTakenUp(Refusal):
 
 
 class PinsFull(Refusal):
-    """The pinned messages use all tokens available for pins."""
+    """The pinned messages would exceed the token limit for pins. Unpin one first."""
 
     code = "pins_full"
     status = 409

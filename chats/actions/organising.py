@@ -22,7 +22,7 @@ NAME_LENGTH = 100
 
 
 class InvalidFolderName(Refusal):
-    """The name is empty or contains a character that is not allowed."""
+    """The name is empty, or has a line break, a control character or a direction override."""
 
     code = "invalid_name"
     status = 422
@@ -34,7 +34,7 @@ class InvalidFolderName(Refusal):
 
 
 class FolderNameTooLong(Refusal):
-    """The name exceeds its limit. Names are never cut."""
+    """The name is too long. Names are never cut."""
 
     code = "too_long"
     status = 422
@@ -45,7 +45,7 @@ class FolderNameTooLong(Refusal):
 
 
 class FolderExists(Refusal):
-    """The person has another folder with this name."""
+    """You have another folder with this name."""
 
     code = "folder_exists"
     status = 409
@@ -54,7 +54,7 @@ class FolderExists(Refusal):
 
 
 class TooManyFolders(Refusal):
-    """The person has as many folders as they may."""
+    """You have reached your limit of folders. Delete one first."""
 
     code = "too_many_folders"
     status = 409
@@ -62,7 +62,7 @@ class TooManyFolders(Refusal):
 
 
 class UnknownFolder(Refusal):
-    """The folder does not exist, or belongs to another person."""
+    """The folder does not exist or is not yours."""
 
     code = "unknown_folder"
     status = 422

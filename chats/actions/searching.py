@@ -25,7 +25,7 @@ MOST_TITLES = 10
 
 
 class SearchTooLong(Refusal):
-    """The search exceeds its limit."""
+    """The query is longer than 400 characters."""
 
     code = "question_too_long"
     status = 422

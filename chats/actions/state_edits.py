@@ -27,7 +27,7 @@ from contextpolicy.engine.strategies.entity_state import (
 
 
 class NoStateKept(Refusal):
-    """The chat's policy does not use a state."""
+    """The chat's policy maintains no state."""
 
     code = "no_state"
     status = 409
@@ -37,7 +37,7 @@ class NoStateKept(Refusal):
 
 
 class StateInvalid(Refusal):
-    """The edited values do not match the policy's schema."""
+    """The values do not match the schema of the state. Nothing was saved."""
 
     code = "state_invalid"
     status = 422
@@ -48,7 +48,7 @@ class StateInvalid(Refusal):
 
 
 class StateTooLarge(Refusal):
-    """The state exceeds its size limit: it is a form, not a transcript."""
+    """The state exceeds its size limit. Shorten a value."""
 
     code = "too_long"
     status = 422
@@ -59,7 +59,7 @@ class StateTooLarge(Refusal):
 
 
 class NoSuchStateVersion(Refusal):
-    """The state has no such version on this branch, or the version is too old to be shown."""
+    """The state has no such version on this branch, or the version is no longer listed."""
 
     code = "no_such_version"
     status = 404

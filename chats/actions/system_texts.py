@@ -26,7 +26,7 @@ from contextpolicy.linter.errors import LONGEST_TEXT
 
 
 class SystemTextLocked(Refusal):
-    """The policy does not allow chats their own system text."""
+    """The policy does not allow chats to have their own system text."""
 
     code = "system_text_locked"
     status = 403
@@ -38,7 +38,7 @@ class SystemTextLocked(Refusal):
 
 
 class SystemTextTooLong(Refusal):
-    """The text exceeds the limit for system texts. It is refused, never cut."""
+    """The system text exceeds the policy's limit. It is never cut."""
 
     code = "too_long"
     status = 422
@@ -49,7 +49,7 @@ class SystemTextTooLong(Refusal):
 
 
 class InvalidSystemText(Refusal):
-    """The text contains NUL or a lone surrogate, which databases cannot store unchanged."""
+    """The system text contains NUL or a lone surrogate, which cannot be stored."""
 
     code = "invalid_character"
     status = 422
@@ -60,7 +60,7 @@ class InvalidSystemText(Refusal):
 
 
 class NoRoomForSystemText(Refusal):
-    """With this text, the policy's limits contradict each other in this chat."""
+    """With this system text, required parts of a prompt exceed the prompt limit."""
 
     code = "policy_impossible"
     status = 422

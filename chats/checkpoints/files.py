@@ -12,7 +12,7 @@ from contextpolicy.models import LedgerKey, LedgerLeaf, LedgerOrigin
 
 
 class NoProof(Refusal):
-    """No signed checkpoint covers this chain yet, or the chain does not exist."""
+    """No signed checkpoint covers the chain yet, or the chain does not exist."""
 
     code = "no_proof"
     status = 404

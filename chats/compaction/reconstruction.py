@@ -56,7 +56,7 @@ DIGITS = 4
 
 
 class NoSuchCall(Refusal):
-    """The summary has no call with this number."""
+    """The summary has no request with this number. The first is 1."""
 
     code = "no_such_call"
     status = 404

@@ -42,7 +42,7 @@ Trigger = Literal["submit-message", "regenerate-message"]
 
 
 class InvalidUIRequest(Refusal):
-    """The request is not one of `useChat`."""
+    """The body is not a request of `useChat`. The message says why."""
 
     code = "invalid_ui_request"
     status = 422
@@ -50,7 +50,7 @@ class InvalidUIRequest(Refusal):
 
 
 class UnsupportedUIMessage(Refusal):
-    """The last message has content that chats do not take yet."""
+    """The last message is not a user message of text."""
 
     code = "unsupported_ui_message"
     status = 422
@@ -61,7 +61,7 @@ class UnsupportedUIMessage(Refusal):
 
 
 class HistoryNotStored(Refusal):
-    """The request continues a conversation that is not stored here."""
+    """The request continues messages that are not in the chat. Import them first."""
 
     code = "history_not_stored"
     status = 409

@@ -30,7 +30,7 @@ REPORTS = 20
 
 
 class ImportsUnderWay(Refusal):
-    """The person has reached the limit of running imports."""
+    """You have reached the limit of running imports. Wait for one to end, or stop one."""
 
     code = "imports_under_way"
     status = 409
@@ -41,7 +41,7 @@ class ImportsUnderWay(Refusal):
 
 
 class ImportNotOver(Refusal):
-    """A running import has no report to delete."""
+    """The import is still running. Stop it first."""
 
     code = "import_not_over"
     status = 409

@@ -31,7 +31,7 @@ class Rate:
 
 
 class RateLimited(Refusal):
-    """The client exceeded its request rate."""
+    """Too many requests within a minute. `Retry-After` has the seconds to wait."""
 
     code = "rate_limit_exceeded"
     status = 429

@@ -55,7 +55,7 @@ class Refusal(Exception):
 
 
 class NotFound(Refusal):
-    """The object does not exist, or this person may not see it. The response is the same."""
+    """The object does not exist, or you do not have access to it."""
 
     code = "not_found"
     status = 404

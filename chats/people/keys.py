@@ -49,7 +49,7 @@ NOTED_EVERY = timedelta(minutes=1)
 
 
 class InvalidKeyName(Refusal):
-    """The name is empty or contains a character that names may not have."""
+    """The name is empty, or has a line break, a control character or a direction override."""
 
     code = "invalid_name"
     status = 422
@@ -61,7 +61,7 @@ class InvalidKeyName(Refusal):
 
 
 class KeyNameTooLong(Refusal):
-    """The name is longer than the limit. Names are never truncated."""
+    """The name is too long. Names are never truncated."""
 
     code = "too_long"
     status = 422
@@ -70,7 +70,7 @@ class KeyNameTooLong(Refusal):
 
 
 class UnknownScope(Refusal):
-    """The key has no scopes, or an unknown one."""
+    """The list of scopes is empty or has an unknown one. The message lists the scopes."""
 
     code = "unknown_scope"
     status = 422
@@ -79,7 +79,7 @@ class UnknownScope(Refusal):
 
 
 class InvalidLifetime(Refusal):
-    """The lifetime is too short or too long."""
+    """The lifetime is too short or too long. The message has the limit in days."""
 
     code = "invalid_lifetime"
     status = 422
@@ -88,7 +88,7 @@ class InvalidLifetime(Refusal):
 
 
 class TooManyKeys(Refusal):
-    """The person has reached the limit of usable keys."""
+    """You have reached your limit of API keys. Revoke one first."""
 
     code = "too_many_keys"
     status = 422
@@ -96,7 +96,7 @@ class TooManyKeys(Refusal):
 
 
 class InvalidKey(Refusal):
-    """The key is unknown, expired, revoked or malformed. The error does not say which."""
+    """The API key is unknown, expired, revoked or malformed."""
 
     code = "invalid_api_key"
     status = 401
@@ -118,7 +118,7 @@ class KeyInAddress(Refusal):
 
 
 class InsufficientScope(Refusal):
-    """The key is valid but lacks the required scope."""
+    """The API key lacks the scope that the operation requires."""
 
     code = "insufficient_scope"
     status = 403

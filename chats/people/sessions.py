@@ -25,7 +25,7 @@ SEEN_AT = "seen_at"
 
 
 class ReauthenticationRequired(Refusal):
-    """The sign-in of this session is too long ago for this action."""
+    """The last sign-in of the session was more than 15 minutes ago. Sign in again."""
 
     code = "reauthentication_required"
     status = 403

@@ -48,7 +48,7 @@ class WrongCredentials(Refusal):
 
 
 class LoginThrottled(Refusal):
-    """Too many failures came from this address or for this account."""
+    """Too many failed sign-ins or invalid API keys came from this address or for this account."""
 
     code = "login_throttled"
     status = 429

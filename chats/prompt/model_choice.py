@@ -24,7 +24,7 @@ from contextpolicy.models import ContextPolicy, EffectivePolicy, ModelSpec
 
 
 class NoModel(Refusal):
-    """No usable model is configured."""
+    """No model is configured on this instance."""
 
     code = "no_model"
     status = 409
@@ -32,7 +32,7 @@ class NoModel(Refusal):
 
 
 class ModelNotAllowed(Refusal):
-    """The policy does not allow the chosen model."""
+    """The policy does not allow the model of the chat."""
 
     code = "model_not_allowed"
     status = 403
@@ -42,7 +42,7 @@ class ModelNotAllowed(Refusal):
 
 
 class ModelUnavailable(Refusal):
-    """The model's provider is disabled, paused or missing."""
+    """The provider of the model is disabled, paused or missing."""
 
     code = "model_unavailable"
     status = 409
@@ -50,7 +50,7 @@ class ModelUnavailable(Refusal):
 
 
 class PolicyRefused(Refusal):
-    """The effective policies contradict each other. The engine names the conflicting numbers."""
+    """The effective policies contradict each other. The message has the conflicting numbers."""
 
     code = "policy_impossible"
     status = 409

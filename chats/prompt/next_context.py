@@ -33,7 +33,7 @@ SECONDS = 5
 
 
 class TeamRepliesHere(Refusal):
-    """Agents reply in the chat, and each sees a different context."""
+    """A team replies in the chat. Request the context of one agent instead."""
 
     code = "team_replies_here"
     status = 409

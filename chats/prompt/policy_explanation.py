@@ -17,7 +17,7 @@ from contextpolicy.models import ModelSpec
 
 
 class NotThere(Refusal):
-    """A named person, chat, agent or model does not exist."""
+    """A user, chat, agent or model that a parameter names does not exist."""
 
     code = "not_there"
     status = 404

@@ -46,7 +46,7 @@ END = "PALIMPSEST_END"
 
 
 class RequestNotWhole(Refusal):
-    """A request that is incomplete cannot be downloaded as a file."""
+    """Parts of the request are hidden, erased or changed, so it cannot be downloaded."""
 
     code = "request_not_whole"
     status = 409

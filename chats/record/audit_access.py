@@ -47,7 +47,7 @@ CONTENT = (
 
 
 class ReasonNeeded(Refusal):
-    """The reason for reading a chat is missing, too short or too long."""
+    """The reason for reading the chat is missing, too short or too long."""
 
     code = "reason_needed"
     sentence = gettext_noop(
@@ -60,7 +60,7 @@ class ReasonNeeded(Refusal):
 
 
 class ReadingNotOpen(Refusal):
-    """The auditor has not opened the chat, or the 30 minutes have ended."""
+    """You have not opened the chat for reading, or your access has ended after 30 minutes."""
 
     code = "reading_not_open"
     status = 403
@@ -72,7 +72,7 @@ class ReadingNotOpen(Refusal):
 
 
 class SecondAuditorNeeded(Refusal):
-    """Auditors cannot grant or refuse their own requests."""
+    """The request is your own. Another auditor must grant or refuse it."""
 
     code = "second_auditor_needed"
     status = 409

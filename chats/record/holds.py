@@ -27,7 +27,7 @@ UNCHANGED = gettext_lazy("Until then it remains unchanged.")
 
 
 class UnderHold(Refusal):
-    """The content is under a legal hold. The erasure stays pending."""
+    """A legal hold covers the content. It is erased automatically when the hold ends."""
 
     code = "under_legal_hold"
     status = 409

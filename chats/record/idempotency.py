@@ -18,7 +18,7 @@ KEY_LIFETIME = timedelta(hours=24)
 
 
 class InvalidIdempotencyKey(Refusal):
-    """The key has an invalid format."""
+    """The `Idempotency-Key` does not have 1 to 255 printable ASCII characters."""
 
     code = "invalid_idempotency_key"
     status = 400
@@ -26,7 +26,7 @@ class InvalidIdempotencyKey(Refusal):
 
 
 class IdempotencyKeyReused(Refusal):
-    """The key was used for another request."""
+    """The `Idempotency-Key` was used for another request within 24 hours."""
 
     code = "idempotency_key_reused"
     status = 422

@@ -42,7 +42,7 @@ ERASED = ("parts", "speaker", "addressees", "metadata", "token_count", "erased_a
 
 
 class MessageEmpty(Refusal):
-    """The message is empty or only white space."""
+    """The text is empty or only white space."""
 
     code = "message_empty"
     status = 422
@@ -51,7 +51,7 @@ class MessageEmpty(Refusal):
 
 
 class InvalidCharacter(Refusal):
-    """The message contains NUL or a lone surrogate, which databases cannot store unchanged."""
+    """A text contains NUL or a lone surrogate. The message has the position."""
 
     code = "invalid_character"
     status = 422
@@ -62,7 +62,7 @@ class InvalidCharacter(Refusal):
 
 
 class MessageTooLong(Refusal):
-    """The message exceeds the limit of the chat's policy. It is refused, never cut."""
+    """The message exceeds the limit of the chat's policy. It is never cut."""
 
     code = "message_too_long"
     status = 422

@@ -37,7 +37,7 @@ class TooManyPassedOn(Refusal):
 
 
 class TrialUnderWay(Refusal):
-    """The person is already testing a summary."""
+    """You already have a running trial summary. Wait until it ends."""
 
     code = "trial_under_way"
     status = 429

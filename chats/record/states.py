@@ -22,7 +22,7 @@ from contextpolicy.engine.strategies.entity_state import EntityState
 
 
 class StateChanged(Refusal):
-    """The state has a newer version than the edited one."""
+    """The state has a newer version than the given one. Nothing was saved."""
 
     code = "state_changed"
     status = 409

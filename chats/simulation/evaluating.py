@@ -33,7 +33,7 @@ COUNTS = (
 
 
 class NothingToEvaluate(Refusal):
-    """Only a draft that could be published can be evaluated."""
+    """The version is not a draft, or not the newest version of its policy."""
 
     code = "nothing_to_evaluate"
     status = 409
@@ -44,7 +44,7 @@ class NothingToEvaluate(Refusal):
 
 
 class TooManyEvaluations(Refusal):
-    """The number of open evaluations is limited, because each turn is compared once for each."""
+    """The limit of running evaluations is reached. End one first."""
 
     code = "too_many_evaluations"
     status = 409
@@ -54,7 +54,7 @@ class TooManyEvaluations(Refusal):
 
 
 class EvaluationOver(Refusal):
-    """An evaluation that has ended can be neither ended again nor published."""
+    """The evaluation has already ended."""
 
     code = "evaluation_over"
     status = 409

@@ -48,7 +48,7 @@ OPEN = (BlastRadius.State.COUNTING, BlastRadius.State.STOPPED)
 
 
 class RadiusOver(Refusal):
-    """A finished or void count can be neither stopped nor resumed."""
+    """The count has finished or is void."""
 
     code = "radius_over"
     status = 409

@@ -49,7 +49,7 @@ SHARES = (None, 0.75, 0.5, 0.25)
 
 
 class NoSummariser(Refusal):
-    """The policy has no model that writes summaries."""
+    """The policy has no model or strategy that writes summaries."""
 
     code = "no_summariser"
     status = 409
@@ -60,7 +60,7 @@ class NoSummariser(Refusal):
 
 
 class NothingToSummarise(Refusal):
-    """The chat has no messages that would be summarised."""
+    """The chat has too few messages for a summary under this policy."""
 
     code = "nothing_to_fold"
     status = 409
@@ -70,7 +70,7 @@ class NothingToSummarise(Refusal):
 
 
 class TooLongForOneCall(Refusal):
-    """The messages do not fit into one call of the summariser."""
+    """The messages do not fit into the context window of the summarisation model."""
 
     code = "too_long_for_one_call"
     status = 409

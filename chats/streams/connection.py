@@ -30,7 +30,7 @@ RESUME = "retry: 1000\nevent: server.resume\ndata: {}\n\n"
 
 
 class TooManyStreams(Refusal):
-    """The limit of open streams per person or per process is reached."""
+    """You, or the server, have reached the limit of open streams. Close one first."""
 
     code = "too_many_streams"
     status = 429

@@ -80,7 +80,7 @@ class InvalidSpeaker(Refusal):
 
 
 class ReplyUnderWay(Refusal):
-    """A reply is being written at the end of the chat, so no message can be added."""
+    """A reply is being written in the chat. Add the message when it has ended."""
 
     code = "reply_under_way"
     status = 409
@@ -91,7 +91,7 @@ class ReplyUnderWay(Refusal):
 
 
 class InvalidWindow(Refusal):
-    """The window is negative or too large."""
+    """The window is negative or too large. The message has the limit."""
 
     code = "invalid_window"
     status = 422
@@ -114,7 +114,7 @@ class InstructionTooLong(Refusal):
 
 
 class PromptTooLarge(Refusal):
-    """The newest message and the instructions exceed the byte limit of an agent's prompt."""
+    """The newest message and the instructions exceed `maxBytes`."""
 
     code = "agent_prompt_too_large"
     status = 422

@@ -53,7 +53,7 @@ NO_ACTIVE_AGENT = gettext_noop("A team needs at least one active agent. Add one.
 
 
 class InvalidTeam(Refusal):
-    """A value of a team or one of its agents is invalid; the sentence names it."""
+    """A value of the team or of an agent is invalid; `param` names it."""
 
     code = "invalid_team"
     status = 422
@@ -65,7 +65,7 @@ class InvalidTeam(Refusal):
 
 
 class NotYours(Refusal):
-    """The team is shared, and the person may not change shared teams."""
+    """The team is shared, and only administrators can create or change shared teams."""
 
     code = "team_not_yours"
     status = 403
@@ -73,7 +73,7 @@ class NotYours(Refusal):
 
 
 class TooManyTeams(Refusal):
-    """The person has reached the limit of teams."""
+    """You have reached your limit of teams. Delete one first."""
 
     code = "too_many_teams"
     status = 409
@@ -81,7 +81,7 @@ class TooManyTeams(Refusal):
 
 
 class TeamBusy(Refusal):
-    """A reply is being written in the chat, so its team cannot be changed now."""
+    """A reply is being written in the chat. Choose the team when it has ended."""
 
     code = "team_busy"
     status = 409

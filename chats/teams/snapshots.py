@@ -38,7 +38,7 @@ LONGEST_ID = 100
 
 
 class SnapshotTooLarge(Refusal):
-    """The chat has more text or messages than a snapshot may contain."""
+    """The chat has more messages or text than a snapshot can have. The message has the limits."""
 
     code = "snapshot_too_large"
     status = 409
@@ -52,7 +52,7 @@ class SnapshotTooLarge(Refusal):
 
 
 class SnapshotRefused(Refusal):
-    """The snapshot has another version or is malformed; nothing was changed."""
+    """The snapshot is malformed or has an unknown version. Nothing was changed."""
 
     code = "invalid_snapshot"
     status = 422

@@ -33,7 +33,7 @@ RESUMABLE = (
 
 
 class RoundGoesOn(Refusal):
-    """No round can be resumed: none ended early, or another one has started."""
+    """The latest round did not end early, or another one has started."""
 
     code = "round_not_resumable"
     status = 409

@@ -19,7 +19,7 @@ from contextpolicy.engine.team import team_view
 
 
 class NoSuchSeat(Refusal):
-    """The team has no human member with the given role."""
+    """The team has no human member with the role in `as_role`."""
 
     code = "no_such_seat"
     status = 422

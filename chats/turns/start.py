@@ -44,7 +44,7 @@ AROUND = re.compile(
 
 
 class ChatBusy(Refusal):
-    """Too many messages are waiting in this chat."""
+    """Too many messages wait in the chat. Send this one after the next reply."""
 
     code = "chat_busy"
     status = 409
@@ -56,7 +56,7 @@ class ChatBusy(Refusal):
 
 
 class ChatFull(Refusal):
-    """The chat has reached its maximum number of messages."""
+    """The chat has reached its limit of messages. Continue in a new chat."""
 
     code = "chat_full"
     status = 409
@@ -66,7 +66,7 @@ class ChatFull(Refusal):
 
 
 class TooManyTurns(Refusal):
-    """The person has the maximum number of replies running."""
+    """You have reached your limit of running replies. Wait for one to end."""
 
     code = "too_many_runs"
     status = 429
@@ -77,7 +77,7 @@ class TooManyTurns(Refusal):
 
 
 class TooManyTurnsOfKey(TooManyTurns):
-    """An API key has the maximum number of replies running."""
+    """The API key has reached its limit of running replies. Wait for one to end."""
 
     sentence = gettext_noop(
         "{limit} replies for this API key are already running in other chats. Wait for one to end."
@@ -85,7 +85,7 @@ class TooManyTurnsOfKey(TooManyTurns):
 
 
 class TurnNotOver(Refusal):
-    """The turn has not ended, so it cannot be retried or continued."""
+    """The turn has not ended yet. Wait for it or stop it."""
 
     code = "turn_not_over"
     status = 409
@@ -95,7 +95,7 @@ class TurnNotOver(Refusal):
 
 
 class NothingToContinue(Refusal):
-    """The reply is complete, or there is none."""
+    """The reply is complete, or the turn has none."""
 
     code = "nothing_to_continue"
     status = 409
@@ -103,7 +103,7 @@ class NothingToContinue(Refusal):
 
 
 class NotTheLastTurn(Refusal):
-    """Other messages followed this turn."""
+    """The chat has newer messages. Send a new message instead."""
 
     code = "not_the_last_turn"
     status = 409

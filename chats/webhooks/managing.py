@@ -28,7 +28,7 @@ _QUERY = re.compile(r"[\x21-\x7e]*")
 
 
 class WebhookAddressRefused(Refusal):
-    """The address is not allowed for webhooks."""
+    """The URL is not a public `https://` address, or not allowed on this instance."""
 
     code = "webhook_address_refused"
     status = 422
@@ -41,7 +41,7 @@ class WebhookAddressRefused(Refusal):
 
 
 class UnknownEvent(Refusal):
-    """The webhook has no events, or an unknown one."""
+    """The list of events is empty or has an unknown one. The message lists the events."""
 
     code = "unknown_event"
     status = 422
@@ -50,7 +50,7 @@ class UnknownEvent(Refusal):
 
 
 class EventNotAllowed(Refusal):
-    """The event reports on all people, and this person may not see it."""
+    """The event reports on all users, and your role does not allow that."""
 
     code = "event_not_allowed"
     status = 403
@@ -59,7 +59,7 @@ class EventNotAllowed(Refusal):
 
 
 class TooManyWebhooks(Refusal):
-    """The person has reached the limit of webhooks."""
+    """You have reached your limit of webhooks. Delete one first."""
 
     code = "too_many_webhooks"
     status = 422
@@ -67,7 +67,7 @@ class TooManyWebhooks(Refusal):
 
 
 class WebhookIsOff(Refusal):
-    """The webhook is switched off, so nothing can be sent to it."""
+    """The webhook is disabled. Enable it first."""
 
     code = "webhook_off"
     status = 409
@@ -75,7 +75,7 @@ class WebhookIsOff(Refusal):
 
 
 class DeliveryWaits(Refusal):
-    """The delivery is still queued for its next attempt and cannot be sent again."""
+    """The delivery is queued and is sent automatically, so it cannot be sent again."""
 
     code = "delivery_waits"
     status = 409

@@ -40,7 +40,7 @@ READ = "contextpolicy.view_auditevent"
 
 
 class InvalidSearch(Refusal):
-    """A search query of the audit log is invalid. The message says which part, and why."""
+    """The query is invalid. The message names the part and the reason."""
 
     code = SearchNotUnderstood.code
     sentence = "{reason}"

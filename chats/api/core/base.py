@@ -27,7 +27,7 @@ NO_KEY = "none"
 
 
 class SessionRequired(Refusal):
-    """An API key was used to manage API keys, which requires a session."""
+    """The request has an API key. API keys cannot manage API keys; sign in instead."""
 
     code = "session_required"
     status = 403

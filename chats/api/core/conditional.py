@@ -29,7 +29,7 @@ ANY = "*"
 
 
 class PreconditionFailed(Refusal):
-    """The resource has changed since the client read it."""
+    """The resource changed after the client read it. Nothing was saved."""
 
     code = "changed_meanwhile"
     status = 412

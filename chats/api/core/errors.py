@@ -35,7 +35,7 @@ class Forbidden(Refusal):
 
 
 class CsrfFailed(Refusal):
-    """A session request has no valid CSRF token."""
+    """A request with a session has no valid `X-CSRFToken` header. API keys need none."""
 
     code = "csrf_failed"
     status = 403
@@ -67,7 +67,7 @@ class NotAcceptable(Refusal):
 
 
 class UnsupportedMediaType(Refusal):
-    """The request body is not declared as JSON."""
+    """The `Content-Type` is not accepted. JSON bodies need `application/json`."""
 
     code = "unsupported_media_type"
     status = 415
@@ -75,7 +75,7 @@ class UnsupportedMediaType(Refusal):
 
 
 class RequestTooLarge(Refusal):
-    """The request body exceeds the limit."""
+    """The body exceeds the size limit of the server, which the message names."""
 
     code = "request_too_large"
     status = 413

@@ -14,7 +14,7 @@ Row = TypeVar("Row", bound=Model)
 
 
 class InvalidCursor(Refusal):
-    """The cursor was not issued by this server, or belongs to another list."""
+    """The cursor belongs to another list or is damaged. Start again without one."""
 
     code = "invalid_cursor"
     status = 400

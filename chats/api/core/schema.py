@@ -9,6 +9,7 @@ from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 
+from chats.api.core.base import ANY_KEY, NO_KEY
 from chats.api.core.outputs import ErrorBody
 
 ERRORS = {
@@ -66,6 +67,8 @@ EVENTS = """Server-sent events of one turn. Data is JSON `{turn, attempt, step, 
 `snapshot`, `delta` and `done` have an id, which is the position in the text. Send the last one as
 `Last-Event-ID` to resume the stream without lost or repeated characters. Permission is checked
 again every minute.
+
+API keys need the scope `chats:read`.
 """
 ACCEPTED_EVENTS = """`accepted`, with the body of a 202, then the events of the turn.
 
@@ -77,8 +80,13 @@ class EndpointSchema(AutoSchema):
     """Add the headers that an endpoint supports: `Idempotency-Key`, `If-Match`, `If-None-Match`."""
 
     def get_description(self) -> str:  # type: ignore[override]  # as drf-spectacular has it
-        """Return the docstring without its exceptions: the responses list the errors."""
-        return EXCEPTIONS.sub("", super().get_description()).strip()
+        """Return the docstring and the required scope.
+
+        Exceptions are left out, because the responses list the errors.
+        """
+        text = EXCEPTIONS.sub("", super().get_description()).strip()
+        scope = describe_scope(self.view.scopes.get(self.method, ANY_KEY))
+        return f"{text}\n\n{scope}".strip()
 
     def get_override_parameters(self) -> list[Any]:
         """Return the declared parameters and the headers that the endpoint supports."""
@@ -88,6 +96,15 @@ class EndpointSchema(AutoSchema):
         if getattr(self.view, "guards_edits", False):
             added += [IF_NONE_MATCH] if self.method == "GET" else [IF_MATCH]
         return [*listed, *added]
+
+
+def describe_scope(scope: str) -> str:
+    """Return the sentence about the scope that an operation requires of an API key."""
+    if scope == NO_KEY:
+        return "Requires a session; API keys are refused."
+    if scope == ANY_KEY:
+        return "Any API key can be used."
+    return f"API keys need the scope `{scope}`."
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself
@@ -111,11 +128,14 @@ class Generator(SchemaGenerator):
             # Only in the file: the API page would show a selector with one unlabelled option.
             schema["servers"] = [{"url": "/", "description": "This instance."}]
         name_types_of_nullable(schema, schema["components"]["schemas"])
-        turn = next(path for path in schema["paths"] if path.endswith("/turns/{turn_id}"))
-        schema["paths"][f"{turn}/events"] = {
-            "get": describe_turn_stream(schema["paths"][turn]["get"])
-        }
         return schema
+
+    def parse(self, input_request: Any, public: bool) -> Any:  # noqa: FBT001  # the framework's signature
+        """Return the paths with their operations, and the event stream of a turn."""
+        paths = super().parse(input_request, public)  # type: ignore[no-untyped-call]  # untyped there
+        turn = next(path for path in paths if path.endswith("/turns/{turn_id}"))
+        paths[f"{turn}/events"] = {"get": describe_turn_stream(paths[turn]["get"])}
+        return paths
 
 
 def name_types_of_nullable(part: Any, components: Mapping[str, Any]) -> None:

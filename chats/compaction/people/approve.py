@@ -18,7 +18,7 @@ REASON_LENGTH = 400
 
 
 class NotWaiting(Refusal):
-    """The summary is already approved, rejected or outdated."""
+    """The summary is no longer pending: it was approved, rejected or outdated."""
 
     code = "not_waiting"
     status = 409
@@ -26,7 +26,7 @@ class NotWaiting(Refusal):
 
 
 class ReasonTooLong(Refusal):
-    """The reason exceeds its limit. Reasons are never truncated."""
+    """The reason is too long. Reasons are never truncated."""
 
     code = "reason_too_long"
     status = 422
@@ -35,7 +35,7 @@ class ReasonTooLong(Refusal):
 
 
 class Overtaken(Refusal):
-    """The chat changed after the draft was written."""
+    """The chat changed after the summary was written. A new one follows."""
 
     code = "draft_overtaken"
     status = 409

@@ -26,7 +26,7 @@ FOCUS_LENGTH = 500
 
 
 class NoSummaries(Refusal):
-    """The chat's policy has no summaries."""
+    """The chat's policy does not use summaries."""
 
     code = "no_summaries"
     status = 409
@@ -36,7 +36,7 @@ class NoSummaries(Refusal):
 
 
 class FocusTooLong(Refusal):
-    """The focus exceeds its limit. It is never truncated."""
+    """The focus is too long. It is never truncated."""
 
     code = "focus_too_long"
     status = 422
@@ -47,7 +47,7 @@ class FocusTooLong(Refusal):
 
 
 class NotInForce(Refusal):
-    """This summary is not the active one."""
+    """The summary is not the active one."""
 
     code = "not_in_force"
     status = 409
@@ -55,7 +55,7 @@ class NotInForce(Refusal):
 
 
 class UnknownSummariser(Refusal):
-    """The model does not exist, is disabled, or is not allowed by the policy."""
+    """The summarisation model does not exist, is disabled, or is not allowed by the policy."""
 
     code = "unknown_summariser"
     status = 422
@@ -64,7 +64,7 @@ class UnknownSummariser(Refusal):
 
 
 class NotBeingWritten(Refusal):
-    """The attempt has already ended."""
+    """The summary is not being written any more."""
 
     code = "not_being_written"
     status = 409

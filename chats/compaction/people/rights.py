@@ -23,7 +23,7 @@ WORDS: Mapping[Deed, Promise] = {
 
 
 class NotAllowedByPolicy(Refusal):
-    """The policy does not allow this person to do this."""
+    """The policy reserves this action for the owner or for administrators, or forbids it."""
 
     code = "not_allowed_by_policy"
     status = 403

@@ -29,7 +29,7 @@ from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_pro
 
 
 class UndoDoesNotFit(Refusal):
-    """Without the summary, the prompt would exceed its limit."""
+    """Without the summary, the prompt would exceed its limit. The message has the token counts."""
 
     code = "undo_does_not_fit"
     status = 409
@@ -40,7 +40,7 @@ class UndoDoesNotFit(Refusal):
 
 
 class NothingToRedo(Refusal):
-    """The chat changed, so the summary no longer fits."""
+    """The summary was not undone, or the chat has another active summary since."""
 
     code = "nothing_to_redo"
     status = 409

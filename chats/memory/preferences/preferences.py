@@ -46,7 +46,7 @@ SLOTS = tuple(Preference.Slot.values)
 
 
 class NoConsent(Refusal):
-    """The person has not agreed to memory."""
+    """Your memory is off."""
 
     code = "memory_off"
     status = 409
@@ -54,7 +54,7 @@ class NoConsent(Refusal):
 
 
 class TooManyPreferences(Refusal):
-    """The person has reached the limit of preferences."""
+    """You have reached your limit of preferences. Delete some first."""
 
     code = "preferences_full"
     status = 409
@@ -76,7 +76,7 @@ class PreferenceInvalid(Refusal):
 
 
 class UnknownSlot(Refusal):
-    """The slot does not exist."""
+    """The slot does not exist. The message lists the slots."""
 
     code = "unknown_slot"
     status = 422
@@ -97,7 +97,7 @@ class InstructionsTooLong(Refusal):
 
 
 class InvalidInstructions(Refusal):
-    """The instructions contain a character that cannot be stored."""
+    """The instructions contain a character that cannot be stored. The message has its position."""
 
     code = "invalid_character"
     status = 422

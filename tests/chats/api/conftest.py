@@ -9,6 +9,7 @@ from django.utils import timezone
 from chats.models import Chat, Compaction, Turn
 from chats.people import keys, sessions
 from chats.turns.start import start_turn
+from tests.chats.api.listed_refusals import listed_refusals
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.compaction.conftest import (
     SetPolicy,
@@ -23,7 +24,16 @@ from tests.chats.compaction.conftest import (
 )
 
 # The long chats come from the fixtures of the compaction tests.
-__all__ = ["fold", "long_chat", "say", "set_policy", "small_policy", "writer", "writes"]
+__all__ = [
+    "fold",
+    "listed_refusals",
+    "long_chat",
+    "say",
+    "set_policy",
+    "small_policy",
+    "writer",
+    "writes",
+]
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ import pytest
 from drf_spectacular.renderers import OpenApiYamlRenderer
 
 from chats.api.core.schema import Generator
+from chats.api.operation_refusals import OPERATIONS
+from tests.chats.api.listed_refusals import is_listed
 from tests.faults.programs import ROOT
 
 
@@ -81,3 +83,15 @@ def test_no_description_names_a_python_exception(schema: dict[str, Any]) -> None
     described = {each["operationId"]: each.get("description", "") for each in operations}
     assert [name for name, text in described.items() if re.search(r"\bRaises\b", text)] == []
     assert [name for name, text in described.items() if not text] == []
+
+
+def test_a_refusal_that_is_not_listed_is_found() -> None:
+    assert is_listed(method="POST", route="api/v1/folders", status=409, code="folder_exists")
+    assert not is_listed(method="POST", route="api/v1/folders", status=409, code="chat_full")
+    assert not is_listed(method="POST", route="api/v1/folders", status=418, code="folder_exists")
+
+
+def test_each_entry_of_the_table_is_an_operation(schema: dict[str, Any]) -> None:
+    operations = [each for path in schema["paths"].values() for each in path.values()]
+
+    assert OPERATIONS.keys() <= {each["operationId"] for each in operations}

@@ -1,0 +1,111 @@
+"""Describe the error responses of the OpenAPI schema: each code, and when it occurs."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from chats.api.core import errors, strict_json
+from chats.api.core.base import SessionRequired
+from chats.api.core.conditional import PreconditionFailed
+from chats.api.operation_refusals import OPERATIONS
+from chats.api.policies.policy_access import STATUS
+from chats.api.refusal_groups import Case, Foreseen
+from chats.ground.rates import RateLimited
+from chats.ground.refusals import NotFound
+from chats.people.keys import InsufficientScope, InvalidKey
+from chats.people.signin import LoginThrottled
+from chats.record.idempotency import IdempotencyKeyReused, InvalidIdempotencyKey
+
+# Statuses of which an operation has only the listed codes, so that others are dropped.
+SPECIFIC = ("404", "409", "422")
+FIELDS = (
+    Case(400, "missing_field", "A required field is missing; `param` names it."),
+    Case(400, "unknown_field", "The operation has no such field; `param` names it."),
+    Case(400, "invalid_value", "A field has a wrong type or value; `param` names it."),
+)
+
+# Of an operation whose body is empty, if a client sends one anyway.
+NO_FIELDS = (
+    Case(400, "invalid_json", "The body is neither empty nor a JSON object."),
+    Case(400, "unknown_field", "The operation has no fields; `param` names the first one."),
+)
+
+
+def describe_refusals(result: Any, **unused: Any) -> Any:
+    """Return the schema with the codes of each operation in its error responses.
+
+    drf-spectacular calls it after it has generated the schema.
+    """
+    for path, methods in result["paths"].items():
+        for method, operation in methods.items():
+            describe_operation(operation, method=method, path=path)
+    return result
+
+
+def describe_operation(operation: dict[str, Any], *, method: str, path: str) -> None:
+    """Add the codes to the error responses of an operation."""
+    responses = operation["responses"]
+    content = responses["401"]["content"]
+    listed: dict[str, dict[str, list[str]]] = {}
+    for case in list_cases(operation, method=method, path=path):
+        conditions = listed.setdefault(str(case.status), {}).setdefault(case.code, [])
+        if case.condition not in conditions:
+            conditions.append(case.condition)
+    for status, codes in listed.items():
+        found = responses.setdefault(status, {"content": content})
+        found["description"] = format_codes(codes)
+    for status in SPECIFIC:
+        if status not in listed:
+            responses.pop(status, None)
+    operation["responses"] = dict(sorted(responses.items()))
+
+
+def list_cases(operation: Mapping[str, Any], *, method: str, path: str) -> Iterator[Case]:
+    """Yield the refusals of an operation: those of its table, after those of every request."""
+    yield from list_body_cases(operation, method=method)
+    headers = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "header"}
+    if "Idempotency-Key" in headers:
+        yield build_case(InvalidIdempotencyKey)
+        yield build_case(IdempotencyKeyReused)
+    if "If-Match" in headers:
+        yield build_case(PreconditionFailed)
+    is_for_sessions = path.startswith("/api/v1/keys")
+    common = (
+        errors.NotAuthenticated,
+        InvalidKey,
+        SessionRequired if is_for_sessions else InsufficientScope,
+        *(() if method == "get" else (errors.CsrfFailed,)),
+        *((NotFound,) if "{" in path else ()),
+        RateLimited,
+        LoginThrottled,
+    )
+    for kind in (*common, *OPERATIONS.get(operation["operationId"], ())):
+        yield build_case(kind)
+
+
+def list_body_cases(operation: Mapping[str, Any], *, method: str) -> Iterator[Case]:
+    """Yield the refusals of an operation's body and of its query parameters."""
+    has_body = "requestBody" in operation
+    if has_body:
+        yield build_case(strict_json.InvalidJSON)
+        yield build_case(errors.RequestTooLarge)
+        yield build_case(errors.UnsupportedMediaType)
+    elif method != "get":
+        yield from NO_FIELDS
+    if has_body or any(each["in"] == "query" for each in operation.get("parameters", ())):
+        yield from FIELDS
+
+
+def build_case(kind: Foreseen) -> Case:
+    """Return the status, code and condition of a refusal or of an error of policies."""
+    if isinstance(kind, Case):
+        return kind
+    condition = " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
+    status = STATUS.get(kind) or getattr(kind, "status", 400)
+    return Case(status, str(getattr(kind, "code", "")), condition)
+
+
+def format_codes(codes: Mapping[str, list[str]]) -> str:
+    """Return the codes of one status as Markdown: a sentence, or a list of them."""
+    lines = [f"`{code}`: {' Or: '.join(conditions)}" for code, conditions in codes.items()]
+    return lines[0] if len(lines) == 1 else "\n".join(f"- {line}" for line in lines)

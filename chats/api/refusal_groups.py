@@ -1,0 +1,93 @@
+"""Refusals that several operations of the API share, for `operation_refusals.py`."""
+
+from dataclasses import dataclass
+
+from chats.actions import (
+    branching,
+    erasure,
+    marks,
+    organising,
+    state_edits,
+)
+from chats.compaction.people import rights
+from chats.memory.preferences import preferences
+from chats.people.sessions import ReauthenticationRequired
+from chats.prompt import model_choice
+from chats.prompt.next_context import TeamRepliesHere
+from chats.record import audit_access, messages
+from chats.record.holds import UnderHold
+from chats.record.states import StateChanged
+from chats.teams import conversation
+from chats.turns import start
+from chats.webhooks import managing
+from contextpolicy import blast, imports, plugins, publish, two_persons
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One code of a refusal that has several, with its status and its condition."""
+
+    status: int
+    code: str
+    condition: str
+
+
+# A class with `code`, and a docstring whose first paragraph is the condition.
+Foreseen = type[Exception] | Case
+
+BAD_VALUE = Case(400, "invalid_value", "A parameter has an invalid value; `param` names it.")
+STAFF = (
+    Case(404, "not_found", "Your account has no access to the administration."),
+    Case(403, "permission_denied", "Your account lacks the permission for this operation."),
+)
+MODEL = (
+    model_choice.NoModel,
+    model_choice.ModelNotAllowed,
+    model_choice.PolicyRefused,
+)
+SUMMARY = (*MODEL, rights.NotAllowedByPolicy)
+REPLY = (
+    *MODEL,
+    model_choice.ModelUnavailable,
+    start.ChatBusy,
+    start.ChatFull,
+    start.TooManyTurns,
+    start.TooManyTurnsOfKey,
+)
+TEXT = (messages.MessageEmpty, messages.MessageTooLong, messages.InvalidCharacter)
+PROMPT = (
+    *MODEL,
+    TeamRepliesHere,
+    Case(409, "message_too_large", "The question does not fit into the prompt limit."),
+    Case(409, "turn_too_large", "The newest tool results do not fit into the prompt limit."),
+)
+BRANCH = (branching.StillWaiting, branching.MessageGone, branching.TooManyBranches)
+MARK = (marks.NotTakenUp, marks.MessageErased)
+STATE = (*MODEL, state_edits.NoStateKept)
+STATE_EDIT = (*STATE, StateChanged, state_edits.StateInvalid, state_edits.StateTooLarge)
+AGENT = (conversation.InvalidWindow, conversation.InstructionTooLong)
+UNSTORABLE = messages.InvalidCharacter
+READING = audit_access.ReadingNotOpen
+ERASE = (
+    ReauthenticationRequired,
+    erasure.StillAnswering,
+    erasure.StillReferred,
+    UnderHold,
+)
+FOLDER = (organising.FolderExists, organising.InvalidFolderName, organising.FolderNameTooLong)
+PREFERENCE = (
+    preferences.NoConsent,
+    preferences.PreferenceInvalid,
+    preferences.TooManyPreferences,
+)
+CONTROLS = (two_persons.SecondPersonNeeded, blast.BlastRadiusNeeded)
+PUBLISH = (publish.PolicyProblems, publish.PolicyChangedMeanwhile, *CONTROLS)
+NEW_POLICY = (
+    publish.PolicyProblems,
+    publish.PolicyNameTaken,
+    imports.PolicyExists,
+    imports.ReservedName,
+    plugins.MalformedImport,
+    UNSTORABLE,
+)
+WEBHOOK = (managing.WebhookAddressRefused, managing.UnknownEvent, managing.EventNotAllowed)

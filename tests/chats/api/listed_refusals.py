@@ -1,0 +1,55 @@
+"""Every refusal that a test of the API meets is listed in the schema of its operation."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint
+from tests.faults.programs import ROOT
+
+# Any request can get these; the description of the API names them.
+EVERYWHERE = {"key_in_address", "method_not_allowed", "not_acceptable", "database_busy"}
+
+
+@cache
+def operations() -> dict[str, Any]:
+    """Return the paths of the schema file."""
+    text = (ROOT / "docs" / "openapi.yaml").read_text("utf-8")
+    found: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe
+    return found["paths"]
+
+
+def is_listed(*, method: str, route: str, status: int, code: str) -> bool:
+    """Return True if the operation lists the code, or if the schema has no such operation."""
+    path = "/" + re.sub(r"<\w+:(\w+)>", r"{\1}", route)
+    operation = operations().get(path, {}).get(method.lower().replace("head", "get"))
+    responses = operation["responses"] if operation else {}
+    described = responses.get(str(status), {}).get("description", "")
+    return operation is None or f"`{code}`" in described
+
+
+@pytest.fixture(autouse=True)
+def listed_refusals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test in which an operation refuses with a code that its schema does not list."""
+    handle = Endpoint.handle_exception
+    missing: set[str] = set()
+
+    def handle_exception(self: Endpoint, exc: Exception) -> Response:
+        answer = handle(self, exc)
+        code = answer.data["error"]["code"] if "error" in (answer.data or {}) else ""
+        match, method = self.request.resolver_match, str(self.request.method)
+        if code and match and code not in EVERYWHERE:
+            known = {"method": method, "route": match.route, "status": answer.status_code}
+            if not is_listed(**known, code=code):
+                missing.add(f"{method} {match.route}: {answer.status_code} {code}")
+        return answer
+
+    monkeypatch.setattr(Endpoint, "handle_exception", handle_exception)
+    yield
+    advice = "add them in chats/api/operation_refusals.py, then run make schema"
+    assert not missing, f"the schema does not list these refusals: {missing}; {advice}"
