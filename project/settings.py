@@ -411,7 +411,7 @@ SPECTACULAR_SETTINGS = {
     ),
     "VERSION": VERSION,
     "SERVE_INCLUDE_SCHEMA": False,
-    # The values of a choice are listed anyway; descriptions say what they mean.
+    # The schema has the values of a choice anyway.
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",

@@ -49,7 +49,7 @@ class TemporaryNotAllowed(Refusal):
 
 
 class TitleTooLong(Refusal):
-    """The title is too long. Titles are never cut."""
+    """The title has more than 200 characters. Titles are never cut."""
 
     code = "too_long"
     status = 422

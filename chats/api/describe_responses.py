@@ -1,12 +1,13 @@
 """Describe the error responses of the OpenAPI schema: each code, and when it occurs."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from chats.api.core import errors, strict_json
 from chats.api.core.base import SessionRequired
 from chats.api.core.conditional import PreconditionFailed
+from chats.api.operation_permissions import PERMISSIONS
 from chats.api.operation_refusals import OPERATIONS
 from chats.api.policies.policy_access import STATUS
 from chats.api.refusal_groups import Case, Foreseen
@@ -28,6 +29,8 @@ FIELDS = (
 NO_FIELDS = (
     Case(400, "invalid_json", "The body is neither empty nor a JSON object."),
     Case(400, "unknown_field", "The operation has no fields; `param` names the first one."),
+    Case(413, "request_too_large", "A body was sent that exceeds the size limit of the server."),
+    Case(415, "unsupported_media_type", "A body was sent that is not `application/json`."),
 )
 
 
@@ -43,7 +46,9 @@ def describe_refusals(result: Any, **unused: Any) -> Any:
 
 
 def describe_operation(operation: dict[str, Any], *, method: str, path: str) -> None:
-    """Add the codes to the error responses of an operation."""
+    """Add the codes to the error responses of an operation, and its permissions to the text."""
+    if needed := PERMISSIONS.get(operation["operationId"]):
+        operation["description"] += f" {describe_permissions(needed)}"
     responses = operation["responses"]
     content = responses["401"]["content"]
     listed: dict[str, dict[str, list[str]]] = {}
@@ -79,8 +84,22 @@ def list_cases(operation: Mapping[str, Any], *, method: str, path: str) -> Itera
         RateLimited,
         LoginThrottled,
     )
+    if operation["operationId"] in PERMISSIONS:
+        yield Case(
+            404,
+            "not_found",
+            ("You lack the permission of this operation and may not view policies either."),
+        )
+        yield Case(403, "permission_denied", "You lack the permission of this operation.")
     for kind in (*common, *OPERATIONS.get(operation["operationId"], ())):
         yield build_case(kind)
+
+
+def describe_permissions(needed: Sequence[str]) -> str:
+    """Return the sentence about the permissions that an operation requires of a user."""
+    noun = "the permission" if len(needed) == 1 else "the permissions"
+    names = " and ".join(f"`{name}`" for name in needed)
+    return f"Users need staff status and {noun} {names}."
 
 
 def list_body_cases(operation: Mapping[str, Any], *, method: str) -> Iterator[Case]:

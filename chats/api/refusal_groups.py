@@ -36,10 +36,6 @@ class Case:
 Foreseen = type[Exception] | Case
 
 BAD_VALUE = Case(400, "invalid_value", "A parameter has an invalid value; `param` names it.")
-STAFF = (
-    Case(404, "not_found", "Your account has no access to the administration."),
-    Case(403, "permission_denied", "Your account lacks the permission for this operation."),
-)
 MODEL = (
     model_choice.NoModel,
     model_choice.ModelNotAllowed,

@@ -61,7 +61,7 @@ class InvalidKeyName(Refusal):
 
 
 class KeyNameTooLong(Refusal):
-    """The name is too long. Names are never truncated."""
+    """The name has more than 200 characters. Names are never truncated."""
 
     code = "too_long"
     status = 422
@@ -79,7 +79,7 @@ class UnknownScope(Refusal):
 
 
 class InvalidLifetime(Refusal):
-    """The lifetime is too short or too long. The message has the limit in days."""
+    """The lifetime is not 1 to 365 days."""
 
     code = "invalid_lifetime"
     status = 422

@@ -47,7 +47,7 @@ CONTENT = (
 
 
 class ReasonNeeded(Refusal):
-    """The reason for reading the chat is missing, too short or too long."""
+    """The reason for reading the chat does not have 10 to 300 characters."""
 
     code = "reason_needed"
     sentence = gettext_noop(

@@ -91,7 +91,7 @@ class ReplyUnderWay(Refusal):
 
 
 class InvalidWindow(Refusal):
-    """The window is negative or too large. The message has the limit."""
+    """The window is not a number from 0 to 100."""
 
     code = "invalid_window"
     status = 422
@@ -102,7 +102,7 @@ class InvalidWindow(Refusal):
 
 
 class InstructionTooLong(Refusal):
-    """An instruction is too long. It is never truncated."""
+    """An instruction has more than 200,000 characters. It is never truncated."""
 
     code = "too_long"
     status = 422

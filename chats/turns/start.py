@@ -44,7 +44,7 @@ AROUND = re.compile(
 
 
 class ChatBusy(Refusal):
-    """Too many messages wait in the chat. Send this one after the next reply."""
+    """The limit of queued messages in the chat is reached. Send this one after the next reply."""
 
     code = "chat_busy"
     status = 409

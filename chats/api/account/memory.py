@@ -36,9 +36,24 @@ class PreferenceOut(serializers.Serializer[object]):
     id = serializers.UUIDField()
     slot = serializers.ChoiceField(choices=Preference.Slot.values)
     text = serializers.CharField()
-    kind = serializers.CharField(help_text="`written`, `told` (stated in a message) or `inferred`.")
-    status = serializers.CharField(help_text="`proposed`, `current` or `superseded`.")
-    confidence = serializers.IntegerField(help_text="Confidence in percent.")
+    kind = serializers.CharField(
+        help_text=(
+            "`written` (entered by the user), `told` (stated in a message) or `inferred` (by "
+            "a model)."
+        )
+    )
+    status = serializers.CharField(
+        help_text=(
+            "`proposed` (suggested, not used), `current` (used in prompts) or `superseded` "
+            "(replaced)."
+        )
+    )
+    confidence = serializers.IntegerField(
+        help_text=(
+            "Confidence that the preference is right, in percent. 100: written or confirmed "
+            "by the user."
+        )
+    )
     folder = serializers.UUIDField(allow_null=True)
     valid_from = serializers.DateTimeField()
     valid_to = serializers.DateTimeField(allow_null=True)
@@ -50,11 +65,16 @@ class MemoryOut(serializers.Serializer[object]):
     """The complete memory of a person."""
 
     instructions = serializers.CharField()
-    consented_at = serializers.DateTimeField(allow_null=True, help_text="Null: the memory is off.")
+    consented_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time at which the user turned the memory on. Null: the memory is off.",
+    )
     paused = serializers.BooleanField()
     inferring_since = serializers.DateTimeField(
         allow_null=True,
-        help_text="Time since which a model may suggest preferences. Null: never.",
+        help_text=(
+            "Time since which a model may read messages and suggest preferences. Null: it may not."
+        ),
     )
     preferences = PreferenceOut(many=True)
 

@@ -31,9 +31,15 @@ class EventName(PlainText):
 class NewWebhook(Strict):
     """A webhook to create."""
 
-    url = PlainText(max_length=managing.LONGEST_URL, help_text="A public HTTPS URL.")
+    url = PlainText(
+        max_length=managing.LONGEST_URL,
+        help_text=(
+            "Public HTTPS URL that receives the events by POST, without user name, password "
+            "or fragment."
+        ),
+    )
     events = serializers.ListField(
-        child=EventName(), max_length=len(EVENTS), help_text="At least one event."
+        child=EventName(), max_length=len(EVENTS), help_text="Names of one or more events."
     )
 
 
@@ -43,7 +49,10 @@ class WebhookChange(Strict):
     url = PlainText(max_length=managing.LONGEST_URL, required=False)
     events = serializers.ListField(child=EventName(), max_length=len(EVENTS), required=False)
     is_on = serializers.BooleanField(
-        required=False, help_text="False: nothing is sent, and events are not queued for later."
+        required=False,
+        help_text=(
+            "False: disable the webhook; events are not sent and not queued. True: enable it."
+        ),
     )
 
 
@@ -55,8 +64,10 @@ class WebhookOut(serializers.Serializer[Webhook]):
     events = serializers.ListField(child=serializers.ChoiceField(choices=list(EVENTS)))
     off = serializers.ChoiceField(
         choices=["", "owner", "failing", "gone"],
-        help_text="Empty while the webhook is on. Otherwise the reason it is off: its owner "
-        "turned it off, it failed for three days, or its URL answered 410.",
+        help_text=(
+            "Reason the webhook is disabled: `owner` (you disabled it), `failing` (deliveries "
+            "failed for three days) or `gone` (the URL answered 410). Empty: enabled."
+        ),
     )
     created_at = serializers.DateTimeField()
     failing_since = serializers.DateTimeField(
@@ -64,14 +75,19 @@ class WebhookOut(serializers.Serializer[Webhook]):
         help_text="Time of the first failed delivery since the last success. Null after a success.",
     )
     rests_until = serializers.DateTimeField(
-        allow_null=True, help_text="Time of the next attempt, if deliveries fail."
+        allow_null=True,
+        help_text=("Time until which deliveries are delayed after a failure. Null: not delayed."),
     )
 
 
 class NewWebhookOut(WebhookOut):
     """A new webhook. The secret is shown only once."""
 
-    secret = serializers.CharField(help_text="Signs each delivery. Starts with `whsec_`.")
+    secret = serializers.CharField(
+        help_text=(
+            "Key that signs each delivery (Standard Webhooks). Starts with `whsec_`. Store it now."
+        )
+    )
 
 
 class WebhookList(serializers.Serializer[object]):
@@ -92,11 +108,16 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
     created_at = serializers.DateTimeField()
     next_at = serializers.SerializerMethodField()
     ended_at = serializers.DateTimeField(allow_null=True)
-    answer = serializers.IntegerField(allow_null=True, help_text="HTTP status of the last attempt.")
+    answer = serializers.IntegerField(
+        allow_null=True,
+        help_text="HTTP status of the response to the last attempt. Null: no response.",
+    )
     problem = serializers.CharField(
-        help_text="Error code of the last attempt, empty if there is none: `refused`, "
-        "`redirected`, `timeout`, `no_connection`, `address_refused`, `not_allowed`, "
-        "`queue_full` or `secret_unreadable`."
+        help_text=(
+            "Error of the last attempt: `refused` (status 4xx or 5xx), `redirected`, "
+            "`timeout`, `no_connection`, `address_refused`, `not_allowed`, `queue_full` or "
+            "`secret_unreadable`. Empty: none."
+        )
     )
     body = serializers.CharField(help_text="Body as sent and signed: JSON in UTF-8.")
 

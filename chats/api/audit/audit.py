@@ -90,11 +90,15 @@ class NewLedgerExport(Strict):
     form = serializers.ChoiceField(
         choices=list(FORMS),
         default="jsonl",
-        help_text="`jsonl`: each line is exactly the hashed text. The last line has the number of "
-        "lines and the latest checkpoint. `csv`: for spreadsheets.",
+        help_text=(
+            "`jsonl`: one event per line, exactly as hashed; the last line has the number of "
+            "lines and the latest checkpoint. `csv`: for spreadsheets."
+        ),
     )
     q = PlainText(
-        default="", max_length=LONGEST, help_text="Search query, as in the list. Empty: all events."
+        default="",
+        max_length=LONGEST,
+        help_text="Search query, as for `q` of the list of events. Empty: all events.",
     )
 
 

@@ -45,7 +45,9 @@ class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
     """A signed checkpoint of the audit log."""
 
     origin = serializers.CharField(source="origin.name")
-    size = serializers.IntegerField(help_text="Number of entries in the log.")
+    size = serializers.IntegerField(
+        help_text="Number of audit log entries that the checkpoint covers."
+    )
     note = serializers.CharField(help_text="Signed note in the C2SP `tlog-checkpoint` format.")
     signed_at = serializers.DateTimeField()
     timestamp = serializers.SerializerMethodField(

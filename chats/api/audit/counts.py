@@ -31,7 +31,7 @@ USUAL_DAYS, MOST_DAYS = 30, 366
 
 
 class EffectOut(serializers.Serializer[object]):
-    """The cost of compactions, and their savings in later calls."""
+    """The cost of compactions, and the tokens and costs that they saved in later calls."""
 
     calls = serializers.IntegerField(
         help_text="Model calls whose prompt used an active compaction."
@@ -52,7 +52,12 @@ class EffectOut(serializers.Serializer[object]):
         help_text="Cost of `saved_tokens`. Tokens that the cache would have provided count at the "
         "cached price."
     )
-    lost = MoneyOut(help_text="Cost of missing the provider's cache.")
+    lost = MoneyOut(
+        help_text=(
+            "Additional cost of `lost_tokens`, which were billed at the full price instead of "
+            "the cached price."
+        )
+    )
     net = MoneyOut(help_text="`saved` minus `cost` and `lost`.")
 
 
@@ -85,9 +90,11 @@ class CountsQuery(Strict):
     """The range of days, the grouping, and the filters."""
 
     since = serializers.DateField(
-        required=False, help_text="First day. Default: the 30 days that end with `until`."
+        required=False, help_text="First day (UTC), inclusive. Default: 29 days before `until`."
     )
-    until = serializers.DateField(required=False, help_text="Last day. Default: today (UTC).")
+    until = serializers.DateField(
+        required=False, help_text="Last day (UTC), inclusive. Default: today."
+    )
     by = serializers.ChoiceField(choices=list(BY), default="day")
     model = serializers.CharField(
         required=False,
@@ -113,17 +120,25 @@ class CountRowOut(serializers.Serializer[object]):
     stopped = serializers.IntegerField()
     failed = serializers.IntegerField()
     failures = serializers.DictField(
-        child=serializers.IntegerField(), help_text="Number of failures by code."
+        child=serializers.IntegerField(), help_text="Number of failed replies by error code."
     )
     first_tokens = serializers.DictField(
         child=serializers.IntegerField(),
-        help_text="Replies by time to first token, in buckets of milliseconds.",
+        help_text=(
+            "Number of replies by time to first token. Keys are upper bounds in milliseconds: "
+            "`250`, `500`, `1000`, … `64000`, and `more`."
+        ),
     )
     compactions = serializers.DictField(
-        child=serializers.IntegerField(), help_text="Number of compactions by outcome."
+        child=serializers.IntegerField(),
+        help_text="Number of compactions by outcome, such as `published` or `failed`.",
     )
     calls = serializers.IntegerField()
-    unreported = serializers.IntegerField(help_text="Calls without reported tokens.")
+    unreported = serializers.IntegerField(
+        help_text=(
+            "Calls for which the provider reported no token usage. The token sums exclude them."
+        )
+    )
     input = serializers.IntegerField(help_text="Input tokens, including `cached` and `written`.")
     cached = serializers.IntegerField()
     written = serializers.IntegerField()
@@ -146,7 +161,7 @@ class CountsOut(serializers.Serializer[object]):
     until = serializers.DateField()
     counted_to = serializers.DateTimeField(
         allow_null=True,
-        help_text="Time up to which counts are complete. Null: nothing has been counted yet.",
+        help_text=("Time up to which all replies are counted. Null: nothing has been counted yet."),
     )
     data = CountRowOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
@@ -202,7 +217,9 @@ class PolicyBalance(Endpoint):
         responses=add_error_responses({200: PolicyBalanceOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, slug: str) -> Response:
-        """Get the compaction cost and savings under each version of a policy."""
+        """Get the cost of compactions and their savings in later calls, for each version of a
+        policy.
+        """
         policy = find_permitted_policy(get_request_user(request), SEE, slug=slug)
         rows = [
             serialize_balance(balance, version=number)

@@ -35,15 +35,21 @@ class NewHold(Strict):
     chat = serializers.UUIDField(
         default=None, allow_null=True, help_text=("Id of the chat, for level `chat`.")
     )
-    case = Words(least=1, most=LONGEST_CASE, help_text="Name or number of the case.")
-    reason = Words(least=1, most=LONGEST_REASON, help_text="Reason, recorded in the audit log.")
+    case = Words(
+        least=1, most=LONGEST_CASE, help_text="Name or number of the legal case, shown to auditors."
+    )
+    reason = Words(
+        least=1, most=LONGEST_REASON, help_text="Reason, which the audit log records permanently."
+    )
     review_on = serializers.DateField(default=None, allow_null=True)
 
 
 class HoldRelease(Strict):
-    """The release of a hold."""
+    """The release of a legal hold."""
 
-    reason = Words(least=1, most=LONGEST_REASON, help_text="Reason, recorded in the audit log.")
+    reason = Words(
+        least=1, most=LONGEST_REASON, help_text="Reason, which the audit log records permanently."
+    )
 
 
 class HoldOut(serializers.Serializer[LegalHold]):
@@ -57,13 +63,16 @@ class HoldOut(serializers.Serializer[LegalHold]):
     case = serializers.CharField()
     reason = serializers.CharField()
     review_on = serializers.DateField(allow_null=True)
-    placed_by = serializers.CharField(help_text="`user:<id>`")
+    placed_by = serializers.CharField(help_text="User who placed the hold, as `user:<id>`.")
     placed_at = serializers.DateTimeField()
     released_by = serializers.CharField()
     released_at = serializers.DateTimeField(allow_null=True)
     release_reason = serializers.CharField()
     ends_at = serializers.DateTimeField(
-        allow_null=True, help_text="Seven days after the release. Null: not released."
+        allow_null=True,
+        help_text=(
+            "Time at which the hold ends, seven days after its release. Null: not released."
+        ),
     )
 
 
@@ -79,7 +88,7 @@ class Holds(Endpoint):
         responses=add_error_responses({200: build_page_serializer(HoldOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List all legal holds, newest first. Requires permission to view legal holds."""
+        """List all legal holds, active and released, newest first."""
         require_permissions(get_request_user(request), SEE)
         query = PageQuery.read(request.query_params.dict())
         page = paginate_rows(ROWS.all(), order=("-placed_at", "-id"), name="holds", **query)
@@ -126,7 +135,7 @@ class HoldDetail(Endpoint):
         responses=add_error_responses({200: HoldOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, hold_id: uuid.UUID) -> Response:
-        """Retrieve a legal hold."""
+        """Retrieve a legal hold, active or released."""
         require_permissions(get_request_user(request), SEE)
         return Response(serialize_row(HoldOut, hold_of(hold_id)))
 

@@ -52,7 +52,7 @@ class NewReading(Strict):
 
 
 class ReadingOut(serializers.Serializer[audit_access.Reading]):
-    """Your access to one chat."""
+    """Your access to one chat as an auditor: its reason, beginning and end."""
 
     chat = serializers.UUIDField(source="chat_id")
     reason = serializers.CharField()
@@ -68,7 +68,9 @@ class ReadingRequestOut(serializers.Serializer[audit_access.ReadingRequest]):
     user = serializers.IntegerField(help_text="Id of the requesting user.")
     reason = serializers.CharField()
     asked_at = serializers.DateTimeField()
-    until = serializers.DateTimeField(help_text="Time at which the request expires.")
+    until = serializers.DateTimeField(
+        help_text="Time at which the request expires without an answer."
+    )
 
 
 class ReadingRequestsOut(serializers.Serializer[Any]):
@@ -105,7 +107,7 @@ class Readings(Endpoint):
         responses=add_error_responses({200: ReadingsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the chats that you can read now, last opened first."""
+        """List the chats that you have opened for reading and can read now, last opened first."""
         found = audit_access.list_open_readings(actor=require_auditor(request), now=timezone.now())
         return Response({"data": serialize_rows(ReadingOut, found)})
 
@@ -215,7 +217,9 @@ class ReadingDetail(Endpoint):
         responses=add_error_responses({200: ReadingOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get the reason and the end of your access to a chat. Raises `NotFound` without access."""
+        """Get the reason for your access to a chat and the time at which it ends. Raises `NotFound`
+        without access.
+        """
         actor = require_auditor(request)
         return Response(serialize_reading(chat_id, actor=actor, now=timezone.now()))
 
@@ -226,7 +230,9 @@ class ReadingDetail(Endpoint):
         responses=add_error_responses({204: None}),
     )
     def delete(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """End your access to a chat early. Raises `NotFound` without access."""
+        """End your access to a chat before the 30 minutes have passed. Raises `NotFound` without
+        access.
+        """
         actor = require_auditor(request)
         EmptyBody.read(request.data)
         try:

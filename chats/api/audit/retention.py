@@ -34,40 +34,54 @@ class PersonDueOut(serializers.Serializer[object]):
 class RetentionOut(serializers.Serializer[object]):
     """The messages that a retention run would erase now, in numbers."""
 
-    looked_at = serializers.IntegerField(help_text="Number of chats checked.")
-    is_all = serializers.BooleanField(help_text="False if there are more chats than were checked.")
+    looked_at = serializers.IntegerField(
+        help_text="Number of chats that were checked for expired messages."
+    )
+    is_all = serializers.BooleanField(
+        help_text=(
+            "True: all chats were checked. False: there are more, so the numbers are lower bounds."
+        )
+    )
     chats = serializers.IntegerField()
     messages = serializers.IntegerField()
     oldest = serializers.DateTimeField(allow_null=True)
     held_chats = serializers.IntegerField(
-        help_text="Chats with expired messages that a legal hold keeps."
+        help_text="Number of chats whose expired messages are kept by a legal hold."
     )
     held_messages = serializers.IntegerField()
     people = PersonDueOut(many=True)
     more_people = serializers.IntegerField(
-        help_text="Number of people with fewer messages, who are not listed."
+        help_text=("Number of further users with expired messages, who are not listed in `people`.")
     )
 
 
 class RetentionRunOut(serializers.Serializer[RetentionRun]):
-    """A retention run."""
+    """A retention run, in numbers. `finished_at` is null while it is in progress."""
 
     id = serializers.UUIDField()
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
-    chats = serializers.IntegerField(help_text="Number of chats checked.")
+    chats = serializers.IntegerField(
+        help_text="Number of chats that were checked for expired messages."
+    )
     chats_erased = serializers.IntegerField()
     messages_erased = serializers.IntegerField()
-    chats_held = serializers.IntegerField(help_text="Chats skipped because of a legal hold.")
-    chats_busy = serializers.IntegerField(help_text="Chats skipped because a reply was running.")
+    chats_held = serializers.IntegerField(
+        help_text="Number of chats skipped because a legal hold covers them."
+    )
+    chats_busy = serializers.IntegerField(
+        help_text=(
+            "Number of chats skipped because a reply was running. The next run includes them."
+        )
+    )
     chats_failed = serializers.IntegerField(
-        help_text=("Chats skipped because of an error. The server log has the details.")
+        help_text=("Number of chats skipped because of an error. The server log has the details.")
     )
     digest = serializers.CharField()
 
 
 class LedgerPlace(serializers.Serializer[object]):
-    """The audit event that certifies a run."""
+    """The audit event that certifies a retention run: its chain, position and hash."""
 
     scope = serializers.CharField()
     seq = serializers.IntegerField()
@@ -87,13 +101,17 @@ class RetentionCertificate(serializers.Serializer[object]):
     chats_busy = serializers.IntegerField()
     chats_failed = serializers.IntegerField()
     digest = serializers.CharField(
-        help_text="SHA-256 chain over all entries: of the previous digest and the line, "
-        "starting with 64 zeros."
+        help_text=(
+            "Final hash over all entries, in hex. Each step is SHA-256 of the previous digest "
+            "(at first 64 zeros) and the line."
+        )
     )
     ledger = LedgerPlace(allow_null=True)
     entries = serializers.ListField(
         child=serializers.CharField(),
-        help_text="JSON lines: a chat, and the audit events of its chain that certify the erasure.",
+        help_text=(
+            "One JSON line per chat: its id, and the audit events that certify the erasure."
+        ),
     )
 
 

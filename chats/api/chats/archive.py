@@ -27,7 +27,8 @@ class ArchiveHitOut(serializers.Serializer[Any]):
     )
     to_seq = serializers.IntegerField(
         help_text=(
-            "Seq of the last message searched. Later messages are not in the archive. 0: none."
+            "Seq of the last message in the archive. Later messages are not searched. 0: the "
+            "archive is empty."
         )
     )
 

@@ -56,7 +56,9 @@ class ChooseBranch(Endpoint):
         responses=add_error_responses({200: BranchOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, branch_id: uuid.UUID) -> Response:
-        """Make this branch the active one. Repeating the request has no effect."""
+        """Make a branch the active one, to which new messages are added. Repeating the request has
+        no effect.
+        """
         chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
         EmptyBody.read(request.data)
         branch = branching.choose_branch(

@@ -76,7 +76,9 @@ class Chats(Endpoint):
         responses=add_error_responses({201: NewChatOut, 202: NewChatOut}),
     )
     def post(self, request: Request) -> Response:
-        """Create a chat (201). With `text`, also send its first message (202)."""
+        """Create a chat. 201: an empty chat. 202: with `text`, its first message is stored too;
+        follow the turn.
+        """
         values = NewChat.read(request.data)
         key = get_idempotency_key(request)
         if "text" not in values:
@@ -111,7 +113,7 @@ class ChatDetail(ConditionalEndpoint):
         responses=add_error_responses({200: ChatDetailOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Retrieve a chat."""
+        """Retrieve a chat of yours with its settings and its own system text."""
         return Response(
             serialize_row(
                 ChatDetailOut, access.get_chat(user=get_request_user(request), chat_id=chat_id)

@@ -22,12 +22,12 @@ class OriginalsOut(serializers.Serializer[Compaction]):
     )
     count = serializers.IntegerField(source="source_count")
     sha256 = serializers.CharField(
-        source="source_digest", help_text="SHA-256 of the ids of these messages."
+        source="source_digest", help_text="SHA-256 in hex of the ids of these messages, in order."
     )
 
 
 class BulletOut(serializers.Serializer[Mapping[str, Any]]):
-    """A line of a summary with its sources."""
+    """A line of a summary with the messages that it cites as sources."""
 
     text = serializers.CharField()
     sources = serializers.ListField(
@@ -47,7 +47,7 @@ class BulletOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class SectionOut(serializers.Serializer[Mapping[str, Any]]):
-    """A section of a summary."""
+    """A section of a summary: its heading and its lines."""
 
     title = serializers.CharField()
     bullets = BulletOut(many=True)
@@ -67,45 +67,69 @@ class CompactionOut(serializers.Serializer[Compaction]):
     originals = OriginalsOut(source="*")
     base = serializers.UUIDField(source="base_id", allow_null=True)
     previous = serializers.UUIDField(
-        source="previous_id", allow_null=True, help_text="Summary that this one continues."
+        source="previous_id",
+        allow_null=True,
+        help_text="Id of the earlier summary that this one continues. Null: none.",
     )
     displaced = serializers.UUIDField(
         source="displaced_id",
         allow_null=True,
-        help_text=("Compaction that an undo restores; null: all messages."),
+        help_text=(
+            "Id of the compaction that an undo restores. Null: an undo restores the messages."
+        ),
     )
     revises = serializers.UUIDField(
         source="revises_id",
         allow_null=True,
-        help_text="Earlier summary of the same messages that this one corrects or replaces.",
+        help_text=(
+            "Id of the summary of the same messages that this one corrects or replaces. Null: none."
+        ),
     )
     text = serializers.CharField()
     sections = SectionOut(many=True)
     retention = serializers.DictField(
-        help_text="Facts of the originals that the summary kept and lost."
+        help_text=(
+            "Facts of the originals, such as numbers, dates and names: `kept` and `lost` have "
+            "lists by kind, and `share` the kept share, 0 to 1."
+        )
     )
     commitment = serializers.CharField(
         source="text_commitment",
-        help_text=("Commitment to the text in the audit log; empty once erased."),
+        help_text=(
+            "Commitment to the text, as recorded in the audit log. Empty once the text is erased."
+        ),
     )
-    erased = serializers.SerializerMethodField(help_text="True if the text was permanently erased.")
+    erased = serializers.SerializerMethodField(help_text="True: the text was permanently erased.")
     trigger = serializers.CharField(
-        help_text="Reason for the compaction. `revision`: written by a person."
+        help_text=(
+            "Reason for the compaction: `prepare`, `turns`, `overflow`, `window`, `manual`, "
+            "`rerun`, `revision` (a person edited the summary) or `import`."
+        )
     )
     asked_by = serializers.CharField(
-        help_text="`worker` or `user:<id>`. For a revision, its author."
+        help_text="`worker` (automatic) or `user:<id>`, the user who requested or wrote it."
     )
     focus = serializers.CharField()
-    needs_approval = serializers.BooleanField(help_text="True if it waits for approval.")
+    needs_approval = serializers.BooleanField(
+        help_text="True: the summary is used only after a person approves it."
+    )
     rung = serializers.CharField(
-        help_text="Method of the attempt: `model`, `model_again`, `smaller_source`, `extractive` or"
-        " `window`. May be empty."
+        help_text=(
+            "Method of the attempt: `model`, `model_again` (second try), `smaller_source` "
+            "(fewer messages), `extractive` (sentences without a model) or `window` (messages "
+            "left out). Empty: not started."
+        )
     )
     attempt = serializers.IntegerField(help_text="Number of the attempt, from 1.")
-    reason = serializers.CharField(help_text="Reason it failed, was rejected or was superseded.")
-    remark = serializers.CharField(help_text="Comment of the person who rejected it.")
+    reason = serializers.CharField(
+        help_text="Reason it failed, was rejected or became outdated. Empty otherwise."
+    )
+    remark = serializers.CharField(
+        help_text="Reason given by the person who rejected it. Empty: none."
+    )
     policy = serializers.CharField(
-        source="effective_policy_id", help_text="Digest of the effective policy."
+        source="effective_policy_id",
+        help_text=("Digest of the effective policy. Equal digests mean equal values and sources."),
     )
     prompt_version = serializers.CharField()
     model = serializers.CharField(source="model_name")
@@ -115,7 +139,8 @@ class CompactionOut(serializers.Serializer[Compaction]):
     tokens_before = serializers.IntegerField()
     tokens_after = serializers.IntegerField()
     summary_tokens = serializers.IntegerField(
-        allow_null=True, help_text="Tokens of the summary text."
+        allow_null=True,
+        help_text="Tokens of the summary text, by the local tokenizer. Null: not written yet.",
     )
     usage = serializers.DictField()
     duration_ms = serializers.IntegerField(allow_null=True)
@@ -123,8 +148,9 @@ class CompactionOut(serializers.Serializer[Compaction]):
         max_digits=14,
         decimal_places=8,
         allow_null=True,
-        help_text="Cost in the currency of the model's price, not part of the cost of replies. "
-        "Null: no price is known.",
+        help_text=(
+            "Cost of the calls that wrote the summary, in `currency`. Null: the model has no price."
+        ),
     )
     currency = serializers.CharField(
         help_text=("Currency of `cost`; empty if the model has no price.")
@@ -149,10 +175,14 @@ class CursorOut(serializers.Serializer[Cursor]):
         ),
     )
     compacted_at = serializers.DateTimeField(
-        allow_null=True, help_text="Time at which a summary was last published."
+        allow_null=True,
+        help_text=(
+            "Time at which a summary was last published in this branch, even if it was undone "
+            "since. Null: never."
+        ),
     )
     version = serializers.IntegerField(
-        help_text="Counter that increases with each change of summaries or windows."
+        help_text="Counter that increases with each change of the active summary or window."
     )
 
 
@@ -165,7 +195,9 @@ class CompactionsOut(build_page_serializer(CompactionOut)):  # type: ignore[misc
 class ChangeOut(serializers.Serializer[Any]):
     """Consecutive lines of a comparison with the same kind of change."""
 
-    kind = serializers.CharField(help_text="One of equal, replace, delete, insert.")
+    kind = serializers.CharField(
+        help_text=("`equal`, `replace`, `delete` or `insert`: the change from `before` to `after`.")
+    )
     before = serializers.ListField(child=serializers.CharField())
     after = serializers.ListField(child=serializers.CharField())
 

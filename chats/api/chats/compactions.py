@@ -115,7 +115,7 @@ class Compare(Endpoint):
         responses=add_error_responses({200: ComparisonOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Compare any two compactions of a chat line by line."""
+        """Compare the texts of any two compactions of a chat, line by line."""
         chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
         query = CompareQuery.read(request.query_params.dict())
         found = revise.compare_summaries(
@@ -169,7 +169,7 @@ class Cancel(CompactionAction):
         responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Cancel a compaction while its summary is being written."""
+        """Cancel a compaction while its summary is being written. The prompt does not change."""
         row = self.compaction(request, chat_id, compaction_id)
         EmptyBody.read(request.data)
         stopped = controls.cancel_summary(
@@ -277,7 +277,7 @@ class Approve(CompactionAction):
         responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Make a pending summary active."""
+        """Approve a pending summary. It becomes active, and later prompts contain it."""
         row = self.compaction(request, chat_id, compaction_id)
         EmptyBody.read(request.data)
         approved = approve.approve_summary(
@@ -297,7 +297,7 @@ class Reject(CompactionAction):
         responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Reject a pending summary. The prompt does not change."""
+        """Reject a pending summary. It is kept for reference, and the prompt does not change."""
         row = self.compaction(request, chat_id, compaction_id)
         reason = Rejection.read(request.data)["reason"]
         rejected = approve.reject_summary(

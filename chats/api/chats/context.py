@@ -30,7 +30,9 @@ HELP = (
     "`messages`: system text (if requested), summary, pinned messages, recent messages with "
     "their roles, state and retrieved context, then the question. `text`: the same as one text."
 )
-WITH_SYSTEM = "Include the system text. Ignored for `sent`, which always includes it."
+WITH_SYSTEM = (
+    "True: include the system text. Ignored for the form `sent`, which always includes it."
+)
 
 
 class ContextQuery(Strict):
@@ -43,7 +45,10 @@ class ContextQuery(Strict):
 class NextMessage(Strict):
     """A question for a context preview, and the format of the response."""
 
-    question = PlainText(default="", help_text="Empty: the context without a question.")
+    question = PlainText(
+        default="",
+        help_text=("Text of the next message. Empty: the prompt is composed without a question."),
+    )
     form = serializers.ChoiceField(choices=FORMS, default="sent", help_text=HELP)
     include_system = Flag(default=False, help_text=WITH_SYSTEM)
 
@@ -51,16 +56,20 @@ class NextMessage(Strict):
 class SegmentTextOut(SegmentOut):
     """A segment of a prompt, with its text."""
 
-    text = serializers.CharField(help_text="Empty if the text was erased or is hidden.")
+    text = serializers.CharField(
+        help_text="Text of the segment. Empty if it was erased or the policy hides it."
+    )
     hidden = serializers.BooleanField(
-        help_text="True if the policy hides this part of the system text."
+        help_text="True: the policy hides this part of the system text, so `text` is empty."
     )
 
 
 class SentReceiptOut(ReceiptOut):
     """The receipt of a model call, with the text of each segment."""
 
-    segments = SegmentTextOut(many=True, help_text="Segments of the prompt, in order.")
+    segments = SegmentTextOut(
+        many=True, help_text="Segments of the prompt, in the order in which they were sent."
+    )
 
 
 class SentReceiptsOut(serializers.Serializer[Any]):
@@ -74,7 +83,9 @@ class ContextOut(serializers.Serializer[Any]):
 
     form = serializers.ChoiceField(choices=FORMS)
     model = serializers.CharField(help_text="Id of the model.")
-    policy = serializers.CharField(help_text="Digest of the effective policy.")
+    policy = serializers.CharField(
+        help_text=("Digest of the effective policy. Equal digests mean equal values and sources.")
+    )
     strategy = serializers.CharField()
     layout = serializers.CharField()
     messages = serializers.ListField(
@@ -207,7 +218,9 @@ class TurnReceipts(Endpoint):
         responses=add_error_responses({200: SentReceiptsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """List the receipts of a turn: the prompt of each model call, by segment, with texts."""
+        """List the receipts of a turn in order of the calls: each prompt by segment, with its
+        texts.
+        """
         turn = access.get_turn(user=get_request_user(request), chat_id=chat_id, turn_id=turn_id)
         rows = list(
             Receipt.objects.filter(turn=turn)

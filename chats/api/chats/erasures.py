@@ -37,7 +37,10 @@ class PendingErasureOut(serializers.Serializer[PendingErasure]):
 
     id = serializers.UUIDField()
     chat = serializers.SerializerMethodField(
-        help_text=("Id of the chat to erase, or of the chat of the message. Null for a preference.")
+        help_text=(
+            "Id of the chat to erase, or of the chat with the message to erase. Null: a "
+            "preference is erased."
+        )
     )
     message = serializers.UUIDField(source="message_id", allow_null=True)
     preference = serializers.UUIDField(source="preference_id", allow_null=True)

@@ -124,7 +124,8 @@ class WholeQuery(Strict):
         choices=("ui", *documents.FORMS),
         default="ui",
         help_text=(
-            "Format of each chat. `ui` can be imported again, with branches, folders and images."
+            "Format of each chat: `ui` (can be imported again, with branches, folders and "
+            "images), `markdown`, `html` or `json`."
         ),
     )
 

@@ -37,7 +37,7 @@ class Folders(Endpoint):
         responses=add_error_responses({200: FolderList}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List your folders by name."""
+        """List all your folders, ordered by name."""
         return Response(
             {
                 "data": serialize_rows(
@@ -88,7 +88,9 @@ class FolderDetail(ConditionalEndpoint):
         responses=add_error_responses({200: FolderOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, folder_id: uuid.UUID) -> Response:
-        """Rename a folder, or turn your memory on or off for its chats."""
+        """Rename a folder, or turn your memory on or off for its chats. Absent fields keep their
+        value.
+        """
         folder = access.get_folder(user=get_request_user(request), folder_id=folder_id)
         values = FolderChange.read(request.data)
         if "name" in values:
@@ -106,7 +108,7 @@ class FolderDetail(ConditionalEndpoint):
         responses=add_error_responses({204: None}, errors=EDIT_ERRORS),
     )
     def delete(self, request: Request, folder_id: uuid.UUID) -> Response:
-        """Delete a folder. Its chats are kept, without a folder."""
+        """Delete a folder. Its chats are kept and have no folder afterwards."""
         folder = access.get_folder(user=get_request_user(request), folder_id=folder_id)
         EmptyBody.read(request.data)
         organising.delete_folder(folder=folder, now=timezone.now())

@@ -33,19 +33,30 @@ class ImportOut(serializers.Serializer[FileImport]):
 
     id = serializers.UUIDField()
     state = serializers.ChoiceField(choices=FileImport.State.choices)
-    size = serializers.IntegerField(help_text="Bytes of the file.")
-    form = serializers.CharField(help_text="Detected format. Empty until the file was read.")
+    size = serializers.IntegerField(help_text="Size of the uploaded file in bytes.")
+    form = serializers.CharField(
+        help_text=(
+            "Detected format: `ui`, `bundle`, or the product that wrote the file, such as "
+            "`chatgpt`, `claude` or `aider`. Empty until it is detected."
+        )
+    )
     found = serializers.IntegerField(
         allow_null=True, help_text="Number of chats in the file. Null until it was read."
     )
-    done = serializers.IntegerField(source="place", help_text="Chats processed so far.")
-    added = serializers.IntegerField(help_text="Chats created by the import.")
-    were_here = serializers.IntegerField(help_text="Chats that were imported before.")
-    grown = serializers.IntegerField(
-        help_text="Chats that were imported before and received new messages from this file."
+    done = serializers.IntegerField(
+        source="place", help_text="Number of chats of the file processed so far."
     )
-    not_taken = serializers.IntegerField(help_text="Chats that could not be imported.")
-    messages = serializers.IntegerField(help_text="Messages added by the import.")
+    added = serializers.IntegerField(help_text="Number of new chats that the import created.")
+    were_here = serializers.IntegerField(
+        help_text="Number of chats that an earlier import had created, including grown ones."
+    )
+    grown = serializers.IntegerField(
+        help_text=("Number of earlier imported chats that received new messages from this file.")
+    )
+    not_taken = serializers.IntegerField(
+        help_text="Number of chats that could not be imported. Their list has the reasons."
+    )
+    messages = serializers.IntegerField(help_text="Number of messages that the import added.")
     messages_in_file = serializers.IntegerField(
         help_text="Number of messages in the processed chats of the file."
     )
@@ -54,8 +65,12 @@ class ImportOut(serializers.Serializer[FileImport]):
         help_text="Number of messages of the file that are stored now, including those imported "
         "before.",
     )
-    code = serializers.CharField(help_text="Code of the refusal; empty if the file was accepted.")
-    reason = serializers.CharField(source="localized_reason", help_text="Message of the refusal.")
+    code = serializers.CharField(
+        help_text=("Error code if the import failed, such as `import_malformed`. Empty: no error.")
+    )
+    reason = serializers.CharField(
+        source="localized_reason", help_text="Sentence that explains `code`. Empty: no error."
+    )
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
 
@@ -74,10 +89,17 @@ class ImportConditionsOut(serializers.Serializer[Any]):
     messages_per_chat = serializers.IntegerField()
     retention_days = serializers.IntegerField(
         allow_null=True,
-        help_text="Messages older than this are erased every night. Null: never. Imported "
-        "messages keep their dates, so the next night erases the older ones.",
+        help_text=(
+            "Retention period of messages in days; older ones are erased every night, also "
+            "imported ones, which keep their dates. Null: never."
+        ),
     )
-    notice = serializers.CharField(help_text="Retention notice. Empty: nothing is erased.")
+    notice = serializers.CharField(
+        help_text=(
+            "Sentence that says which imported messages the retention period erases the next "
+            "night. Empty: none."
+        )
+    )
 
 
 class ImportStartedOut(ImportOut):
@@ -91,7 +113,9 @@ class ImportStartedOut(ImportOut):
         return retention_rules.find_new_chat_days(row.owner, now=row.created_at)
 
     def get_notice(self, row: FileImport) -> str:
-        """Retention notice. Empty: nothing is erased."""
+        """Sentence that says which imported messages the retention period erases the next night.
+        Empty: none.
+        """
         return format_retention_notice(self.get_retention_days(row))
 
 
@@ -113,7 +137,9 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
 
     place = serializers.IntegerField(help_text="Position in the file, from 1.")
     chat = serializers.UUIDField(
-        source="chat_id", allow_null=True, help_text="Null: the chat could not be imported."
+        source="chat_id",
+        allow_null=True,
+        help_text="Id of the imported chat. Null: it could not be imported.",
     )
     title = serializers.SerializerMethodField()
     messages = serializers.IntegerField(help_text="Number of messages added.")
@@ -130,10 +156,13 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     )
     losses = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Content that could not be imported, as `kind:detail`.",
+        help_text=(
+            "Content that was changed or left out, as `kind` or `kind:detail`, such as "
+            "`content_dropped:audio`. Empty: nothing was lost."
+        ),
     )
     code = serializers.CharField(
-        help_text="Reason the chat could not be imported. Empty: it was imported."
+        help_text="Error code of a chat that could not be imported. Empty: it was imported."
     )
     reason = serializers.CharField(source="localized_reason")
 
@@ -182,7 +211,7 @@ class Imports(Endpoint):
         responses=add_error_responses({200: build_page_serializer(ImportOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List your imports, newest first."""
+        """List your imports, newest first. Reports are deleted 30 days after the import."""
         user = get_request_user(request)
         query = PageQuery.read(request.query_params.dict())
         order = ("-created_at", "-id")
@@ -261,7 +290,7 @@ class ImportDetail(Endpoint):
         responses=add_error_responses({200: ImportOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, import_id: uuid.UUID) -> Response:
-        """Retrieve an import with its progress."""
+        """Retrieve an import of yours with its progress and, if it failed, the reason."""
         row = upload.get_import(user=get_request_user(request), import_id=import_id)
         return Response(serialize_row(ImportOut, row))
 
@@ -272,7 +301,7 @@ class ImportDetail(Endpoint):
         responses=add_error_responses({204: None}),
     )
     def delete(self, request: Request, import_id: uuid.UUID) -> Response:
-        """Delete the report of a finished import. Its chats are kept. 409 `import_not_over`."""
+        """Delete the report of a finished import. The imported chats are kept."""
         user = get_request_user(request)
         upload.delete_import(user=user, import_id=import_id)
         return Response(status=204)

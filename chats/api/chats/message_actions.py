@@ -38,7 +38,7 @@ class Pins(Endpoint):
         responses=add_error_responses({200: PinRoomOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get the tokens of the pinned messages of the active branch, and their limit."""
+        """Get the number of tokens of the pinned messages of the active branch, and their limit."""
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         return Response(serialize_row(PinRoomOut, marks.load_pin_room(chat=chat)))
 
@@ -86,7 +86,7 @@ class Unpin(MessageAction):
         responses=add_error_responses({200: MessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Unpin a message, so that summaries can cover it."""
+        """Unpin a message, so that summaries can cover it. Repeating the request has no effect."""
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
@@ -104,7 +104,7 @@ class Exclude(MessageAction):
         responses=add_error_responses({200: MessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Exclude a message, and every summary made from it, from prompts."""
+        """Exclude a message, and every summary that covers it, from prompts. It stays readable."""
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
@@ -122,7 +122,7 @@ class Include(MessageAction):
         responses=add_error_responses({200: MessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Include an excluded message in prompts again."""
+        """Include an excluded message in prompts again. Repeating the request has no effect."""
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
@@ -140,7 +140,7 @@ class Keep(MessageAction):
         responses=add_error_responses({200: MessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Include an interrupted reply in later prompts."""
+        """Include the text of an incomplete reply in later prompts. Otherwise it is left out."""
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
@@ -202,7 +202,7 @@ class Regenerate(MessageAction):
         responses=add_error_responses({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Regenerate a reply on a new branch. 202: follow the turn."""
+        """Regenerate a reply on a new branch; the old reply is kept. 202: follow the turn."""
         message = self.message(request, chat_id, message_id)
         play_on = RegenerateRequest.read(request.data)["play_on"]
         count_message_request(request)
@@ -228,7 +228,7 @@ class BranchFrom(MessageAction):
         responses=add_error_responses({201: BranchOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Create a branch that ends with this message, and make it the active one."""
+        """Create a branch that ends with this message, and make it active. No reply starts."""
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
         branch = branching.branch_from_message(

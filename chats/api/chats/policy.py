@@ -38,7 +38,7 @@ class ChatPolicy(Endpoint):
         responses=add_error_responses({200: PolicyOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get the effective policy of a chat and its model."""
+        """Get the values that apply to a chat and its model, and the policies that set them."""
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         model = chat.model or ModelSpec.objects.filter(is_default=True, enabled=True).first()
         return Response(

@@ -30,7 +30,7 @@ class RecentOut(serializers.Serializer[object]):
 
     data = RecentMessageOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
     window = serializers.IntegerField(
-        help_text="Number of messages that the policy's window allows."
+        help_text="Maximum number of messages that your policy's window allows."
     )
 
 

@@ -51,8 +51,10 @@ class FileQuery(Strict):
     form = serializers.ChoiceField(
         choices=sorted(FORMS),
         default="json",
-        help_text="`json`: the request body. `curl`: a shell command that reads the API key "
-        "from `$API_KEY`.",
+        help_text=(
+            "`json`: the request body as a file. `curl`: a shell command that sends it again, "
+            "with the API key from `$API_KEY`."
+        ),
     )
 
 
@@ -63,8 +65,10 @@ class CallQuery(Strict):
         default=1,
         min_value=1,
         max_value=MOST_CALLS,
-        help_text="Number of the call, from 1. A long range is summarised in parts, which are "
-        "then merged.",
+        help_text=(
+            "Number of the request of this summary, from 1. Long ranges are summarised in "
+            "several requests, which are then merged."
+        ),
     )
 
 
@@ -81,21 +85,27 @@ class SentMessageOut(serializers.Serializer[Any]):
     role = serializers.CharField()
     text = serializers.CharField()
     origins = serializers.ListField(child=serializers.CharField())
-    tokens = serializers.IntegerField(help_text="Tokens, by the local tokenizer.")
-    segments = SegmentOut(many=True, help_text="Segments of the message.")
+    tokens = serializers.IntegerField(help_text="Number of tokens, counted by the local tokenizer.")
+    segments = SegmentOut(
+        many=True, help_text="Segments of the prompt that the message consists of."
+    )
 
 
 class PrefixOut(serializers.Serializer[Any]):
     """The prefix that a request shares with the previous call."""
 
     messages = serializers.IntegerField()
-    tokens = serializers.IntegerField(help_text="Tokens, by the local tokenizer.")
+    tokens = serializers.IntegerField(help_text="Number of tokens, counted by the local tokenizer.")
     broken_by = serializers.CharField(
-        help_text="Origin of the first segment that differs. Empty: the previous request is an "
-        "unchanged prefix."
+        help_text=(
+            "Origin of the first segment that differs, such as `summary` or `history`. Empty: "
+            "the previous request is an unchanged prefix."
+        )
     )
     seq = serializers.IntegerField(help_text="Seq of the message that differs; 0: not a message.")
-    before = serializers.UUIDField(allow_null=True, help_text="Receipt of the previous call.")
+    before = serializers.UUIDField(
+        allow_null=True, help_text="Id of the receipt of the previous call. Null: for a summary."
+    )
 
 
 class SentRequestOut(serializers.Serializer[Any]):
@@ -104,16 +114,18 @@ class SentRequestOut(serializers.Serializer[Any]):
     receipt = serializers.UUIDField()
     fault = serializers.CharField(
         help_text=(
-            "Reason it differs from the request as sent: `erased`, `missing` or `differs`. Empty: "
-            "it is equal."
+            "Reason the request cannot be shown: `erased`, `missing` (data was deleted) or "
+            "`differs` (the hash does not match). Empty: it equals the request as sent."
         )
     )
-    reason = serializers.CharField(help_text="Explanation of the fault.")
+    reason = serializers.CharField(help_text="Sentence that explains `fault`. Empty: no fault.")
     sha256 = serializers.CharField(
-        help_text="SHA-256 of the prompt, recorded before the call. Empty: a part was erased."
+        help_text=(
+            "SHA-256 of the prompt in hex, recorded before the call. Empty: a part was erased."
+        )
     )
     body_sha256 = serializers.CharField(
-        help_text="SHA-256 of the request body as sent. Empty: not stored."
+        help_text="SHA-256 of the request body as sent, in hex. Empty: not stored."
     )
     body = serializers.ChoiceField(
         choices=sorted(BODIES),
@@ -123,9 +135,20 @@ class SentRequestOut(serializers.Serializer[Any]):
             " stored."
         ),
     )
-    hidden = serializers.BooleanField(help_text="True if the policy hides its system text.")
-    messages = SentMessageOut(many=True, help_text="Empty if there is a fault.")
-    prefix = PrefixOut(allow_null=True, help_text="Null: no earlier call to compare with.")
+    hidden = serializers.BooleanField(
+        help_text="True: the policy hides its system text, so that text is empty here."
+    )
+    messages = SentMessageOut(
+        many=True,
+        help_text=(
+            "Messages of the request in order, each compared with the previous call. Empty if "
+            "there is a fault."
+        ),
+    )
+    prefix = PrefixOut(
+        allow_null=True,
+        help_text="Prefix shared with the previous call. Null: there is no previous call.",
+    )
     left_out = serializers.ListField(
         child=serializers.ListField(),
         help_text="Messages left out, as a list of [from seq, to seq, reason].",
@@ -133,7 +156,7 @@ class SentRequestOut(serializers.Serializer[Any]):
 
 
 class SummaryMessageOut(serializers.Serializer[Any]):
-    """A message of a summary request."""
+    """A message of the request for a summary, as sent to the model."""
 
     role = serializers.CharField()
     text = serializers.CharField()
@@ -147,9 +170,9 @@ class SummaryRequestOut(serializers.Serializer[Any]):
         help_text="Reason it cannot be shown: `none` (no model was called), `erased`, `parts` "
         "or `differs`. Empty: it matches the commitment in the audit log."
     )
-    reason = serializers.CharField(help_text="Explanation of the fault.")
+    reason = serializers.CharField(help_text="Sentence that explains `fault`. Empty: no fault.")
     body_sha256 = serializers.CharField(
-        help_text="SHA-256 of the request body as sent. Empty: not stored."
+        help_text="SHA-256 of the request body as sent, in hex. Empty: not stored."
     )
     body = serializers.ChoiceField(
         choices=sorted(BODIES),
@@ -233,7 +256,9 @@ class SentSummaryRequest(Endpoint):
         responses=add_error_responses({200: SummaryRequestOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Read one request for a summary. Raises `NotFound` and `NoSuchCall`."""
+        """Read one of the requests for a summary, rebuilt from stored data. Raises `NotFound` and
+        `NoSuchCall`.
+        """
         row = access.get_compaction(
             user=get_request_user(request), chat_id=chat_id, compaction_id=compaction_id
         )

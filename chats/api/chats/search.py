@@ -18,7 +18,7 @@ from chats.record import access
 
 
 class TitleOut(serializers.Serializer[Any]):
-    """A chat with a matching title."""
+    """A chat whose title matches the query."""
 
     id = serializers.UUIDField()
     title = serializers.CharField()
@@ -41,20 +41,22 @@ class HitOut(serializers.Serializer[Any]):
     written_at = serializers.DateTimeField(source="passage.written_at")
     excerpt = serializers.SerializerMethodField()
     marks = serializers.SerializerMethodField(
-        help_text="Positions of the matching words in the excerpt: [first, after the last]."
+        help_text=(
+            "Positions of the matching words in `excerpt`, in code points, as [start, end) pairs."
+        )
     )
     why = serializers.ListField(
         source="passage.why",
         child=serializers.CharField(),
-        help_text="Query words found in this result.",
+        help_text="Words of the query that this result contains.",
     )
     score = serializers.FloatField(source="passage.score")
     on_open_branch = serializers.SerializerMethodField(
-        help_text="False if it is on a branch other than the chat's active one."
+        help_text="True: the result is on the chat's active branch."
     )
 
     def get_excerpt(self, hit: Hit) -> str:
-        """Excerpt around the first matching words."""
+        """Part of the text around the first matching words."""
         return hit.passage.text[hit.passage.start : hit.passage.end]
 
     def get_marks(self, hit: Hit) -> list[list[int]]:
@@ -71,17 +73,22 @@ class HitOut(serializers.Serializer[Any]):
 class SearchOut(serializers.Serializer[Any]):
     """A page of search results."""
 
-    titles = TitleOut(many=True, help_text="Chats with matching titles. Only on the first page.")
+    titles = TitleOut(
+        many=True, help_text="Chats whose title contains the query. Empty after the first page."
+    )
     data = HitOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
     has_more = serializers.BooleanField(
-        help_text="True if there is another page. There are at most 10 pages."
+        help_text="True: there is another page. There are at most 10 pages."
     )
     ignored = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Words of the query after the first 32. They are ignored.",
+        help_text="Words of the query after the 32nd, which are not searched.",
     )
     indexed_share = serializers.FloatField(
-        help_text="Share of the messages that is indexed, from 0 to 1."
+        help_text=(
+            "Share of your messages that is indexed, 0 to 1. Below 1, recent messages may be "
+            "missing."
+        )
     )
 
 

@@ -70,14 +70,16 @@ class StateEndpoint(ConditionalEndpoint):
 
 
 class StateChangeOut(serializers.Serializer[object]):
-    """A field that a version changed. Null: not set."""
+    """A field that a version changed, with its value before and after. Null: not set."""
 
     name = serializers.CharField()
     before = serializers.JSONField(allow_null=True)
     after = serializers.JSONField(allow_null=True)
     seq = serializers.IntegerField(
         allow_null=True,
-        help_text="Seq of the message after which the field was set. Null: it was removed.",
+        help_text=(
+            "Seq of the message after which the field was set. Null: the field was removed."
+        ),
     )
 
 
@@ -86,7 +88,11 @@ class StateVersionOut(serializers.Serializer[object]):
 
     version = serializers.IntegerField(source="row.version")
     kind = serializers.CharField(
-        source="row.kind", help_text="`extracted`, `corrected`, `reset`, `restored` or `erased`."
+        source="row.kind",
+        help_text=(
+            "Origin of the version: `extracted` (by a model), `corrected`, `reset` or "
+            "`restored` (by a user), or `erased` (cleared by an erasure)."
+        ),
     )
     to_seq = serializers.IntegerField(source="row.to_seq")
     created_at = serializers.DateTimeField(source="row.created_at")

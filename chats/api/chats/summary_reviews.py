@@ -22,8 +22,10 @@ class ReviewRequest(Strict):
 
     reason = PlainText(
         default="",
-        help_text="10 to 300 characters, recorded in the audit log first. Empty: you gave a "
-        "reason within the last half hour, or the chat is your own.",
+        help_text=(
+            "Reason for reading, 10 to 300 characters; the audit log records it first. Leave "
+            "it empty if the chat is yours or you gave a reason within the last 30 minutes."
+        ),
     )
 
 
@@ -43,7 +45,9 @@ class SummaryReviewOut(serializers.Serializer[Any]):
         help_text="Text of the earlier summary that this one continues, or empty."
     )
     sources = ReviewSourceOut(many=True)
-    left_out = serializers.IntegerField(help_text="Number of older sources that are not listed.")
+    left_out = serializers.IntegerField(
+        help_text="Number of older covered messages that `sources` leaves out."
+    )
 
 
 class ReviewSummary(Endpoint):

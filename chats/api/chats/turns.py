@@ -66,7 +66,7 @@ class StopTurn(TurnAction):
         responses=add_error_responses({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Stop a turn. The text so far becomes its reply, marked as stopped."""
+        """Stop a queued or running turn. The text so far becomes its reply, marked as stopped."""
         turn = self.turn(request, chat_id, turn_id)
         stopped = stop_turn(user=get_request_user(request), turn=turn, now=timezone.now())
         return Response(serialize_row(TurnOut, stopped), status=202)
@@ -82,7 +82,7 @@ class RetryTurn(TurnAction):
         responses=add_error_responses({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Reply to the same message again, as a new turn."""
+        """Reply to the message of the latest turn again, as a new turn. 202: follow that turn."""
         turn = self.turn(request, chat_id, turn_id)
         count_message_request(request)
         again = retry_turn(
@@ -104,7 +104,9 @@ class ContinueTurn(TurnAction):
         responses=add_error_responses({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Continue a truncated reply, as a new turn."""
+        """Continue the reply of the latest turn where it was cut off, as a new turn. 202: follow
+        that turn.
+        """
         turn = self.turn(request, chat_id, turn_id)
         count_message_request(request)
         onward = continue_reply(

@@ -40,14 +40,18 @@ class ResumedOrJSON(EventsOrJSON):
 class UIRequestIn(serializers.Serializer[Any]):
     """A request of `useChat`. Other fields are ignored."""
 
-    id = serializers.CharField(help_text="Id of the chat: ours, or one made up by the client.")
+    id = serializers.CharField(
+        help_text=(
+            "Id of the chat: the id of an existing chat, or a new one that the client made up."
+        )
+    )
     messages = serializers.ListField(
         child=serializers.DictField(),
         required=False,
         help_text="UI messages. Only the last one is sent; the previous one must be known.",
     )
     message = serializers.DictField(
-        required=False, help_text="The last UI message alone, instead of `messages`."
+        required=False, help_text="Only the last UI message, instead of `messages`."
     )
     trigger = serializers.ChoiceField(
         choices=["submit-message", "regenerate-message"], default="submit-message"
@@ -55,10 +59,13 @@ class UIRequestIn(serializers.Serializer[Any]):
     messageId = serializers.CharField(  # noqa: N815 - the protocol names it
         required=False,
         allow_null=True,
-        help_text="Id of the message to replace or to regenerate.",
+        help_text=(
+            "Id of the user message to replace, or of the reply to regenerate. Null: append a "
+            "message."
+        ),
     )
     model = serializers.CharField(
-        required=False, help_text="Id of the model that replies from now on."
+        required=False, help_text="Id of the model that replies from the next message on."
     )
 
 
@@ -66,19 +73,29 @@ class UIMessagesQuery(Strict):
     """Which messages to list."""
 
     limit = serializers.IntegerField(
-        default=LARGEST_PAGE, min_value=1, max_value=LARGEST_PAGE, help_text="Stored messages."
+        default=LARGEST_PAGE,
+        min_value=1,
+        max_value=LARGEST_PAGE,
+        help_text="Maximum number of stored messages; steps of a reply are merged afterwards.",
     )
-    before = PlainText(default="", help_text="Id of a message: list the messages before it.")
+    before = PlainText(
+        default="",
+        help_text=("Id of a UI message: list the messages before it. Absent: the newest messages."),
+    )
 
 
 class UIChatOut(serializers.Serializer[Any]):
     """A chat as a list of UI messages."""
 
-    id = serializers.CharField(help_text="Id of the chat, as given in the address.")
+    id = serializers.CharField(
+        help_text="Id of the chat as in the address: chosen by the client, or `chat`."
+    )
     chat = serializers.UUIDField(help_text="Id of the chat in all other endpoints.")
     messages = serializers.ListField(child=serializers.DictField(), help_text="Oldest first.")
-    has_earlier = serializers.BooleanField(help_text="True if there are earlier messages.")
-    running = serializers.BooleanField(help_text="True if a reply can be resumed.")
+    has_earlier = serializers.BooleanField(help_text="True: there are messages before these.")
+    running = serializers.BooleanField(
+        help_text="True: a reply is running, and its stream can be resumed."
+    )
 
 
 class UIChats(Endpoint):

@@ -97,17 +97,33 @@ class Strict(serializers.Serializer[Any]):
 class NewChat(Strict):
     """A chat, and its first message if `text` is given."""
 
-    title = PlainText(default="", help_text="At most 200 characters.")
-    model = PlainText(default="", help_text="Id of a model. Empty: the default model.")
-    text = MessageText(required=False, help_text="First message. The status is then 202.")
+    title = PlainText(
+        default="",
+        help_text="Title, at most 200 characters. Empty: it is taken from the first message.",
+    )
+    model = PlainText(
+        default="",
+        help_text=(
+            "Id of the model that replies, from the list of models. Empty: the default model."
+        ),
+    )
+    text = MessageText(
+        required=False,
+        help_text=(
+            "Text of the first message, to which the model replies. The status is then 202."
+        ),
+    )
     temporary = Flag(
         default=False,
-        help_text="True: the chat is erased at its owner's next sign-out, or some time after "
-        "its last message. Requires a policy that allows it (else "
-        "`temporary_not_allowed`).",
+        help_text=(
+            "True: the chat is erased when you sign out, or 24 hours (the default of "
+            "`TEMPORARY_CHAT_HOURS`) after its last message. Your policy must allow it."
+        ),
     )
     team = serializers.UUIDField(
-        default=None, allow_null=True, help_text="Id of a team that replies in the chat."
+        default=None,
+        allow_null=True,
+        help_text="Id of the team that replies in the chat. Null: a model replies.",
     )
 
 
@@ -116,7 +132,10 @@ class RegenerateRequest(Strict):
 
     play_on = Flag(
         default=False,
-        help_text="True: the agents that followed in a team's round also reply again.",
+        help_text=(
+            "True: in a team, the agents that replied after this one also reply again. False: "
+            "only this one does."
+        ),
     )
 
 
@@ -124,27 +143,45 @@ class ChatChange(Strict):
     """The fields of a chat to change. Absent fields keep their value."""
 
     title = PlainText(
-        required=False, help_text="At most 200 characters. Empty: the title does not change."
+        required=False,
+        help_text=("Title of the chat, at most 200 characters. Empty: the title does not change."),
     )
-    model = PlainText(required=False, help_text="Id of the model that replies from now on.")
+    model = PlainText(
+        required=False, help_text="Id of the model that replies from the next message on."
+    )
     system_text = PlainText(
         required=False,
-        help_text="The chat's own system text, at most 20,000 characters. Requires a policy "
-        "that allows it (else `system_text_locked`). Empty: none.",
+        help_text=(
+            "System text of this chat, at most 20,000 characters. The policy decides whether "
+            "it is allowed, and whether it follows or replaces the policy's. Empty: none."
+        ),
     )
 
     team = serializers.UUIDField(
         required=False,
         allow_null=True,
-        help_text="Id of the team that replies from the next message on. Null: the model replies.",
+        help_text=(
+            "Id of the team that replies from the next message on. Null: no team; the model "
+            "replies."
+        ),
     )
     memory = Flag(
-        required=False, help_text="True if the chat uses the owner's memory and can add to it."
+        required=False,
+        help_text=(
+            "True: the chat uses your memory and can add preferences to it; temporary ones do not."
+        ),
     )
-    pinned = Flag(required=False, help_text="Pinned to the top of the list.")
-    archived = Flag(required=False, help_text="Archived: hidden from the normal list.")
+    pinned = Flag(required=False, help_text="True: the chat is pinned to the top of the list.")
+    archived = Flag(
+        required=False,
+        help_text=(
+            "True: the chat is hidden from the normal list and listed under archived chats."
+        ),
+    )
     folder = serializers.UUIDField(
-        required=False, allow_null=True, help_text="Id of a folder. Null: no folder."
+        required=False,
+        allow_null=True,
+        help_text="Id of the folder that contains the chat. Null: remove it from its folder.",
     )
 
 
@@ -153,58 +190,88 @@ class MemoryChange(Strict):
 
     instructions = PlainText(
         required=False,
-        help_text="Instructions for all your chats, at most 2,000 characters. Empty: none.",
+        help_text=(
+            "Text sent with the prompts of all your chats, at most 2,000 characters. Empty: none."
+        ),
     )
-    consent = Flag(required=False, help_text="True if preferences may be stored and sent.")
+    consent = Flag(
+        required=False,
+        help_text=(
+            "True: preferences from your messages may be saved and sent with prompts. False: "
+            "turns the memory off."
+        ),
+    )
     inferring = Flag(
         required=False,
-        help_text="True if a model may read new messages and suggest preferences.",
+        help_text=(
+            "True: a model may read your new messages and suggest preferences. Requires that "
+            "the memory is on."
+        ),
     )
-    paused = Flag(required=False, help_text="True: no preferences are stored or sent.")
+    paused = Flag(
+        required=False,
+        help_text=(
+            "True: the memory is paused; nothing is saved from messages or sent with prompts."
+        ),
+    )
 
 
 class NewPreference(Strict):
-    """A preference."""
+    """A preference to save."""
 
     slot = PlainText(
         help_text=f"One of {', '.join(f'`{slot}`' for slot in Preference.Slot.values)}. "
         "Only `note` can have several preferences; elsewhere a new preference replaces the old one."
     )
-    text = PlainText(help_text="One line of 1 to 200 characters.")
+    text = PlainText(help_text="The preference, one line of 1 to 200 characters.")
     folder = serializers.UUIDField(
         default=None,
         allow_null=True,
-        help_text="Id of a folder; the preference then applies only to its chats.",
+        help_text="Id of the folder to whose chats the preference applies. Null: all chats.",
     )
 
 
 class PreferenceChange(Strict):
     """A new text for a preference. Without a text, the suggestion is accepted."""
 
-    text = PlainText(required=False, help_text="If absent, the suggestion is accepted unchanged.")
+    text = PlainText(
+        required=False,
+        help_text=(
+            "New text, one line of 1 to 200 characters. Absent: the suggestion is accepted "
+            "unchanged."
+        ),
+    )
 
 
 class PreferenceDeletion(Strict):
     """Options for deleting a preference."""
 
     reopen = serializers.BooleanField(
-        default=False, help_text="True restores the preference that it replaced."
+        default=False,
+        help_text=(
+            "True: the preference that it replaced becomes current again. False: the slot "
+            "stays empty."
+        ),
     )
 
 
 class FolderChange(Strict):
     """The fields of a folder to change. Absent fields keep their value."""
 
-    name = PlainText(required=False, help_text="1 to 100 characters, unique among your folders.")
+    name = PlainText(
+        required=False,
+        help_text="New name, 1 to 100 characters, unique among your folders.",
+    )
     memory = Flag(
-        required=False, help_text="True if the chats use the owner's memory and can add to it."
+        required=False,
+        help_text=("True: the chats of the folder use your memory and can add preferences to it."),
     )
 
 
 class FolderName(Strict):
     """The name of a folder."""
 
-    name = PlainText(help_text="1 to 100 characters, unique among your folders.")
+    name = PlainText(help_text="Name, 1 to 100 characters, unique among your folders.")
 
 
 class NewMessage(Strict):
@@ -213,28 +280,37 @@ class NewMessage(Strict):
     text = MessageText()
     stream = Flag(
         default=False,
-        help_text="True: respond with the event stream of the reply instead of a 202.",
+        help_text=("True: the response is the event stream of the reply (200) instead of a 202."),
     )
     as_role = PlainText(
-        default="", help_text="Id of a human role in the chat's team that says the message."
+        default="",
+        help_text=(
+            "Id of a human role in the chat's team that writes the message. Empty: the user."
+        ),
     )
 
 
 class StateChange(Strict):
     """A correction of the state. Other fields keep their value."""
 
-    version = WholeNumber(help_text="Number of the version that you corrected.")
-    values = serializers.DictField(default=dict, help_text="Fields to set, by name.")
+    version = WholeNumber(
+        help_text=(
+            "Number of the latest version, which you corrected. 409 if it is not the latest."
+        )
+    )
+    values = serializers.DictField(
+        default=dict, help_text="New values by field name. Other fields keep their value."
+    )
     remove = serializers.ListField(
-        child=PlainText(), default=list, help_text="Names of fields to remove."
+        child=PlainText(), default=list, help_text="Names of the fields to remove from the state."
     )
 
 
 class StateRestoration(Strict):
     """The version of the state to restore."""
 
-    version = WholeNumber(help_text="Number of the latest version.")
-    to = WholeNumber(help_text="Number of the version to restore.")
+    version = WholeNumber(help_text="Number of the latest version. 409 if it is not the latest.")
+    to = WholeNumber(help_text="Number of the version whose values are restored.")
 
 
 class EditRequest(Strict):
@@ -247,26 +323,43 @@ class NewCompaction(Strict):
     """Options for a requested summary."""
 
     focus = PlainText(
-        default="", help_text=("Details that the summary should keep; up to 500 characters.")
+        default="",
+        help_text=(
+            "Details that the summary should keep, at most 500 characters. Empty: nothing "
+            "in particular."
+        ),
     )
     model = PlainText(
         default=None,
         allow_null=True,
-        help_text="Id of the model that writes the summary. Null: the policy's model. Empty: no "
-        "model; sentences are selected from the messages.",
+        help_text=(
+            "Id of the model that writes the summary. Null: the policy's model. Empty: no "
+            "model; the summary consists of sentences of the messages."
+        ),
     )
 
 
 class Revision(Strict):
-    """A corrected summary."""
+    """The corrected text of a summary."""
 
-    text = PlainText(help_text="Headings, and bullets that end with their sources: `- … [#3, #7]`.")
+    text = PlainText(
+        help_text=(
+            "Complete text of the summary in Markdown: headings, and bullets that end with "
+            "the seqs of their sources, such as `- … [#3, #7]`."
+        )
+    )
 
 
 class Rejection(Strict):
     """The reason for rejecting a pending summary."""
 
-    reason = PlainText(default="", help_text="At most 400 characters, stored with the summary.")
+    reason = PlainText(
+        default="",
+        help_text=(
+            "Reason for the rejection, at most 400 characters. It is stored with the summary. "
+            "Empty: none."
+        ),
+    )
 
 
 class ErasureRequest(Strict):
@@ -282,21 +375,26 @@ class ErasureRequest(Strict):
 class CompareQuery(Strict):
     """Two summaries of a chat to compare."""
 
-    older = serializers.UUIDField(help_text="Id of the compaction to compare with.")
-    newer = serializers.UUIDField(help_text="Id of the compaction to compare.")
+    older = serializers.UUIDField(help_text="Id of the compaction on the left side (`before`).")
+    newer = serializers.UUIDField(help_text="Id of the compaction on the right side (`after`).")
 
 
 class NewKey(Strict):
     """An API key to create."""
 
-    name = PlainText(help_text="At most 200 characters.")
-    scopes = serializers.ListField(child=ScopeName(), help_text="At least one scope.")
+    name = PlainText(help_text="Name of the application that uses the key, 1 to 200 characters.")
+    scopes = serializers.ListField(
+        child=ScopeName(), help_text="One or more scopes. The key can do nothing else."
+    )
     lifetime_days = WholeNumber(
-        default=keys.DEFAULT_DAYS, help_text="Days until the key expires, 1 to 365."
+        default=keys.DEFAULT_DAYS, help_text="Number of days until the key expires, 1 to 365."
     )
     unmanaged = Flag(
         default=False,
-        help_text="Requests to /v1 are passed through unchanged, and no text is stored.",
+        help_text=(
+            "True: requests to `/v1` are passed through to the model server unchanged, and no "
+            "text is stored. The policy must allow it."
+        ),
     )
 
 
@@ -307,8 +405,15 @@ class EmptyBody(Strict):
 class PageQuery(Strict):
     """The page of a list."""
 
-    limit = serializers.IntegerField(min_value=1, max_value=LARGEST_PAGE, default=20)
-    cursor = PlainText(default="", help_text="`next_cursor` of the previous page.")
+    limit = serializers.IntegerField(
+        min_value=1,
+        max_value=LARGEST_PAGE,
+        default=20,
+        help_text="Maximum number of items on the page.",
+    )
+    cursor = PlainText(
+        default="", help_text="`next_cursor` of the previous page. Empty: the first page."
+    )
 
 
 class ChatsQuery(PageQuery):
@@ -316,25 +421,46 @@ class ChatsQuery(PageQuery):
 
     archived = serializers.BooleanField(
         required=False,
-        help_text="True: only archived chats. False: only chats that are not archived.",
+        help_text=(
+            "True: only archived chats. False: only chats that are not archived. Absent: both."
+        ),
     )
-    folder = serializers.UUIDField(required=False, help_text="Only the chats of this folder.")
+    folder = serializers.UUIDField(
+        required=False, help_text="Only chats in the folder with this id. Absent: all folders."
+    )
     deleted = serializers.BooleanField(
-        default=False, help_text="True: only deleted chats that can be restored."
+        default=False,
+        help_text=(
+            "True: only deleted chats that can still be restored. False: only chats that are "
+            "not deleted."
+        ),
     )
 
 
 class TeamMessagesQuery(PageQuery):
     """Filters of a team's messages."""
 
-    id = PlainText(default="", help_text="`msg-N`, or the id from an import.")
-    speaker = PlainText(default="", help_text="Id of a role.")
-    since = serializers.DateTimeField(required=False, help_text="ISO 8601, inclusive.")
-    until = serializers.DateTimeField(required=False, help_text="ISO 8601, exclusive.")
+    id = PlainText(
+        default="",
+        help_text=(
+            "Id of the message in the team chat: `msg-N`, counted from 1, or the id from an import."
+        ),
+    )
+    speaker = PlainText(
+        default="", help_text="Only messages of the role with this id. Empty: all roles."
+    )
+    since = serializers.DateTimeField(
+        required=False, help_text="Only from this time on (ISO 8601, inclusive). Absent: no limit."
+    )
+    until = serializers.DateTimeField(
+        required=False, help_text="Only before this time (ISO 8601, exclusive). Absent: no limit."
+    )
     stream = serializers.BooleanField(
         default=False,
-        help_text="True: stream all messages, one JSON object per line. Cannot be combined with "
-        "`limit`.",
+        help_text=(
+            "True: stream all messages as lines of JSON instead of pages. Cannot be combined "
+            "with `limit`."
+        ),
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -348,12 +474,15 @@ class TeamMessagesQuery(PageQuery):
 class ArchiveQuery(Strict):
     """A search of the original messages of a chat."""
 
-    q = PlainText(help_text="Keywords or a question, at most 500 characters.")
+    q = PlainText(
+        help_text="Keywords or a question, at most 500 characters. Messages that contain more "
+        "of the words come first."
+    )
     speaker = PlainText(
         default="",
         help_text=(
-            "Only messages of this speaker: the id or name of a role, ignoring case, spaces and "
-            "hyphens, or the owner's user name."
+            "Only messages of this speaker: the id or name of a role, ignoring case, spaces "
+            "and hyphens, or the owner's user name. Empty: all."
         ),
     )
     limit = serializers.IntegerField(min_value=1, max_value=LARGEST_PAGE, default=20)
@@ -362,16 +491,26 @@ class ArchiveQuery(Strict):
 class SearchQuery(Strict):
     """A search of your chats."""
 
-    q = PlainText(help_text="Keywords or a question, at most 400 characters.")
-    chat = serializers.UUIDField(required=False, help_text="Only in this chat.")
-    folder = serializers.UUIDField(required=False, help_text="Only in this folder.")
+    q = PlainText(
+        help_text="Keywords or a question, at most 400 characters. Results that contain more "
+        "and rarer words come first."
+    )
+    chat = serializers.UUIDField(
+        required=False, help_text="Only results in the chat with this id. Absent: all your chats."
+    )
+    folder = serializers.UUIDField(
+        required=False,
+        help_text="Only results in chats of the folder with this id. Absent: all folders.",
+    )
     role = serializers.ChoiceField(choices=["user", "assistant", "summary"], required=False)
-    speaker = PlainText(default="", help_text="Only messages of the role with this name.")
+    speaker = PlainText(
+        default="", help_text="Only messages of the team role with this name. Empty: all."
+    )
     after = serializers.DateTimeField(
-        required=False, help_text="Only messages written at this time or later."
+        required=False, help_text="Only messages written at this time or later (ISO 8601)."
     )
     before = serializers.DateTimeField(
-        required=False, help_text="Only messages written before this time."
+        required=False, help_text="Only messages written before this time (ISO 8601)."
     )
     page = serializers.IntegerField(min_value=1, max_value=10, default=1)
 
@@ -379,17 +518,33 @@ class SearchQuery(Strict):
 class ExplainQuery(Strict):
     """The agent and the model for which to explain a chat's policy."""
 
-    agent = PlainText(required=False, max_length=80, help_text="Id of a role in the chat's team.")
+    agent = PlainText(
+        required=False,
+        max_length=80,
+        help_text=(
+            "Id of a role in the chat's team, whose policy is explained. Absent: the chat "
+            "without an agent."
+        ),
+    )
     model = PlainText(
-        required=False, max_length=60, help_text="Id of a model. Empty: the model that would reply."
+        required=False,
+        max_length=60,
+        help_text=(
+            "Id of the model for which the policy is explained. Empty: the model that would reply."
+        ),
     )
 
 
 class EffectiveQuery(ExplainQuery):
     """The user, chat, agent and model for which to explain the policy."""
 
-    person = PlainText(max_length=150, help_text="User name.")
-    chat = serializers.UUIDField(required=False, help_text="A chat of the same user.")
+    person = PlainText(
+        max_length=150, help_text="User name of the person whose policy is explained."
+    )
+    chat = serializers.UUIDField(
+        required=False,
+        help_text="Id of a chat of the same user, whose policies also count. Absent: no chat.",
+    )
 
 
 class RecentQuery(Strict):
@@ -398,16 +553,24 @@ class RecentQuery(Strict):
     limit = serializers.IntegerField(
         min_value=1,
         required=False,
-        help_text="Maximum number of messages, up to the policy's window.",
+        help_text=(
+            "Maximum number of messages, at most the policy's window, which is also the default."
+        ),
     )
-    chat = serializers.UUIDField(required=False, help_text="Only messages of this chat.")
+    chat = serializers.UUIDField(
+        required=False, help_text="Only messages of the chat with this id. Absent: all chats."
+    )
 
 
 class MessagesQuery(PageQuery):
     """The range of messages to list, such as the originals of a compaction."""
 
-    from_seq = serializers.IntegerField(min_value=1, required=False)
-    to_seq = serializers.IntegerField(min_value=1, required=False)
+    from_seq = serializers.IntegerField(
+        min_value=1, required=False, help_text="Only messages from this seq on, inclusive."
+    )
+    to_seq = serializers.IntegerField(
+        min_value=1, required=False, help_text="Only messages up to this seq, inclusive."
+    )
 
 
 class EventsQuery(PageQuery):
@@ -415,27 +578,42 @@ class EventsQuery(PageQuery):
 
     type = serializers.ChoiceField(choices=sorted(ledger.EVENT_TYPES), required=False)
     chat = serializers.UUIDField(required=False)
-    since = serializers.DateTimeField(required=False, help_text="ISO 8601, inclusive.")
+    since = serializers.DateTimeField(
+        required=False, help_text="Only from this time on (ISO 8601, inclusive). Absent: no limit."
+    )
     q = serializers.CharField(
         required=False,
         allow_blank=True,
         max_length=LONGEST,
-        help_text="Search query with these keys: event:, actor:, person:, object:, chat:, "
-        "turn:, policy:, field:, at:.",
+        help_text=(
+            "Terms of the form `key:value`. Keys: event, actor, person, object, chat, turn, "
+            "policy, field, at. A space means AND, a comma OR, a leading minus NOT. Empty: "
+            "all events."
+        ),
     )
 
 
 class SampleRequest(Strict):
     """Unsaved values and locks of a policy, and its place."""
 
-    values = serializers.DictField(default=dict, help_text="Fields that the policy sets, by name.")
+    values = serializers.DictField(
+        default=dict,
+        help_text="Values of the policy by field name. Fields that are left out are not set.",
+    )
     locks = serializers.ListField(child=PlainText(), default=list, max_length=100)
-    policy = PlainText(default="", help_text="Slug of the policy whose next version this would be.")
+    policy = PlainText(
+        default="",
+        help_text=(
+            "Slug of the policy whose next version would have these values. Empty: a new policy."
+        ),
+    )
     place = serializers.ChoiceField(
         choices=["instance", "assigned"],
         default="instance",
-        help_text="`instance`: as if the policy applied to everyone; `assigned`: only current "
-        "assignments.",
+        help_text=(
+            "`instance`: as if the policy applied to everyone. `assigned`: only where it is "
+            "assigned now."
+        ),
     )
 
 
@@ -445,6 +623,9 @@ class PreviewRequest(SampleRequest):
     place = serializers.ChoiceField(
         choices=["instance", "chat"],
         default="instance",
-        help_text="Where the policy would apply, if it does not apply to the chat yet.",
+        help_text=(
+            "Level at which the policy would apply: `instance` or `chat`. Ignored if it "
+            "applies to the chat already."
+        ),
     )
     chat = serializers.UUIDField()

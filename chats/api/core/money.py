@@ -8,9 +8,13 @@ from contextpolicy.engine.policy.costs import Money
 
 
 class AmountOut(serializers.Serializer[object]):
-    """A sum in one currency."""
+    """An amount of money in one currency, as a decimal string."""
 
-    currency = serializers.CharField(help_text="Currency of the model's price; may be empty.")
+    currency = serializers.CharField(
+        help_text=(
+            "Currency of the model's price, such as `USD`. Empty: the price names no currency."
+        )
+    )
     amount = serializers.DecimalField(max_digits=24, decimal_places=10)
 
 
@@ -18,7 +22,11 @@ class MoneyOut(serializers.Serializer[object]):
     """Amounts by currency. If `unknown` is not 0, the total is incomplete."""
 
     amounts = AmountOut(many=True)
-    unknown = serializers.IntegerField(help_text="Number of items without a known price.")
+    unknown = serializers.IntegerField(
+        help_text=(
+            "Number of calls or summaries that `amounts` excludes because no price is known."
+        )
+    )
 
 
 def serialize_money(money: Money) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from chats.api.core.money import MoneyOut
 from chats.api.core.receipt_outputs import ReceiptOut
-from chats.compaction.report.skip_reasons import CompactionOutcome
+from chats.compaction.report.skip_reasons import SENTENCES, CompactionOutcome
 from chats.models import (
     ApiKey,
     Branch,
@@ -26,7 +26,7 @@ from contextpolicy.explanation import LOST, WON
 
 
 class ChatOut(serializers.Serializer[Chat]):
-    """A chat."""
+    """A chat without its messages. `message_count` is that of the active branch."""
 
     id = serializers.UUIDField()
     title = serializers.CharField()
@@ -41,22 +41,26 @@ class ChatOut(serializers.Serializer[Chat]):
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
     deleted_at = serializers.DateTimeField(
-        allow_null=True, help_text="Null, except in the list of deleted chats."
+        allow_null=True, help_text="Time of deletion. Null: the chat is not deleted."
     )
     erase_at = serializers.DateTimeField(
-        allow_null=True, help_text="Time until which a deleted chat can be restored."
+        allow_null=True,
+        help_text=(
+            "Time at which a deleted chat is erased; until then it can be restored. Null: not "
+            "deleted."
+        ),
     )
 
 
 class FolderOut(serializers.Serializer[Folder]):
-    """A folder of chats."""
+    """A folder of chats. A chat is in at most one folder."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()
     memory = serializers.SerializerMethodField()
 
     def get_memory(self, row: Folder) -> bool:
-        """True if the chats use the owner's memory and can add to it."""
+        """True: the chats of the folder use your memory and can add preferences to it."""
         return not row.without_memory
 
 
@@ -66,7 +70,7 @@ class ChatDetailOut(ChatOut):
     memory = serializers.SerializerMethodField()
 
     def get_memory(self, row: Chat) -> bool:
-        """True if the chat uses the owner's memory and can add to it."""
+        """True: the chat uses your memory and can add preferences to it; temporary ones do not."""
         return not (row.without_memory or row.temporary)
 
     system_text = serializers.CharField(
@@ -81,18 +85,27 @@ class MessageOut(serializers.Serializer[Message]):
     seq = serializers.IntegerField(allow_null=True)
     waiting = serializers.SerializerMethodField()
     role = serializers.ChoiceField(choices=Message.Role.choices)
-    text = serializers.CharField(help_text="The text parts of the message, joined.")
+    text = serializers.CharField(
+        help_text="Text parts of the message, joined. Empty if it was erased."
+    )
     speaker = serializers.DictField(
         allow_null=True,
-        help_text="The team member that said it: `roleId`, `roleName`, `type`.",
+        help_text=(
+            "Team member that wrote it: `roleId`, `roleName` and `type` (`human` or `ai`). "
+            "Null: not in a team."
+        ),
     )
     addressees = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Team members that the message addresses. Empty: all.",
+        help_text="Names of the team members that the message addresses. Empty: all.",
     )
     parts = serializers.ListField(child=serializers.DictField())
     finish = serializers.CharField(
-        help_text="Finish reason of a reply. Empty for a user's message."
+        help_text=(
+            "Reason the reply ended: `stop`, `tool_calls`, `length` (the model's limit), "
+            "`limit` (this server's limit), `incomplete` (an error) or `stopped` (by a user). "
+            "Empty for a user's message."
+        )
     )
     model = serializers.CharField(source="model_name")
     turn = serializers.UUIDField(source="turn_id", allow_null=True)
@@ -104,15 +117,15 @@ class MessageOut(serializers.Serializer[Message]):
     created_at = serializers.DateTimeField()
 
     def get_waiting(self, message: Message) -> bool:
-        """True if the message waits for a turn."""
+        """True: the message is queued and has no `seq` yet."""
         return message.seq is None
 
     def get_pinned(self, message: Message) -> bool:
-        """True if the message is pinned."""
+        """True: the message is pinned, so every prompt includes its full text."""
         return message.pinned_at is not None
 
     def get_erased(self, message: Message) -> bool:
-        """True if the text was permanently erased."""
+        """True: the text was permanently erased."""
         return message.erased_at is not None
 
 
@@ -168,7 +181,7 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
 
     branch = serializers.UUIDField()
     version = serializers.IntegerField(
-        help_text="Number of the version. Send it with a correction."
+        help_text="Number of the latest version, for `version` of a correction."
     )
     values = serializers.DictField()
     origins = serializers.DictField(child=OriginOut())
@@ -176,15 +189,17 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
         help_text="Seq of the last message that the state takes into account."
     )
     model = serializers.CharField(
-        help_text="Model that extracted the state. Empty after a correction."
+        help_text=(
+            "Name of the model that extracted the state. Empty: a person corrected or restored it."
+        )
     )
     updated_at = serializers.DateTimeField(allow_null=True)
     policy = serializers.CharField(help_text="Slug of the policy that defines the state.")
-    schema = serializers.DictField(help_text="JSON Schema of the values.")
+    schema = serializers.DictField(help_text="JSON Schema of `values`, as the policy defines it.")
 
 
 class FailureOut(serializers.Serializer[Mapping[str, str]]):
-    """The reason why a turn failed."""
+    """The reason why a turn failed: a stable `code`, and a localized `message`."""
 
     code = serializers.CharField()
     message = serializers.CharField()
@@ -196,20 +211,30 @@ class TurnOut(serializers.Serializer[Turn]):
     id = serializers.UUIDField()
     chat = serializers.UUIDField(source="branch.chat_id")
     status = serializers.ChoiceField(choices=Turn.Status.choices)
-    over = serializers.BooleanField(source="is_over", help_text="True if the turn has ended.")
+    over = serializers.BooleanField(
+        source="is_over",
+        help_text=(
+            "True: the turn has ended; its status is `completed`, `stopped`, `failed` or "
+            "`absorbed`."
+        ),
+    )
     message = serializers.UUIDField(source="trigger_id", allow_null=True)
     continues = serializers.UUIDField(source="continues_id", allow_null=True)
     absorbed_by = serializers.UUIDField(source="absorbed_by_id", allow_null=True)
     model = serializers.CharField(source="model_name")
     round = serializers.UUIDField(
-        source="round_id", allow_null=True, help_text="Id of the round, for an agent's reply."
+        source="round_id",
+        allow_null=True,
+        help_text="Id of the round to which an agent's reply belongs. Null: no team replies.",
     )
-    hop = serializers.IntegerField(allow_null=True, help_text="Number of the reply in its round.")
+    hop = serializers.IntegerField(
+        allow_null=True, help_text="Number of the reply in its round, from 1. Null: no round."
+    )
     agent = serializers.CharField(
         source="agent.name",
         default=None,
         allow_null=True,
-        help_text="Name of the agent that replies, in a team.",
+        help_text="Name of the agent that replies. Null: no team replies.",
     )
     attempt = serializers.IntegerField()
     step = serializers.IntegerField()
@@ -221,7 +246,11 @@ class TurnOut(serializers.Serializer[Turn]):
     finished_at = serializers.DateTimeField(allow_null=True)
     stop_requested_at = serializers.DateTimeField(allow_null=True)
     waiting_until = serializers.DateTimeField(
-        allow_null=True, help_text="Time until which the provider asked to wait."
+        allow_null=True,
+        help_text=(
+            "Time until which the turn waits because the provider asked for it. Null: it does "
+            "not wait."
+        ),
     )
 
     @extend_schema_field(FailureOut(allow_null=True))
@@ -235,14 +264,16 @@ class TurnOut(serializers.Serializer[Turn]):
 class SkipReasonOut(serializers.Serializer[CompactionOutcome]):
     """The compaction decision after a turn."""
 
-    code = serializers.CharField(help_text="Stable code. `started`: a summary was started.")
+    code = serializers.CharField(
+        help_text=f"Stable code, explained by `message`. One of {', '.join(SENTENCES)}."
+    )
     message = serializers.CharField(source="sentence")
     started = serializers.BooleanField(source="was_started")
     tokens = serializers.IntegerField(
-        help_text="Tokens of the prompt, as the provider counts them."
+        help_text="Number of tokens of the prompt, as the provider counts them."
     )
     mark = serializers.IntegerField(
-        help_text="Threshold in tokens that the prompt exceeded. 0: none."
+        help_text="Threshold in tokens that the prompt exceeded. 0: it exceeded none."
     )
 
 
@@ -253,23 +284,29 @@ class ReferenceOut(serializers.Serializer[TurnReference]):
     message = serializers.UUIDField(source="message_id")
     seq = serializers.IntegerField(source="message.seq")
     start = serializers.IntegerField(
-        help_text="Index of the first character in the message's text."
+        help_text="Position of the first character in the message's text, in code points."
     )
-    end = serializers.IntegerField(help_text="Index after the last character.")
-    score = serializers.FloatField(help_text="Relevance, comparable within this turn.")
+    end = serializers.IntegerField(help_text="Position after the last character, in code points.")
+    score = serializers.FloatField(
+        help_text=("Relevance, higher is better. Comparable only with excerpts of the same turn.")
+    )
 
 
 class TurnDetailOut(TurnOut):
     """A turn with its text, the receipts of its calls, and the compaction decision."""
 
-    partial_text = serializers.CharField(help_text="Text of the running step so far.")
+    partial_text = serializers.CharField(
+        help_text="Text of the running step so far. Empty: no step is running."
+    )
     reply = MessageOut(allow_null=True)
     receipts = ReceiptOut(many=True, source="receipts_in_order")
     references = ReferenceOut(
         many=True,
         source="references_in_order",
-        help_text="Retrieved context, in prompt order. If empty, the notes of the receipts have "
-        "the reason.",
+        help_text=(
+            "Excerpts of earlier messages in the prompt, in prompt order. If empty, `notes` "
+            "of the receipts has the reason."
+        ),
     )
     compaction = SkipReasonOut(
         help_text="Decision about a compaction after this turn, with its reason."
@@ -300,21 +337,29 @@ class BranchOut(serializers.Serializer[Branch]):
     )
     fork_seq = serializers.IntegerField()
     message_count = serializers.IntegerField(source="last_seq")
-    active = serializers.SerializerMethodField(help_text="True: new messages are added here.")
+    active = serializers.SerializerMethodField(
+        help_text="True: this is the chat's active branch, where new messages are added."
+    )
     compaction = serializers.UUIDField(
-        source="active_compaction_id", allow_null=True, help_text="Active compaction."
+        source="active_compaction_id",
+        allow_null=True,
+        help_text="Id of the active compaction. Null: none.",
     )
     context_revision = serializers.IntegerField(
-        help_text=("Counter that increases with each change of the context.")
+        help_text=(
+            "Counter that increases with each change of summaries, windows, pins or exclusions."
+        )
     )
     compaction_paused = serializers.BooleanField(
-        help_text="True after an undo, until compaction is resumed."
+        help_text="True: automatic compaction is paused, since an undo, until it is resumed."
     )
     paused_at = serializers.DateTimeField(allow_null=True)
     compaction_asked_at = serializers.DateTimeField(
         source="asked_at",
         allow_null=True,
-        help_text=("Time of a compaction request that no worker has started."),
+        help_text=(
+            "Time of a compaction request that no worker has started yet. Null: none is queued."
+        ),
     )
     created_at = serializers.DateTimeField()
 
@@ -324,14 +369,16 @@ class BranchOut(serializers.Serializer[Branch]):
 
 
 class PinRoomOut(serializers.Serializer[Any]):
-    """The tokens (≈) of the pinned messages, and their limit."""
+    """Tokens of the pinned messages, by the local tokenizer, and the policy's limit."""
 
     used = serializers.IntegerField()
     limit = serializers.IntegerField()
 
 
 class SourceOut(serializers.Serializer[Mapping[str, Any]]):
-    """The source of a policy value."""
+    """The policy that set a value: its level (such as `group`), slug and version, and whether it
+    locks the value.
+    """
 
     level = serializers.CharField()
     policy = serializers.CharField()
@@ -340,7 +387,9 @@ class SourceOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class AdjustmentOut(serializers.Serializer[Mapping[str, Any]]):
-    """A value that was lowered because the values of several policies conflict."""
+    """A value that was lowered because values of several policies conflict: the value set
+    (`wanted`) and the one that applies (`used`).
+    """
 
     field = serializers.CharField()
     wanted = serializers.JSONField()
@@ -369,7 +418,7 @@ class PolicyOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class LostOut(serializers.Serializer[Mapping[str, Any]]):
-    """A value that another policy overrides."""
+    """A value that another policy overrides, and the reason."""
 
     value = serializers.JSONField(allow_null=True)
     source = SourceOut()  # type: ignore[assignment]  # DRF's metaclass removes fields
@@ -383,11 +432,14 @@ class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
     value = serializers.JSONField(allow_null=True)
     wanted = serializers.JSONField(
         allow_null=True,
-        help_text="Value set by the policies, if the model requires a different one.",
+        help_text=(
+            "Value that the policies set, if the model requires another one. Null: `value` is "
+            "that value."
+        ),
     )
     source = SourceOut()  # type: ignore[assignment]  # as above
     reason = serializers.ChoiceField(choices=list(WON.items()))
-    used = serializers.BooleanField(help_text="False: the strategy does not use this field.")
+    used = serializers.BooleanField(help_text="False: the policy's strategy ignores this field.")
     lost = LostOut(many=True)
 
 
@@ -402,44 +454,59 @@ class ExplanationOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class FixedWarningOut(serializers.Serializer[Mapping[str, Any]]):
-    """A warning about a policy, with suggested fixes."""
+    """A conflict (`error`: cannot be saved), a `risk` or a `note` about a policy, with suggested
+    fixes.
+    """
 
     code = serializers.CharField()
     field = serializers.CharField()
     level = serializers.ChoiceField(choices=["error", "risk", "note"])
     message = serializers.CharField()
     mend = serializers.DictField(
-        help_text='Suggested values by field. "not set": remove the field.'
+        help_text=(
+            'Suggested fix: the new value of each field. `"not set"`: remove the field. '
+            "Empty: no suggestion."
+        )
     )
 
 
 class PreviewRefusalOut(serializers.Serializer[Mapping[str, Any]]):
-    """The reason why no prompt can be built."""
+    """The reason why no prompt can be built: a stable `code`, and a localized `message`."""
 
     code = serializers.CharField()
     message = serializers.CharField()
 
 
 class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
-    """An estimate based on the latest turns."""
+    """An estimate of future compactions and costs, based on the latest turns of the chat."""
 
     summary_tokens = serializers.IntegerField(
         allow_null=True,
-        help_text=("Estimated tokens of the next summary. Null: the strategy writes none."),
+        help_text=("Estimated tokens of the next summary. Null: the strategy writes no summaries."),
     )
     summaries = serializers.IntegerField(
-        help_text="Number of earlier summaries by the same model that the estimate is based on. "
-        "0: the policy's limit."
+        help_text=(
+            "Number of earlier summaries by the same model on which `summary_tokens` is "
+            "based. 0: it is the policy's limit."
+        )
     )
     turns_to_compaction = serializers.ListField(
         child=serializers.IntegerField(allow_null=True),
         allow_null=True,
-        help_text="Turns until the next compaction, for short, typical and long turns. Null: "
-        "none within 500.",
+        help_text=(
+            "Number of turns until the next compaction, as [short, typical, long turns]. "
+            "Null: none within 500 turns."
+        ),
     )
-    by_turns = serializers.IntegerField(help_text="Number of turns that the estimate is based on.")
+    by_turns = serializers.IntegerField(
+        help_text="Number of earlier turns on which the estimate is based."
+    )
     cost_of_100_turns = MoneyOut(
-        allow_null=True, help_text="Cost of 100 turns, with the provider's cache."
+        allow_null=True,
+        help_text=(
+            "Estimated cost of the next 100 turns, with the provider's cache. Null: the model "
+            "has no price."
+        ),
     )
     cached_share = serializers.FloatField(
         help_text="Estimated share of input tokens read from the provider's cache, 0 to 1."
@@ -460,11 +527,15 @@ class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
     cut = serializers.IntegerField()
     summarised = serializers.IntegerField()
     left_out = serializers.DictField(
-        child=serializers.IntegerField(), help_text="Number of messages left out, by reason."
+        child=serializers.IntegerField(),
+        help_text="Number of messages left out of the prompt, by reason code.",
     )
     due = serializers.ChoiceField(choices=["none", "prepare", "swap"])
     due_reason = serializers.CharField(allow_blank=True)
-    estimate = EstimateOut(allow_null=True, help_text="Null if the next message would be refused.")
+    estimate = EstimateOut(
+        allow_null=True,
+        help_text="Estimate of future turns. Null: the next message would be refused.",
+    )
 
 
 class PolicyPreviewOut(serializers.Serializer[Mapping[str, Any]]):
@@ -472,14 +543,20 @@ class PolicyPreviewOut(serializers.Serializer[Mapping[str, Any]]):
 
     findings = FixedWarningOut(many=True)
     state = serializers.CharField(
-        allow_null=True, help_text="Opaque value that changes when one of the two prompts changes."
+        allow_null=True,
+        help_text=(
+            "Opaque value that changes when one of the two prompts changes. Null: the values "
+            "are invalid."
+        ),
     )
     now = PreviewSideOut(allow_null=True)
     proposed = PreviewSideOut(allow_null=True)
 
 
 class EventOut(serializers.Serializer[Any]):
-    """An audit event. Its hash chains it to the previous event."""
+    """An audit event. Its hash covers its data and `previous_hash`, the hash of the previous event
+    of the same `scope` (`instance` or a chat).
+    """
 
     scope = serializers.CharField()
     seq = serializers.IntegerField()
@@ -510,7 +587,7 @@ class ModelOut(serializers.Serializer[Any]):
     )
 
     def get_why_not(self, choice: Any) -> str:
-        """Localized sentence that names the policy that forbids the model. Empty: allowed."""
+        """Sentence that says which policy forbids the model. Empty: the model is allowed."""
         return "" if choice.allowed else choice.why_not
 
 
@@ -545,7 +622,10 @@ class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
     details = serializers.ListField(
         child=serializers.DictField(),
         required=False,
-        help_text="For a refused policy: the reasons with their fields, or the fields that differ.",
+        help_text=(
+            "Only for refused policies: each problem with `code`, `fields` and `message`, or "
+            "each field that another version changed."
+        ),
     )
 
 

@@ -16,18 +16,28 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
     origin = serializers.SerializerMethodField()
     part = serializers.SerializerMethodField(
         help_text=(
-            "Source of a system text or of a segment before the question, such as `policy`, "
-            "`chat` or `state`. Empty for messages."
+            "Source of a segment that is not a message, such as `policy` or `chat` (system "
+            "texts) or `state`. Empty for messages."
         )
     )
-    message = serializers.SerializerMethodField(help_text="Id of the message. Null: not a message.")
-    seq = serializers.SerializerMethodField(help_text="Seq of the message. Null: not a message.")
-    tokens = serializers.SerializerMethodField(help_text="Tokens, by the local tokenizer.")
+    message = serializers.SerializerMethodField(
+        help_text="Id of the message that the segment contains. Null: not a message."
+    )
+    seq = serializers.SerializerMethodField(
+        help_text="Seq of the message that the segment contains. Null: not a message."
+    )
+    tokens = serializers.SerializerMethodField(
+        help_text="Number of tokens, counted by the local tokenizer."
+    )
     cut_to = serializers.SerializerMethodField(
-        help_text="Length in characters that the text was cut to. Null: sent in full."
+        help_text=(
+            "Maximum length in characters to which the policy cut the text. Null: sent in full."
+        )
     )
     results_cut_to = serializers.SerializerMethodField(
-        help_text="Length in characters that the tool results were cut to. Null: not cut."
+        help_text=(
+            "Maximum length in characters to which the policy cut tool results. Null: not cut."
+        )
     )
 
     @extend_schema_field(serializers.ChoiceField(choices=get_args(Origin)))
@@ -71,16 +81,21 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     step = serializers.IntegerField()
     call = serializers.IntegerField()
     purpose = serializers.CharField(
-        help_text="`reply`, or `state`: call 0 extracts the state. Step 0 has the calls after "
-        "the turn: `title`, `preferences`, and `warm_up`, which fills the provider's "
-        "cache for the next prompt."
+        help_text=(
+            "Purpose of the call: `reply`, `state` (extracts the state, call 0), and after "
+            "the turn, as step 0, `title`, `preferences` and `warm_up` (fills the provider's "
+            "cache for the next prompt)."
+        )
     )
     model = serializers.CharField(source="model_name")
     policy = serializers.CharField(
-        source="effective_policy_id", help_text="Digest of the effective policy."
+        source="effective_policy_id",
+        help_text=("Digest of the effective policy. Equal digests mean equal values and sources."),
     )
     compaction = serializers.UUIDField(source="compaction_id", allow_null=True)
-    segments = SegmentOut(many=True, help_text="Segments of the prompt, in order.")
+    segments = SegmentOut(
+        many=True, help_text="Segments of the prompt, in the order in which they were sent."
+    )
     left_out = serializers.ListField(
         child=serializers.ListField(),
         help_text="Messages left out, as a list of [from seq, to seq, reason].",
@@ -99,7 +114,10 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     )
     not_rebuildable_since = serializers.DateTimeField(source="erased_at", allow_null=True)
     commitment = serializers.CharField(
-        help_text="Commitment in the audit event that ended the attempt. Empty for older calls."
+        help_text=(
+            "Commitment to the receipt, as in the audit event that ended the attempt. Empty: "
+            "the call is older than this field."
+        )
     )
     notes = serializers.ListField()
     outcome = serializers.ChoiceField(choices=Receipt.Outcome.choices)

@@ -36,18 +36,23 @@ class NewEvaluation(Strict):
     """The draft to evaluate, the chats, and the duration."""
 
     policy = PlainText(help_text="Slug of the policy.")
-    version = WholeNumber(help_text="Number of its newest version, which must be a draft.")
+    version = WholeNumber(
+        help_text="Number of the draft, which must be the policy's newest version."
+    )
     place = serializers.ChoiceField(
         choices=BlastRadius.APPLIED,
         default="assigned",
         help_text=(
-            "`instance`: as if the policy applied to everyone; `assigned`: only current "
-            "assignments."
+            "`instance`: as if the policy applied to everyone. `assigned`: only where it is "
+            "assigned now."
         ),
     )
     days = serializers.IntegerField(min_value=1, max_value=MOST_DAYS, default=DAYS)
     share = serializers.IntegerField(
-        min_value=1, max_value=100, default=100, help_text="Percentage of branches to evaluate."
+        min_value=1,
+        max_value=100,
+        default=100,
+        help_text="Percentage of branches whose replies are evaluated, 1 to 100.",
     )
 
 
@@ -57,18 +62,28 @@ class EvaluationOut(serializers.Serializer[Evaluation]):
     id = serializers.UUIDField()
     policy = serializers.CharField(source="policy.slug")
     version = serializers.IntegerField(source="version.number")
-    base = serializers.IntegerField(help_text="Active version at the start; 0: none.")
+    base = serializers.IntegerField(
+        help_text="Number of the policy's active version at the start. 0: none."
+    )
     place = serializers.ChoiceField(choices=BlastRadius.APPLIED)
     share = serializers.IntegerField()
     state = serializers.ChoiceField(choices=Evaluation.State.choices)
-    reason = serializers.CharField(allow_blank=True, help_text="Reason it ended.")
+    reason = serializers.CharField(
+        allow_blank=True,
+        help_text=(
+            "`time` (completed), `person` (ended by a user) or `other_version` (another "
+            "version was saved). Empty: still open."
+        ),
+    )
     started_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField()
     ended_at = serializers.DateTimeField(allow_null=True)
-    turns = serializers.IntegerField(help_text="Replies in the sample.")
-    judged = serializers.IntegerField(help_text="Replies that were evaluated.")
+    turns = serializers.IntegerField(help_text="Replies of the evaluated branches so far.")
+    judged = serializers.IntegerField(help_text="Replies compared with the prompt under the draft.")
     unknown = serializers.IntegerField()
-    changed = serializers.IntegerField(help_text="Replies whose prompt would change or be refused.")
+    changed = serializers.IntegerField(
+        help_text="Replies that the draft would send with another prompt or refuse."
+    )
     would_refuse = serializers.IntegerField()
     compactions_now = serializers.IntegerField()
     compactions_then = serializers.IntegerField()
@@ -77,14 +92,16 @@ class EvaluationOut(serializers.Serializer[Evaluation]):
 
 
 class UnknownOut(serializers.Serializer[Mapping[str, Any]]):
-    """A reason why replies could not be evaluated, with their number."""
+    """A code of a reason why replies could not be evaluated, such as `team` or `erased`, and their
+    number.
+    """
 
     reason = serializers.CharField()
     turns = serializers.IntegerField()
 
 
 class EvaluationDayOut(serializers.Serializer[Day]):
-    """The totals of one day."""
+    """The totals of a shadow evaluation on one day (UTC)."""
 
     day = serializers.DateField()
     turns = serializers.IntegerField()
@@ -98,11 +115,16 @@ class EvaluationDayOut(serializers.Serializer[Day]):
 
 
 class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
-    """A reply whose prompt would change."""
+    """A reply whose prompt would change under the draft. `tokens` count the prompt, `full` the
+    messages sent in full, now and then under the draft.
+    """
 
     turn = serializers.UUIDField(source="turn_id")
     outcome = serializers.ChoiceField(choices=EvaluatedTurn.Outcome.choices)
-    reason = serializers.CharField(allow_blank=True, help_text="Code of the refusal.")
+    reason = serializers.CharField(
+        allow_blank=True,
+        help_text=("Error code with which the next message would be refused. Empty: it would not."),
+    )
     tokens_now = serializers.IntegerField()
     tokens_then = serializers.IntegerField()
     full_now = serializers.IntegerField()
@@ -133,7 +155,7 @@ class Evaluations(Endpoint):
         ),
     )
     def get(self, request: Request) -> Response:
-        """List the shadow evaluations, newest first."""
+        """List the shadow evaluations, running and ended, newest first."""
         require_permissions(get_request_user(request), SEE)
         query = PageQuery.read(request.query_params.dict())
         page = paginate_rows(ROWS.all(), order=("-started_at", "-id"), name="evaluations", **query)
@@ -179,7 +201,7 @@ class EvaluationDetail(Endpoint):
         responses=add_error_responses({200: EvaluationDetailOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, evaluation_id: uuid.UUID) -> Response:
-        """Get the results of a shadow evaluation. Raises `NotFound`."""
+        """Get a shadow evaluation with its results by day and reason. Raises `NotFound`."""
         require_permissions(get_request_user(request), SEE)
         return Response(retrieve_evaluation(evaluation_id))
 
@@ -196,7 +218,7 @@ class EndEvaluation(Endpoint):
         responses=add_error_responses({200: EvaluationDetailOut}),
     )
     def post(self, request: Request, evaluation_id: uuid.UUID) -> Response:
-        """End a shadow evaluation early. 409 `evaluation_over` if it has ended."""
+        """End a shadow evaluation early. Its results are kept."""
         user = get_request_user(request)
         require_permissions(user, CHANGE)
         EmptyBody.read(request.data)
@@ -218,7 +240,9 @@ class PromoteEvaluation(Endpoint):
         responses=add_error_responses({200: EvaluationDetailOut}),
     )
     def post(self, request: Request, evaluation_id: uuid.UUID) -> Response:
-        """Publish the evaluated version and end its evaluation."""
+        """Publish the evaluated version, as `policies_versions_activate` does, and end its
+        evaluation.
+        """
         user = get_request_user(request)
         require_permissions(user, CHANGE)
         asked = validate_storable_texts(Activation.read(request.data))

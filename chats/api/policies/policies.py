@@ -87,7 +87,7 @@ class Policies(Endpoint):
         ),
     )
     def get(self, request: Request) -> Response:
-        """List the policies by slug. Requires permission to view policies."""
+        """List the policies, ordered by slug."""
         require_permissions(get_request_user(request), SEE)
         query = PoliciesQuery.read(request.query_params.dict())
         retired = query.pop("retired", None)
@@ -192,7 +192,9 @@ class ExportPolicy(Endpoint):
         responses=add_error_responses({200: ExportedPolicyOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, slug: str) -> Response:
-        """Export a policy with its newest version, including a draft, in the import format."""
+        """Export a policy with the values of its newest version, even a draft, in the import
+        format.
+        """
         policy = find_permitted_policy(get_request_user(request), SEE, slug=slug)
         return Response(serialize_row(ExportedPolicyOut, export_policy(policy)))
 
@@ -243,7 +245,9 @@ class RecommendedDrafts(Endpoint):
         responses=add_error_responses({200: RecommendationsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the policies that do not use retrieved context or dates, with the missing values."""
+        """List the policies that send no retrieved context or no dates, with the recommended
+        values.
+        """
         require_permissions(get_request_user(request), CHANGE)
         data = [
             {

@@ -71,7 +71,7 @@ class Assignments(Endpoint):
         ),
     )
     def get(self, request: Request) -> Response:
-        """List the policy assignments, oldest first. Requires permission to view them."""
+        """List the policy assignments, oldest first."""
         require_permissions(get_request_user(request), "view_policyassignment")
         query = AssignmentsQuery.read(request.query_params.dict())
         rows = PolicyAssignment.objects.select_related("policy", "group", "user")
@@ -125,7 +125,9 @@ class AssignmentDetail(Endpoint):
         responses=add_error_responses({204: None}),
     )
     def delete(self, request: Request, assignment_id: int) -> Response:
-        """Remove a policy assignment. Raises `NotFound` and `PolicyNotChanged`."""
+        """Remove a policy assignment. Other assignments then decide in its place. Raises `NotFound`
+        and `PolicyNotChanged`.
+        """
         user = get_request_user(request)
         require_permissions(user, "delete_policyassignment")
         EmptyBody.read(request.data)

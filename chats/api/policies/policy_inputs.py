@@ -53,19 +53,24 @@ class PoliciesQuery(PageQuery):
 
     retired = serializers.BooleanField(
         required=False,
-        help_text="True: only retired policies. False: only policies that are not retired.",
+        help_text=(
+            "True: only retired policies. False: only policies that are not retired. Absent: both."
+        ),
     )
 
 
 class Lint(Strict):
     """Unsaved values and locks of a policy."""
 
-    values = serializers.DictField(default=dict, help_text="Fields that are set, by name.")
+    values = serializers.DictField(
+        default=dict,
+        help_text="Values of the policy by field name. Fields that are left out are not set.",
+    )
     locks = serializers.ListField(
         child=PlainText(),
         default=list,
         max_length=MOST_LOCKS,
-        help_text="Fields that more specific policies cannot override.",
+        help_text="Names of fields that policies of more specific levels cannot override.",
     )
 
 
@@ -73,34 +78,71 @@ class NewPolicy(Lint):
     """A policy with its first version."""
 
     slug = Slug(
-        help_text="Cannot be changed later. 1 to 60 letters, digits, hyphens and underscores."
+        help_text=(
+            "Permanent identifier in addresses: 1 to 60 letters without accents, digits, "
+            "hyphens and underscores."
+        )
     )
-    name = Words(least=1, most=200, help_text="1 to 200 characters.")
-    description = Words(most=2000, default="", help_text="At most 2,000 characters.")
-    note = Words(most=500, default="", help_text="Note about the version, up to 500 characters.")
+    name = Words(
+        least=1, most=200, help_text="Name on pages, 1 to 200 characters, unique ignoring case."
+    )
+    description = Words(
+        most=2000, default="", help_text="Description for administrators, at most 2,000 characters."
+    )
+    note = Words(
+        most=500,
+        default="",
+        help_text=(
+            "Note on why the version was made, shown in the list of versions. At most 500 "
+            "characters."
+        ),
+    )
     draft = Flag(
-        default=False, help_text=("True saves a draft, which is not used until it is published.")
+        default=False,
+        help_text=("True: the version is saved as a draft and not used until it is published."),
     )
 
 
 class NewVersion(Lint):
     """The complete next version of a policy. Fields that are left out become unset."""
 
-    note = Words(most=500, default="", help_text="Note about the version, up to 500 characters.")
-    draft = Flag(
-        default=False, help_text=("True saves a draft, which is not used until it is published.")
+    note = Words(
+        most=500,
+        default="",
+        help_text=(
+            "Note on why the version was made, shown in the list of versions. At most 500 "
+            "characters."
+        ),
     )
-    based_on = WholeNumber(help_text="Number of the version that you edited.")
+    draft = Flag(
+        default=False,
+        help_text=("True: the version is saved as a draft and not used until it is published."),
+    )
+    based_on = WholeNumber(
+        help_text="Number of the newest version that you know. 409 if a newer one exists."
+    )
 
 
 class PolicyChange(Strict):
     """The unversioned fields of a policy to change. Absent fields keep their value."""
 
-    name = Words(least=1, most=200, required=False, help_text="1 to 200 characters.")
-    description = Words(most=2000, required=False, help_text="At most 2,000 characters.")
+    name = Words(
+        least=1,
+        most=200,
+        required=False,
+        help_text="Name on pages, 1 to 200 characters, unique ignoring case.",
+    )
+    description = Words(
+        most=2000,
+        required=False,
+        help_text="Description for administrators, at most 2,000 characters.",
+    )
     retired = Flag(
         required=False,
-        help_text="True retires the policy. A policy with assignments cannot be retired.",
+        help_text=(
+            "True: retire the policy, so it cannot be assigned. Remove its assignments first. "
+            "False: reactivate it."
+        ),
     )
 
 
@@ -108,20 +150,29 @@ class PolicyImport(Strict):
     """A policy or a strategy to import."""
 
     form = serializers.DictField(
-        help_text="An exported policy, a plugin's strategy, or `context.history`."
+        help_text=(
+            "An exported policy, a strategy of an installed package, or a `context.history` "
+            "configuration of another product."
+        )
     )
     into = PlainText(
-        default="", help_text="Slug of the policy that gets a new version. Empty: a new policy."
+        default="",
+        help_text=("Slug of the existing policy that gets a new version. Empty: create a policy."),
     )
     name = Words(
-        most=200, default="", help_text=("Name of a new policy. Empty: the name in `form`.")
+        most=200,
+        default="",
+        help_text=("Name of the new policy. Empty: the name in `form`. Ignored with `into`."),
     )
 
 
 class AssignmentsQuery(PageQuery):
     """Filters of the policy assignments."""
 
-    policy = PlainText(required=False, help_text="Slug of a policy.")
+    policy = PlainText(
+        required=False,
+        help_text="Only assignments of the policy with this slug. Absent: all policies.",
+    )
 
 
 class NewAssignment(Strict):
@@ -144,11 +195,14 @@ def validate_storable_texts(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 class Activation(Strict):
-    """The publication of a draft."""
+    """The publication of a policy version."""
 
     emergency = Words(
         most=500,
         default="",
-        help_text="Reason for publishing without the required second person or count of "
-        "affected chats.",
+        help_text=(
+            "Reason for publishing without the required second person or count of affected "
+            "chats, at most 500 characters. The audit log records it. Empty: not an "
+            "emergency."
+        ),
     )

@@ -20,7 +20,7 @@ class FieldSideOut(serializers.Serializer[Row]):
 
 
 class FieldChangeOut(serializers.Serializer[Row]):
-    """A field that a version changed. Null: not set."""
+    """A field that a version changed, with its value before and after. Null: not set."""
 
     field = serializers.CharField()
     before = FieldSideOut(allow_null=True)
@@ -34,7 +34,8 @@ class VersionRowOut(serializers.Serializer[Row]):
     state = serializers.ChoiceField(choices=["draft", "active", "retired"])
     note = serializers.CharField()
     created_by = serializers.CharField(
-        allow_null=True, help_text="User name. Null: built in, or the user was deleted."
+        allow_null=True,
+        help_text=("User name of the author. Null: a built-in version, or the user was deleted."),
     )
     created_at = serializers.DateTimeField()
     activated_at = serializers.DateTimeField(allow_null=True)
@@ -43,28 +44,34 @@ class VersionRowOut(serializers.Serializer[Row]):
 class VersionOut(VersionRowOut):
     """A version with its values, its changes since the previous version, and warnings."""
 
-    values = serializers.DictField(help_text="Fields that are set, by name.")
+    values = serializers.DictField(
+        help_text="Values of the policy by field name. Fields that are left out are not set."
+    )
     locks = serializers.ListField(child=serializers.CharField())
     changes = FieldChangeOut(many=True)
     findings = FixedWarningOut(many=True)
 
 
 class PolicyRowOut(serializers.Serializer[Row]):
-    """A policy."""
+    """A policy with the numbers of its versions and assignments, without values."""
 
     slug = serializers.CharField()
     name = serializers.CharField()
     description = serializers.CharField()
     retired = serializers.BooleanField()
-    version = serializers.IntegerField(allow_null=True, help_text="Number of the active version.")
-    draft = serializers.IntegerField(
-        allow_null=True, help_text="Number of the draft, if there is one."
+    version = serializers.IntegerField(
+        allow_null=True, help_text="Number of the active version. Null: none."
     )
-    places = serializers.IntegerField(help_text="Number of assignments.")
+    draft = serializers.IntegerField(
+        allow_null=True, help_text="Number of the unpublished draft. Null: none."
+    )
+    places = serializers.IntegerField(
+        help_text="Number of assignments to everyone, groups, users and chats."
+    )
 
 
 class AssignmentOut(serializers.Serializer[PolicyAssignment]):
-    """An assignment of a policy."""
+    """An assignment of a policy to everyone (`instance`), a group, a user or a chat."""
 
     id = serializers.IntegerField()
     policy = serializers.CharField(source="policy.slug")
@@ -82,7 +89,7 @@ class PolicyDetailOut(PolicyRowOut):
 
 
 class LintOut(serializers.Serializer[Row]):
-    """Warnings about values and locks."""
+    """Conflicts (level `error`), risks and notes about values and locks. Empty: none."""
 
     findings = FixedWarningOut(many=True)
 
@@ -90,7 +97,7 @@ class LintOut(serializers.Serializer[Row]):
 class ExportedPolicyOut(serializers.Serializer[Row]):
     """A policy with its newest version, in the import format."""
 
-    palimpsest_policy = serializers.IntegerField(help_text="Version of the export format.")
+    palimpsest_policy = serializers.IntegerField(help_text="Version of the export format: 1.")
     slug = serializers.CharField()
     name = serializers.CharField()
     description = serializers.CharField()
@@ -142,7 +149,11 @@ class RecommendationOut(serializers.Serializer[Row]):
 
     slug = serializers.CharField()
     draft = serializers.IntegerField(
-        allow_null=True, help_text="Number of an unpublished draft. Such a policy is skipped."
+        allow_null=True,
+        help_text=(
+            "Number of the policy's unpublished draft; a policy with a draft is skipped. "
+            "Null: none."
+        ),
     )
     values = serializers.DictField(help_text="Recommended values that the policy does not set.")
 
@@ -161,7 +172,7 @@ class CreatedDraftOut(serializers.Serializer[Row]):
 
 
 class SkippedPolicyOut(serializers.Serializer[Row]):
-    """A skipped policy."""
+    """A policy for which no draft was created, and the reason."""
 
     slug = serializers.CharField()
     reason = serializers.CharField()

@@ -30,13 +30,18 @@ class TrialOut(serializers.Serializer[Any]):
     text = serializers.CharField()
     reasons = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Reasons it would be rejected. Empty: it would be accepted.",
+        help_text=(
+            "Codes of the reasons for which the summary would be rejected. Empty: it would be "
+            "accepted."
+        ),
     )
-    messages = serializers.IntegerField(help_text="Messages that the summary covers.")
+    messages = serializers.IntegerField(help_text="Number of messages that the summary covers.")
     replaced = serializers.IntegerField(
-        help_text="Tokens of the covered messages, by the local tokenizer."
+        help_text="Number of tokens of the covered messages, by the local tokenizer."
     )
-    tokens = serializers.IntegerField(help_text="Tokens of the summary.")
+    tokens = serializers.IntegerField(
+        help_text="Number of tokens of the summary, by the local tokenizer."
+    )
     input = serializers.IntegerField(
         allow_null=True,
         help_text="Input tokens of the call, as the provider counts them. Null: not reported.",
@@ -45,9 +50,14 @@ class TrialOut(serializers.Serializer[Any]):
         allow_null=True, help_text="Output tokens of the call. Null: not reported."
     )
     kept = serializers.IntegerField(
-        help_text="Number of facts from the messages that are present in the summary."
+        help_text=(
+            "Number of facts (numbers, dates, names and others) of the messages that the "
+            "summary contains."
+        )
     )
-    lost = serializers.IntegerField(help_text="Number of facts missing from the summary.")
+    lost = serializers.IntegerField(
+        help_text="Number of facts of the messages that the summary does not contain."
+    )
     seconds = serializers.FloatField()
     cost = MoneyOut()
 

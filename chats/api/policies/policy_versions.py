@@ -75,7 +75,7 @@ class PolicyVersions(Endpoint):
         ),
     )
     def get(self, request: Request, slug: str) -> Response:
-        """List the versions of a policy, newest first."""
+        """List the versions of a policy, newest first, without their values."""
         policy = find_permitted_policy(get_request_user(request), SEE, slug=slug)
         query = PageQuery.read(request.query_params.dict())
         rows = policy.versions.select_related("policy")
@@ -155,7 +155,9 @@ class ActivateVersion(Endpoint):
         responses=add_error_responses({200: VersionOut}),
     )
     def post(self, request: Request, slug: str, number: int) -> Response:
-        """Publish the newest version. Has no effect if it is active already."""
+        """Publish the newest version of a policy, usually a draft. Has no effect if it is active
+        already.
+        """
         user = get_request_user(request)
         policy = find_permitted_policy(user, CHANGE, slug=slug)
         asked = validate_storable_texts(Activation.read(request.data))

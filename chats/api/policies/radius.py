@@ -36,8 +36,15 @@ ROWS = BlastRadius.objects.select_related("policy", "group")
 class NewRadius(Strict):
     """Unsaved values of a policy, whose affected chats are counted."""
 
-    policy = PlainText(help_text="Slug of the policy whose next version this would be.")
-    values = serializers.DictField(default=dict, help_text="Fields that the policy sets, by name.")
+    policy = PlainText(
+        help_text=(
+            "Slug of the policy whose next version would have these values. Empty: a new policy."
+        )
+    )
+    values = serializers.DictField(
+        default=dict,
+        help_text="Values of the policy by field name. Fields that are left out are not set.",
+    )
     locks = serializers.ListField(child=PlainText(), default=list, max_length=MOST_LOCKS)
     place = serializers.ChoiceField(
         choices=BlastRadius.Place.choices,
@@ -49,9 +56,10 @@ class NewRadius(Strict):
     )
     group = PlainText(
         default="",
-        help_text="Name of a group: counts the chats of its members, as if the policy were "
-        "assigned to the group, or with `place: removed` as if it did not apply to the group. "
-        "Cannot be combined with other places.",
+        help_text=(
+            "Name of a group. Counts the chats of its members as if the policy were assigned "
+            "to the group; with `place: removed`, as if it were not. Empty: all users."
+        ),
     )
 
 
@@ -60,10 +68,19 @@ class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
 
     chat = serializers.UUIDField()
     refuses = serializers.BooleanField()
-    code = serializers.CharField(allow_blank=True, help_text="Code of the refusal.")
-    now = serializers.IntegerField(help_text="Tokens of the next prompt under the active policy.")
+    code = serializers.CharField(
+        allow_blank=True,
+        help_text=("Error code with which the next message would be refused. Empty: it would not."),
+    )
+    now = serializers.IntegerField(
+        help_text=(
+            "Number of tokens of the next prompt under the active policy, as the provider counts."
+        )
+    )
     proposed = serializers.IntegerField()
-    full_now = serializers.IntegerField(help_text="Messages that are sent in full.")
+    full_now = serializers.IntegerField(
+        help_text="Number of messages in the next prompt in full, under the active policy."
+    )
     full_proposed = serializers.IntegerField()
 
 
@@ -72,29 +89,34 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
 
     id = serializers.UUIDField()
     policy = serializers.CharField(source="policy.slug")
-    digest = serializers.CharField(help_text="Digest of the counted values.")
-    base = serializers.IntegerField(help_text="Active version at the start; 0: none.")
+    digest = serializers.CharField(help_text="SHA-256 of the counted values and locks.")
+    base = serializers.IntegerField(
+        help_text="Number of the policy's active version at the start. 0: none."
+    )
     place = serializers.ChoiceField(choices=BlastRadius.Place.choices)
     group = serializers.CharField(
         source="group.name",
         default=None,
         allow_null=True,
-        help_text="Null: the count is not limited to a group.",
+        help_text="Name of the group whose chats are counted. Null: all users.",
     )
     state = serializers.ChoiceField(choices=BlastRadius.State.choices)
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
-    in_use = serializers.IntegerField(help_text="Number of active chats when the count started.")
+    in_use = serializers.IntegerField(help_text="Number of chats in use when the count started.")
     judged = serializers.IntegerField()
     changed = serializers.IntegerField()
     would_refuse = serializers.IntegerField()
     failed = serializers.IntegerField(
-        help_text="Chats skipped because of an error. The server log has the details."
+        help_text=("Number of chats skipped because of an error. The server log has the details.")
     )
     sampled = serializers.IntegerField(allow_null=True)
     low = serializers.FloatField(
         allow_null=True,
-        help_text="Confidence bounds of the share of affected chats, from the sample.",
+        help_text=(
+            "Lower 95% confidence bound of the share of affected chats, 0 to 1. Null: no "
+            "sample yet."
+        ),
     )
     high = serializers.FloatField(allow_null=True)
     worst = WorstChatOut(many=True)
@@ -114,7 +136,7 @@ class RadiusList(Endpoint):
         responses=add_error_responses({200: build_page_serializer(RadiusOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List the counts of affected chats, newest first."""
+        """List the counts of affected chats, running and ended, newest first."""
         require_permissions(get_request_user(request), SEE)
         query = PageQuery.read(request.query_params.dict())
         page = paginate_rows(ROWS.all(), order=("-started_at", "-id"), name="radii", **query)
@@ -178,7 +200,7 @@ class StopRadius(Endpoint):
         responses=add_error_responses({200: RadiusOut}),
     )
     def post(self, request: Request, radius_id: uuid.UUID) -> Response:
-        """Stop a count. You can resume it later. 409 `radius_over` if it has ended."""
+        """Stop a running count. Its results so far are kept, and you can resume it later."""
         user = get_request_user(request)
         require_permissions(user, CHANGE)
         EmptyBody.read(request.data)
@@ -198,7 +220,7 @@ class ResumeRadius(Endpoint):
         responses=add_error_responses({200: RadiusOut}),
     )
     def post(self, request: Request, radius_id: uuid.UUID) -> Response:
-        """Resume a stopped count where it stopped. 409 `radius_over` if it has ended."""
+        """Resume a stopped count at the chat where it stopped."""
         user = get_request_user(request)
         require_permissions(user, CHANGE)
         EmptyBody.read(request.data)

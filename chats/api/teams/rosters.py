@@ -132,7 +132,7 @@ class RosterDetail(ConditionalEndpoint):
         responses=add_error_responses({200: RosterOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, team_id: uuid.UUID) -> Response:
-        """Retrieve a team."""
+        """Retrieve the current version of a team of yours, or of a shared one."""
         return Response(
             serialize_team(access.get_team(user=get_request_user(request), team_id=team_id))
         )
@@ -182,7 +182,7 @@ class CopyRoster(Endpoint):
         responses=add_error_responses({201: SavedRosterOut}),
     )
     def post(self, request: Request, team_id: uuid.UUID) -> Response:
-        """Copy a team, with its agents, into a new team of yours."""
+        """Copy a team of yours or a shared one, with its agents, into a new team of yours."""
         EmptyBody.read(request.data)
         saved = rosters.copy_team(
             user=get_request_user(request), team_id=team_id, now=timezone.now()
@@ -201,7 +201,9 @@ class AgentContextDetail(Endpoint):
         responses=add_error_responses({200: AgentContextOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID, role_id: str) -> Response:
-        """Get the current context of an agent, with its own window and instructions."""
+        """Get the context that an agent would get for the next message, with its window and
+        instructions.
+        """
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         agent = play.find_team_agent(chat, role_id=role_id)
         context = conversation.assemble_agent_context(
@@ -243,7 +245,7 @@ class Rounds(Endpoint):
         responses=add_error_responses({200: build_page_serializer(RoundOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """List the rounds, newest first."""
+        """List the rounds of a team chat, newest first. A round is the replies to one message."""
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
         branch = get_active_branch(chat)
@@ -269,7 +271,9 @@ class ContinueRound(Endpoint):
         responses=add_error_responses({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Continue the latest round, with its limits reset. 202: follow the turn."""
+        """Continue the latest round, if it ended early, with its limits reset. 202: follow the
+        turn.
+        """
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         EmptyBody.read(request.data)
         count_message_request(request)

@@ -13,7 +13,9 @@ class TeamTask(Strict):
     """The task of a team."""
 
     teamTask = PlainText(
-        help_text="Sent to every agent. Up to 5,120 bytes; longer text is cut at the end."
+        help_text=(
+            "Task that is sent to every agent. Longer text is cut at 5,120 bytes. Empty: no task."
+        )
     )
 
 
@@ -34,7 +36,12 @@ class NewSnapshot(Strict):
     """A snapshot to import."""
 
     snapshot = serializers.JSONField(
-        default=None, allow_null=True, help_text="`{messages, teamTask, timestamp, version: 1}`."
+        default=None,
+        allow_null=True,
+        help_text=(
+            "A snapshot as exported: `{messages, teamTask, timestamp, version: 1}`. It "
+            "replaces the messages and the task of the chat."
+        ),
     )
 
 
@@ -44,11 +51,15 @@ class AgentQuery(Strict):
     agentId = PlainText(help_text="Id of the agent's role.")
     agentType = PlainText(
         default="",
-        help_text="`claude-code`, `openai-codex`, `google-gemini` or their short names. Any "
-        "other type gets plain text.",
+        help_text=(
+            "Format of the prompt: `claude-code`, `openai-codex` or `google-gemini`, or their "
+            "short names `claude`, `codex`, `gemini`. Any other value: plain text."
+        ),
     )
     windowSizeOverride = WholeNumber(
-        default=None, allow_null=True, help_text="Number of earlier messages, 0 to 100. Null: 5."
+        default=None,
+        allow_null=True,
+        help_text="Number of earlier messages in the context, 0 to 100. Null: 5.",
     )
     systemInstruction = PlainText(default=None, allow_null=True)
     instructionFileText = PlainText(default=None, allow_null=True)
@@ -77,59 +88,110 @@ class AgentBody(Strict):
         list_serializer_class = AgentBodies
 
     name = PlainText(help_text="1 to 60 characters, unique in the team.")
-    role_id = PlainText(default="", help_text="Id of an existing agent; empty: a new one.")
-    type = PlainText(default="ai", help_text="`ai`, or `human` for a role that the owner plays.")
+    role_id = PlainText(
+        default="",
+        help_text="Id of an existing agent of the team, which is changed. Empty: a new agent.",
+    )
+    type = PlainText(
+        default="ai",
+        help_text=(
+            "`ai`: a model replies. `human`: the chat's owner writes the messages of this role."
+        ),
+    )
     agent_type = PlainText(
-        default="", help_text="Type of the client that requests the agent's prompt."
+        default="",
+        help_text=(
+            "Client that runs the agent, such as `claude-code`, `openai-codex` or "
+            "`google-gemini`. Empty: none. It decides the default of `prompt_form`."
+        ),
     )
     model = PlainText(default="", help_text="Id of a model. Empty: the chat's model.")
-    instruction = PlainText(default="", help_text="At most 200,000 characters.")
-    instruction_file_text = PlainText(default="", help_text="At most 200,000 characters.")
+    instruction = PlainText(
+        default="",
+        help_text=(
+            "Sent to this agent before the messages, at most 200,000 characters. Empty: none."
+        ),
+    )
+    instruction_file_text = PlainText(
+        default="",
+        help_text=(
+            "Sent to this agent before the messages, at most 200,000 characters. Empty: none."
+        ),
+    )
     prompt_form = serializers.ChoiceField(
         choices=["", *PROMPT_FORMS],
         default="",
-        help_text="Prompt form in rounds on this server. Empty: an existing agent keeps its "
-        "form; a new agent gets the form of its `agent_type`, else `messages`.",
+        help_text=(
+            "Format of the prompt in rounds on this server: `messages`, or one text as "
+            "`claude-code`, `openai-codex`, `google-gemini` or `plain`. Empty: an existing "
+            "agent keeps its format; a new one gets that of its `agent_type`, else "
+            "`messages`."
+        ),
     )
     window_size = WholeNumber(
         default=None,
         allow_null=True,
-        help_text="Earlier messages that the agent sees, 0 to 100. Null: an existing agent keeps"
-        " its window; a new agent gets 5.",
+        help_text=(
+            "Number of earlier messages that the agent sees, 0 to 100. Null: an existing "
+            "agent keeps its number; a new agent gets 5."
+        ),
     )
-    policy = PlainText(default="", help_text="Slug of a policy. Only administrators can set it.")
-    rests = Flag(default=False, help_text="True: the agent is inactive.")
+    policy = PlainText(
+        default="",
+        help_text=(
+            "Slug of the policy that applies to the agent's prompts. Empty: none. Only "
+            "administrators can set it."
+        ),
+    )
+    rests = Flag(default=False, help_text="True: the agent is inactive and does not reply.")
 
 
 class TeamBody(Strict):
     """A complete team."""
 
-    name = PlainText(help_text="1 to 100 characters.")
-    agents = AgentBody(many=True, help_text="1 to 8 agents, in the order in which they reply.")
+    name = PlainText(help_text="Name of the team, 1 to 100 characters.")
+    agents = AgentBody(
+        many=True, help_text="1 to 8 agents, in the order in which they reply by default."
+    )
     shared = Flag(
-        default=False, help_text="True: available to everyone. Can be set only at creation."
+        default=False,
+        help_text=(
+            "True: every user can use the team. Only administrators can set it, and only at "
+            "creation."
+        ),
     )
     routing = PlainText(
         default="all",
-        help_text="Default responders: `all`, each once; `round_robin`, in turn until the "
-        "limit; `person`, only the first agent.",
+        help_text=(
+            "Who replies to a message without addressees: `all` agents once each, in order; "
+            "`round_robin`, one after another until a limit; `person`, only the first agent."
+        ),
     )
     independent = Flag(
-        default=False, help_text="True: agents do not see each other's replies of the same round."
+        default=False,
+        help_text=(
+            "True: agents reply in parallel and do not see each other's replies of the same round."
+        ),
     )
-    hop_limit = WholeNumber(default=8, help_text="Maximum replies per round, 1 to 50.")
+    hop_limit = WholeNumber(default=8, help_text="Maximum number of replies in a round, 1 to 50.")
     token_limit = WholeNumber(
-        default=100_000, help_text="Maximum tokens per round, 1 to 10,000,000."
+        default=100_000,
+        help_text="Maximum number of prompt and reply tokens in a round, 1 to 10,000,000.",
     )
-    seconds_limit = WholeNumber(default=600, help_text="Maximum seconds per round, 1 to 86,400.")
+    seconds_limit = WholeNumber(
+        default=600, help_text="Maximum duration of a round in seconds, 1 to 86,400."
+    )
     goes_on_after_failure = Flag(
-        default=True, help_text="True: a round continues after a failed reply."
+        default=True,
+        help_text=(
+            "True: the round continues with the next agent after a failed reply. False: it ends."
+        ),
     )
     message_cap = WholeNumber(
         default=0,
         help_text=(
-            "Maximum number of messages in prompts; older ones move to the archive. 20 (or "
-            "`hop_limit`) to 100,000. 0: no limit."
+            "Maximum number of messages in prompts; older ones stay stored and searchable. At "
+            "least 20 and at least `hop_limit`, at most 100,000. 0: no limit."
         ),
     )
     max_bytes = WholeNumber(
@@ -140,5 +202,7 @@ class TeamBody(Strict):
     )
     task = PlainText(
         default="",
-        help_text=("Sent to every agent. Up to 5,120 bytes; longer text is cut at the end."),
+        help_text=(
+            "Task that is sent to every agent. Longer text is cut at 5,120 bytes. Empty: no task."
+        ),
     )

@@ -9,7 +9,7 @@ from chats.models import Round
 
 
 class SpeakerOut(serializers.Serializer[Any]):
-    """The speaker of a message."""
+    """The speaker of a message: the id and name of a team role, or of a user, and its type."""
 
     roleId = serializers.CharField()
     roleName = serializers.CharField()
@@ -25,8 +25,14 @@ class RoutingOut(serializers.Serializer[Any]):
 class SnapshotMessageOut(serializers.Serializer[Any]):
     """A message in the team's view."""
 
-    id = serializers.CharField(help_text="`msg-N`, or the id from an import.")
-    content = serializers.CharField(help_text="Text of the message as written, with its markers.")
+    id = serializers.CharField(
+        help_text=(
+            "Id of the message in the team chat: `msg-N`, counted from 1, or the id from an import."
+        )
+    )
+    content = serializers.CharField(
+        help_text=("Text of the message as written, with routing markers such as `[NEXT:name]`.")
+    )
     speaker = SpeakerOut()
     routing = RoutingOut()
 
@@ -34,16 +40,18 @@ class SnapshotMessageOut(serializers.Serializer[Any]):
 class TeamMessageOut(SnapshotMessageOut):
     """A message in the team's view, with its id and time."""
 
-    message = serializers.UUIDField(help_text="Id of the message in the rest of the API.")
+    message = serializers.UUIDField(help_text="Id of the message in all other endpoints.")
     createdAt = serializers.DateTimeField()
 
 
 class TeamOut(serializers.Serializer[Any]):
-    """A team chat."""
+    """The task of a team chat and its latest message."""
 
     teamTask = serializers.CharField(allow_null=True)
     notice = serializers.CharField(
-        help_text="Saved length of a task that was too long. Empty: the whole task was saved."
+        help_text=(
+            "Sentence with the saved length, if the task was cut. Empty: the whole task was saved."
+        )
     )
     messageCount = serializers.IntegerField()
     latestMessage = TeamMessageOut(allow_null=True)
@@ -63,10 +71,14 @@ class ContextMessageOut(serializers.Serializer[Any]):
 class LeftOutOut(serializers.Serializer[Any]):
     """An earlier message that the agent does not see."""
 
-    message = serializers.CharField(help_text="Id of the message in the team's view.")
+    message = serializers.CharField(help_text="Id of the message in the team chat, `msg-N`.")
     reason = serializers.ChoiceField(
         choices=["window", "duplicate_of_current", "markers_only"],
-        help_text="`window`: the message is the newest one before the window.",
+        help_text=(
+            "`window`: it and all messages before it are outside the window. "
+            "`duplicate_of_current`: it repeats the newest message. `markers_only`: it has "
+            "only routing markers."
+        ),
     )
 
 
@@ -88,8 +100,7 @@ class AgentPromptOut(serializers.Serializer[Any]):
     prompt = serializers.CharField()
     systemFlag = serializers.CharField(
         required=False,
-        help_text="Argument for the system prompt option of the agent's client. Absent if there "
-        "is no system text.",
+        help_text=("System text for the client's system prompt option. Absent if there is none."),
     )
     omitted = serializers.IntegerField(
         help_text="Number of the oldest messages that were left out to stay within the limit."
@@ -101,8 +112,10 @@ class SnapshotOut(serializers.Serializer[Any]):
 
     messages = SnapshotMessageOut(many=True)
     teamTask = serializers.CharField(allow_null=True)
-    timestamp = serializers.IntegerField(help_text="Milliseconds since 1970-01-01 UTC.")
-    version = serializers.IntegerField(help_text="Version of the snapshot format: 1.")
+    timestamp = serializers.IntegerField(
+        help_text="Time of the export, in milliseconds since 1970-01-01 UTC."
+    )
+    version = serializers.IntegerField(help_text="Version of the snapshot format, always 1.")
 
 
 class AgentOut(serializers.Serializer[Any]):
@@ -153,18 +166,21 @@ class RoundOut(serializers.Serializer[Any]):
     status = serializers.CharField(help_text=f"One of {', '.join(Round.Status.values)}.")
     reason = serializers.CharField(
         help_text=(
-            "`hops`, `tokens` or `time`: the limit that ended the round. `only_this`: the round "
-            "regenerates a single reply. Otherwise empty."
+            "Limit that ended the round: `hops` (replies), `tokens` or `time`. `only_this`: a "
+            "single reply is regenerated. Empty otherwise."
         )
     )
     team_version = serializers.IntegerField()
     opening = serializers.UUIDField(
-        allow_null=True, help_text="Id of the message that started the round."
+        allow_null=True,
+        help_text="Id of the message that started the round. Null: it no longer exists.",
     )
     speakers = serializers.ListField(child=serializers.CharField())
     next = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Agents that reply next. In an ended round: agents that did not reply.",
+        help_text=(
+            "Names of the agents that reply next. In an ended round: of those that did not reply."
+        ),
     )
     hops = serializers.IntegerField()
     hop_limit = serializers.IntegerField()

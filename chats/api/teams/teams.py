@@ -84,7 +84,7 @@ def stream_team_messages(
 
 
 class TeamOfChat(ConditionalEndpoint):
-    """A team chat."""
+    """The task of a team chat and its latest message."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
 
@@ -98,7 +98,7 @@ class TeamOfChat(ConditionalEndpoint):
         responses=add_error_responses({200: TeamOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get the team's task and its latest message."""
+        """Get the task of a team chat, the number of its messages and the latest one."""
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         return Response(serialize_team_chat(chat))
 
@@ -167,7 +167,7 @@ class TeamMessages(Endpoint):
         responses=add_error_responses({201: TeamMessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Add a message of a team member. It does not start a reply."""
+        """Add a message of a team member to the active branch. It does not start a reply."""
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         added = conversation.add_message(
             user=get_request_user(request),
@@ -244,7 +244,9 @@ class TeamSnapshot(Endpoint):
         responses=add_error_responses({200: SnapshotOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Export the messages and the task as a snapshot of version 1."""
+        """Export the messages and the task of a team chat as a snapshot, version 1. Erased messages
+        have an empty text; queued ones are left out.
+        """
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         return Response(snapshots.export_team_snapshot(chat=chat, now=timezone.now()))
 

@@ -26,7 +26,7 @@ class NotWaiting(Refusal):
 
 
 class ReasonTooLong(Refusal):
-    """The reason is too long. Reasons are never truncated."""
+    """The reason has more than 400 characters. Reasons are never truncated."""
 
     code = "reason_too_long"
     status = 422

@@ -36,7 +36,7 @@ class NoSummaries(Refusal):
 
 
 class FocusTooLong(Refusal):
-    """The focus is too long. It is never truncated."""
+    """The focus has more than 500 characters. It is never truncated."""
 
     code = "focus_too_long"
     status = 422

@@ -64,7 +64,7 @@ class TooManyPreferences(Refusal):
 
 
 class PreferenceInvalid(Refusal):
-    """The text is empty, too long, has a line break, or cannot be stored."""
+    """The text does not have 1 to 200 characters, has a line break, or cannot be stored."""
 
     code = "preference_invalid"
     status = 422
@@ -85,7 +85,7 @@ class UnknownSlot(Refusal):
 
 
 class InstructionsTooLong(Refusal):
-    """The instructions exceed their limit. They are never truncated."""
+    """The instructions have more than 2,000 characters. They are never truncated."""
 
     code = "too_long"
     status = 422

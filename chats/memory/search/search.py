@@ -30,7 +30,7 @@ MOST_FOUND = 200
 
 
 class QuestionTooLong(Refusal):
-    """The query is too long. Queries are never truncated."""
+    """The query has more than 500 characters. Queries are never truncated."""
 
     code = "question_too_long"
     status = 422
