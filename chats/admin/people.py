@@ -37,7 +37,9 @@ class InvitationForm(forms.Form):
     username = forms.CharField(
         label=gettext_lazy("Name"),
         max_length=150,
-        help_text=gettext_lazy("The name to sign in with: letters, digits and @ . + - _"),
+        help_text=gettext_lazy(
+            "Name for signing in, up to 150 characters: letters, digits and @ . + - _"
+        ),
     )
     role = forms.ChoiceField(
         label=gettext_lazy("Role"),
@@ -49,7 +51,10 @@ class InvitationForm(forms.Form):
         queryset=Group.objects.none(),
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text=gettext_lazy("Groups decide which policies apply to the person."),
+        help_text=gettext_lazy(
+            "Groups decide which policies apply to the user. If several apply, the strictest "
+            "limits win."
+        ),
     )
 
     def __init__(self, data: Any = None) -> None:

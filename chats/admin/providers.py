@@ -33,7 +33,10 @@ class ProviderAccountForm(forms.ModelForm[ProviderAccount]):
         required=False,
         max_length=500,
         widget=forms.PasswordInput(render_value=False, attrs={"autocomplete": "new-password"}),
-        help_text=gettext_lazy("Write-only. Leave it empty to keep the stored key."),
+        help_text=gettext_lazy(
+            "API key of the server, stored encrypted and never shown. Leave it empty to keep "
+            "the stored key."
+        ),
     )
     forget_key = forms.BooleanField(label=gettext_lazy("Delete the stored key"), required=False)
 
@@ -112,7 +115,10 @@ class ProviderAccountAdmin(FreshSignInAdmin):
             now=timezone.now(),
         )
         if had_key and not obj.encrypted_key:
-            said = gettext("The stored key was deleted.")
+            said = gettext(
+                "The stored API key of this server was deleted. Requests to it are sent without a "
+                "key."
+            )
             self.message_user(request, said, messages.WARNING, "key_deleted")
 
     def delete_model(self, request: HttpRequest, obj: ProviderAccount) -> None:
@@ -159,15 +165,17 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
     answers_by_default = forms.BooleanField(
         label=gettext_lazy("Default"),
         required=False,
-        help_text=gettext_lazy("Replies in chats without a chosen model."),
+        help_text=gettext_lazy(
+            "Model that replies in chats without a chosen model. Only one model can be the default."
+        ),
     )
 
     forget_calibration = forms.BooleanField(
         label=gettext_lazy("Reset the calibration"),
         required=False,
         help_text=gettext_lazy(
-            "Returns to uncalibrated token counts, for example after the server was replaced by "
-            "another one."
+            "Uses uncalibrated token counts again until new replies are counted, for example "
+            "after the server was replaced."
         ),
     )
 

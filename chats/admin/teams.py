@@ -211,7 +211,7 @@ class TeamAdmin(ReadOnlyAdmin):
     def page(self, team: Team) -> str | SafeString:
         """Return a link to the page where a shared team is edited."""
         if team.owner_id is not None:
-            said = gettext("Only the owner can open and edit it.")
+            said = gettext("Personal team: only its owner can open and edit it.")
             return format_html('<span data-note="owner-only">{}</span>', said)
         if team.deleted_at is not None or team.current is None:
             said = gettext("Restore the team to edit it.")

@@ -30,7 +30,7 @@ LEFT_OUT: Mapping[str, StrOrPromise] = {
     "excluded": gettext_lazy("excluded by a user"),
     "incomplete": gettext_lazy("incomplete reply"),
     "empty": gettext_lazy("no content to send"),
-    "turn_split": gettext_lazy("no room within their turn"),
+    "turn_split": gettext_lazy("no room left for this step of the turn"),
     "tool_parts": gettext_lazy("only tool calls and results"),
     "state": gettext_lazy("replaced by the state"),
     "strategy": gettext_lazy("left out by the strategy"),
@@ -64,7 +64,7 @@ NOT_JUDGED: Mapping[str, StrOrPromise] = {
 }
 # Reasons an evaluation ended.
 ENDED: Mapping[str, StrOrPromise] = {
-    "time": gettext_lazy("the evaluation period ended"),
+    "time": gettext_lazy("the evaluation period has passed"),
     "person": gettext_lazy("a user ended it"),
     "promoted": gettext_lazy("its version was published"),
     "other_version": gettext_lazy("another version was published, or another draft was evaluated"),

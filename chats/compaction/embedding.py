@@ -129,15 +129,23 @@ class Overview:
 # Messages to operators about a space whose model could not be called.
 FAULTS = {
     NOT_INSTALLED: NotInstalled.sentence,
-    WRONG: gettext_noop("The model now returns vectors of another length. Rebuild the embeddings."),
-    "provider_unavailable": gettext_noop("Its server could not be reached."),
-    "provider_timeout": gettext_noop("Its server did not answer in time."),
-    "provider_auth": gettext_noop("Its server rejected the API key."),
-    "provider_protocol": gettext_noop("Its server sent a response without a valid vector."),
-    "provider_rejected": gettext_noop("Its server rejects every text. Check the model name."),
-    "provider_rate_limited": gettext_noop("Its server is receiving too many requests."),
+    WRONG: gettext_noop(
+        "The embedding model now returns vectors of another length. Select “Rebuild index”."
+    ),
+    "provider_unavailable": gettext_noop("The server of the embedding model could not be reached."),
+    "provider_timeout": gettext_noop("The server of the embedding model did not answer in time."),
+    "provider_auth": gettext_noop("The server of the embedding model rejected the API key."),
+    "provider_protocol": gettext_noop(
+        "The server of the embedding model sent a response without a valid vector."
+    ),
+    "provider_rejected": gettext_noop(
+        "The server of the embedding model rejects every text. Check the model name."
+    ),
+    "provider_rate_limited": gettext_noop(
+        "The server of the embedding model is receiving too many requests."
+    ),
 }
-OTHER_FAULT = gettext_noop("Its server returned an error.")
+OTHER_FAULT = gettext_noop("The server of the embedding model returned an error.")
 
 
 def build_embedding_overview() -> Overview:

@@ -8,7 +8,7 @@ WORDS: Mapping[str, str] = {
     "part_dropped": gettext_noop("Parts other than messages, such as sources, were left out."),
     "output_as_text": gettext_noop("Tool results other than text were stored as JSON."),
     "error_as_output": gettext_noop("Tool errors were stored as tool results."),
-    "content_dropped": gettext_noop("Unsupported content was left out."),
+    "content_dropped": gettext_noop("Content of unsupported kinds, such as audio, was left out."),
     "stray_result": gettext_noop("Tool results without a tool call in the file were left out."),
     "file_by_name_only": gettext_noop(
         "Only the names of files and pictures were imported, because the file does not contain "
@@ -30,7 +30,9 @@ WORDS: Mapping[str, str] = {
     ),
     "loop_cut": gettext_noop("Messages that refer to each other in a circle start a new branch."),
     "system_moved": gettext_noop("A system text between messages was left out."),
-    "system_left_out": gettext_noop("System texts were left out."),
+    "system_left_out": gettext_noop(
+        "System texts of the file were left out. You can set one for the chat."
+    ),
     "system_text_left_out": gettext_noop(
         "The system text was left out. You can set one for the chat."
     ),
@@ -45,7 +47,7 @@ WORDS: Mapping[str, str] = {
         "The chat was not moved to its folder. You have reached the folder limit, or the name of "
         "the folder is not allowed."
     ),
-    "further_losses": gettext_noop("Further losses are not listed."),
+    "further_losses": gettext_noop("The chat lost more content than is listed here."),
 }
 
 

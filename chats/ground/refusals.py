@@ -21,7 +21,7 @@ class Refusal(Exception):
 
     code = "refused"
     status = 400
-    sentence = gettext_noop("This is not possible.")
+    sentence = gettext_noop("This action is not possible now. Reload the page and try again.")
     param: str | None = None
     retry_after: int | None = None
     each: Sequence[Mapping[str, Any]] | None = None
@@ -59,4 +59,4 @@ class NotFound(Refusal):
 
     code = "not_found"
     status = 404
-    sentence = gettext_noop("Not found, or you do not have access.")
+    sentence = gettext_noop("Not found, or you do not have access to it. Check the address.")

@@ -31,7 +31,9 @@ class Compaction(Stored):
         REJECTED = "rejected", gettext_lazy("Rejected")
         FAILED = "failed", gettext_lazy("Failed")
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(
+        primary_key=True, default=uuid.uuid4, editable=False, verbose_name=gettext_lazy("ID")
+    )
     branch = models.ForeignKey("Branch", on_delete=models.CASCADE, related_name="compactions")
     kind = models.CharField(max_length=8, choices=Kind.choices, verbose_name=gettext_lazy("kind"))
     status = models.CharField(

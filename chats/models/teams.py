@@ -16,7 +16,9 @@ from contextpolicy.models.base import Stored
 class Team(Stored):
     """A team of agents. Without an owner it is shared with all users. See `TeamVersion`."""
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(
+        primary_key=True, default=uuid.uuid4, editable=False, verbose_name=gettext_lazy("ID")
+    )
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE
     )

@@ -26,7 +26,9 @@ class Turn(Stored):
         FAILED = "failed", gettext_lazy("Failed")
         ABSORBED = "absorbed", gettext_lazy("Merged into another turn")
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(
+        primary_key=True, default=uuid.uuid4, editable=False, verbose_name=gettext_lazy("ID")
+    )
     branch = models.ForeignKey("Branch", on_delete=models.CASCADE, related_name="turns")
     # Order of acceptance within the chat, from the same counter as Message.accepted.
     accepted = models.PositiveBigIntegerField()
@@ -258,7 +260,9 @@ class Receipt(Stored):
         STOPPED = "stopped", gettext_lazy("Stopped")
         LOST = "lost", gettext_lazy("Worker lost")
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(
+        primary_key=True, default=uuid.uuid4, editable=False, verbose_name=gettext_lazy("ID")
+    )
     turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="receipts")
     attempt = models.PositiveIntegerField(verbose_name=gettext_lazy("attempt"))
     step = models.PositiveIntegerField(verbose_name=gettext_lazy("step"))

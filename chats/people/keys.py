@@ -27,15 +27,17 @@ from contextpolicy.presets import CODING_AGENTS
 MARK = "plm_"
 # Each scope with its description.
 SCOPE_WORDS = {
-    "chats:read": gettext_lazy("Read chats, messages, summaries and prompts"),
-    "chats:write": gettext_lazy("Send messages; create, change and delete chats"),
-    "chats:erase": gettext_lazy("Erase messages and chats permanently"),
+    "chats:read": gettext_lazy("Read your chats, messages, summaries and prompts"),
+    "chats:write": gettext_lazy(
+        "Send messages; create, change and delete your chats (deleted ones can be restored)"
+    ),
+    "chats:erase": gettext_lazy("Erase your messages and chats permanently"),
     "audit:read": gettext_lazy("Read audit events"),
     "policy:read": gettext_lazy(
         "Read the policy of a chat, and all policies if your role allows it"
     ),
     "policy:write": gettext_lazy("Change and assign policies, if your role allows it"),
-    "webhooks": gettext_lazy("View, create, change and delete webhooks"),
+    "webhooks": gettext_lazy("View, create, change and delete your webhooks"),
     "gateway": gettext_lazy("Use the models through the OpenAI-compatible API at /v1"),
 }
 SCOPES = tuple(SCOPE_WORDS)

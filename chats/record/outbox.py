@@ -34,9 +34,9 @@ EVENTS: Mapping[str, str] = {
         "A reply in one of your chats ended: completed, stopped or failed"
     ),
     "compaction.published": gettext_noop("A summary took effect in one of your chats"),
-    "task.changed": gettext_noop("The task of a team chat changed"),
+    "task.changed": gettext_noop("The task of one of your team chats changed"),
     "policy.changed": gettext_noop("A policy or its assignments changed"),
-    CHECKPOINT: gettext_noop("A checkpoint of the audit log was signed"),
+    CHECKPOINT: gettext_noop("A checkpoint of the audit log was signed (auditors only)"),
     AUDIT: gettext_noop("Any audit event of any person"),
 }
 # Events about all people require a permission.

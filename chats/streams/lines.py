@@ -26,7 +26,9 @@ class ListCut(Refusal):
 
     code = "list_cut"
     status = 409
-    sentence = gettext_noop("The list was truncated. Request the rest with this `cursor`.")
+    sentence = gettext_noop(
+        "The list was truncated. Request the rest with `next_cursor` as the `cursor`."
+    )
 
 
 def build_list_response(

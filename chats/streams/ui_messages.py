@@ -242,7 +242,7 @@ class ChunkEncoder:
             # A running turn accepted the message and answers it in its own stream.
             return [*chunks, {"type": "data-absorbed", "data": {}, "transient": True}, FINISH]
         if row.status != Turn.Status.COMPLETED:
-            sentence = stored.error or gettext("The reply could not be loaded.")
+            sentence = stored.error or gettext("The reply could not be loaded. Reload the page.")
             return [*chunks, {"type": "error", "errorText": sentence}]
         finish = stored.finishes[-1] if stored.finishes else ""
         metadata = {"model": stored.model, "finish": finish}

@@ -30,7 +30,9 @@ class TurnIsOver(Refusal):
 
     code = "turn_is_over"
     status = 409
-    sentence = gettext_noop("This reply has already ended.")
+    sentence = gettext_noop(
+        "This reply has already ended, so it cannot be stopped. Reload the chat to see it."
+    )
 
 
 def stop_turn(

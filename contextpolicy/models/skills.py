@@ -21,7 +21,9 @@ class Skill(Stored):
     )
     enabled = models.BooleanField(
         default=True,
-        help_text=gettext_lazy("If off, no prompt includes it."),
+        help_text=gettext_lazy(
+            "If off, no prompt includes this skill, even if a policy selects it."
+        ),
         verbose_name=gettext_lazy("enabled"),
     )
     updated_at = models.DateTimeField(editable=False, verbose_name=gettext_lazy("updated"))

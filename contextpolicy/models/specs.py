@@ -30,7 +30,7 @@ class ModelSpec(Stored):
     provider = models.SlugField(max_length=60, verbose_name=gettext_lazy("provider"))
     name = models.CharField(
         max_length=200,
-        help_text=gettext_lazy("The name the provider's API expects."),
+        help_text=gettext_lazy("Name of the model in the provider's API, such as “gpt-4o-mini”."),
         verbose_name=gettext_lazy("name"),
     )
     label = models.CharField(
@@ -39,7 +39,10 @@ class ModelSpec(Stored):
     context_window = models.PositiveIntegerField(
         null=True,
         blank=True,
-        help_text=gettext_lazy("In tokens. Empty: only the policy's budget applies."),
+        help_text=gettext_lazy(
+            "Context window of the model in tokens. Empty: only the policy's token budget "
+            "limits prompts."
+        ),
         verbose_name=gettext_lazy("context window"),
     )
     max_output = models.PositiveIntegerField(
@@ -50,7 +53,7 @@ class ModelSpec(Stored):
         decimal_places=6,
         null=True,
         blank=True,
-        help_text=gettext_lazy("Per million tokens."),
+        help_text=gettext_lazy("Price per million tokens, in the currency below. Empty: unknown."),
         verbose_name=gettext_lazy("input price"),
     )
     output_price = models.DecimalField(
@@ -87,7 +90,7 @@ class ModelSpec(Stored):
         blank=True,
         default="",
         db_default="",
-        help_text=(gettext_lazy("Currency of these prices, such as “USD”.")),
+        help_text=(gettext_lazy("Currency of the prices of this model, such as “USD” or “€”.")),
         verbose_name=gettext_lazy("currency"),
     )
     supports_tools = models.BooleanField(default=True, verbose_name=gettext_lazy("supports tools"))

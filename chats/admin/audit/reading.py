@@ -146,9 +146,9 @@ class ReadReceiptAdmin(ReceiptAdmin):
         except Refusal as refusal:
             self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
         else:
-            said = gettext("Recorded: the requester may not read the chat.")
+            said = gettext("Request refused. The requester may not read the chat.")
             if is_granted:
-                said = gettext("Recorded: the requester may read the chat for 30 minutes.")
+                said = gettext("Request granted. The requester may read the chat for 30 minutes.")
             code = "access_granted" if is_granted else "access_refused"
             self.message_user(request, said, messages.SUCCESS, code)
         return HttpResponseRedirect(request.get_full_path())

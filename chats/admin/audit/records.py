@@ -123,7 +123,7 @@ class ReceiptAdmin(ReadOnlyAdmin):
         "=turn__branch__chat__owner__username",
     )
     search_help_text = gettext_lazy(
-        "ID of a receipt, turn or chat, or the user name of the chat’s owner."
+        "Enter the ID of a receipt, turn or chat, or the user name of the chat’s owner."
     )
     ordering = ("-created_at",)
     fields: ClassVar[tuple[str, ...]] = (
@@ -166,6 +166,11 @@ class ReceiptAdmin(ReadOnlyAdmin):
         chat_id = receipt.turn.branch.chat_id
         address = reverse("admin:chats_receipt_changelist")
         return format_html('<a href="{}?q={}">{}</a>', address, chat_id, chat_id)
+
+    @admin.display(description=gettext_lazy("Purpose"))
+    def purpose(self, receipt: Receipt) -> str:
+        """Return the code of the call's purpose, such as `reply` or `title`."""
+        return receipt.purpose
 
     @admin.display(description=gettext_lazy("Sent"))
     def sent(self, receipt: Receipt) -> SafeString:

@@ -52,11 +52,11 @@ class CompactionDeeds(ReadOnlyAdmin):
             select_compacted_chats(queryset),
             title=gettext("Compact now"),
             sentence=gettext(
-                "Requests a summary in the chats of these compactions, although their prompts "
-                "are not full. The summaries are written in the background."
+                "Requests a summary in the chats of these compactions, even if their prompts are "
+                "not full. The summaries are written in the background."
             ),
             action=lambda chat: controls.compact_now(user=user, chat=chat, now=now),
-            done=gettext("summary requested."),
+            done=gettext("Summary requested. It is written in the background."),
             name=format_chat_name,
         )
 
@@ -107,7 +107,7 @@ class CompactionDeeds(ReadOnlyAdmin):
                 "messages. The old versions stay readable."
             ),
             action=lambda row: controls.request_summary_rerun(user=user, compaction=row, now=now),
-            done=gettext("regeneration requested."),
+            done=gettext("Regeneration of the summary requested."),
         )
 
     @admin.action(description=gettext_lazy("Cancel running summaries"), permissions=["stop"])
@@ -118,7 +118,10 @@ class CompactionDeeds(ReadOnlyAdmin):
             request,
             queryset,
             title=gettext("Cancel running summaries"),
-            sentence=gettext("Prompts do not change. The attempt is recorded as cancelled."),
+            sentence=gettext(
+                "Stops writing these summaries. Prompts do not change, and the attempts are "
+                "recorded as cancelled."
+            ),
             action=lambda row: controls.cancel_summary(user=user, compaction=row, now=now),
             done=gettext("cancelled."),
         )
@@ -132,10 +135,11 @@ class CompactionDeeds(ReadOnlyAdmin):
             select_compacted_chats(queryset),
             title=gettext("Resume automatic compaction"),
             sentence=gettext(
-                "Summaries are created automatically again in the chats of these compactions."
+                "Ends the pause after an undo: summaries are written automatically again in the "
+                "chats of these compactions."
             ),
             action=lambda chat: pauses.resume_compaction(chat=chat, actor=actor, now=now),
-            done=gettext("automatic compaction resumed."),
+            done=gettext("Automatic compaction resumed."),
             name=format_chat_name,
         )
 

@@ -128,8 +128,8 @@ class CompactionAdmin(SummaryReviewAdmin):
             queryset,
             title=gettext("Retry summaries"),
             sentence=gettext(
-                "Resets the failure count of these chats. The next attempt starts immediately "
-                "and uses the model."
+                "Resets the failure count of these chats. The next attempt starts immediately and "
+                "uses the policy's model."
             ),
         )
         if asked is not None:
@@ -140,7 +140,7 @@ class CompactionAdmin(SummaryReviewAdmin):
             request,
             Chat.objects.filter(branches__compactions__in=queryset).only("pk").distinct(),
             action=lambda chat: pauses.reset_breaker(chat=chat, actor=actor, now=now),
-            done=gettext("failure count reset."),
+            done=gettext("Failure count reset. The next attempt starts shortly."),
             name=format_chat_name,
         )
         return None
@@ -184,7 +184,9 @@ class CompactionAdmin(SummaryReviewAdmin):
             request,
             rows,
             title=gettext("Reject pending summaries"),
-            sentence=gettext("These summaries are never sent. Prompts do not change."),
+            sentence=gettext(
+                "Rejects these summaries. They are never sent, and prompts do not change."
+            ),
             asks_reason=True,
         )
         if asked is not None:

@@ -141,7 +141,7 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
         NumberInWords(
             gettext("First token"),
             format_bucket_seconds(whole.first_token(0.5)),
-            gettext("median; {time} for 95 of 100").format(time=slow),
+            gettext("median; 95th percentile: {time}").format(time=slow),
             replies,
             key="first-token",
         ),
@@ -166,7 +166,7 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
             gettext("Net effect"),
             balances.format_money(whole.net),
             format_unknown_costs(whole.net, of=n["governed"] + n["summaries"])
-            or gettext("savings minus summary cost and cache losses"),
+            or gettext("Savings minus the cost of summaries and of cache losses"),
             summaries,
             key="net-effect",
         ),
@@ -222,7 +222,7 @@ def build_daily_charts(groups: Mapping[str, Totals], *, wanted: Range) -> list[B
     labels = [dateformat.format(day, form) for day, _ in days]
     return [
         build_bar_chart(
-            gettext("Replies per day; below, in red: failed"),
+            gettext("Replies per day. The red part below the axis shows failed replies."),
             labels,
             [
                 [total.numbers["failed"] for _, total in days],
@@ -236,7 +236,8 @@ def build_daily_charts(groups: Mapping[str, Totals], *, wanted: Range) -> list[B
         ),
         build_bar_chart(
             gettext(
-                "Input tokens per day; below, in another colour: tokens not read from the cache"
+                "Input tokens per day. The part below the axis shows tokens not read from the "
+                "cache."
             ),
             labels,
             [
@@ -285,10 +286,10 @@ def build_dashboard_line(name: str, total: Totals, *, within: Range, rows: Rows)
         NumberInWords(gettext("Replies"), f"{n['replies']:,}", "", ended),
         NumberInWords(gettext("Failed"), f"{n['failed']:,}", "", failed),
         NumberInWords(
-            gettext("First token, half"), format_bucket_seconds(total.first_token(0.5)), "", ended
+            gettext("First token, median"), format_bucket_seconds(total.first_token(0.5)), "", ended
         ),
         NumberInWords(
-            gettext("95 of 100"), format_bucket_seconds(total.first_token(0.95)), "", ended
+            gettext("95th percentile"), format_bucket_seconds(total.first_token(0.95)), "", ended
         ),
         NumberInWords(gettext("Input"), f"{n['input']:,}", "", ended),
         NumberInWords(gettext("Cache"), "–" if share is None else f"{share:.1%}", "", ended),
@@ -356,9 +357,9 @@ def build_state_numbers(request: HttpRequest, *, now: datetime) -> list[NumberIn
     shipped = (
         [
             NumberInWords(
-                gettext("Audit log lines in the queue"),
+                gettext("Audit log lines waiting for export"),
                 f"{ledger_export_lines.count_unshipped_events():,}",
-                gettext("waiting for the standard output"),
+                gettext("They are written to the standard output."),
                 of_ledger("auditevent_changelist"),
                 key="ledger-lines",
             )

@@ -55,7 +55,7 @@ class ObjectField(JsonField):
         super().validate(value)
         if value is not None and not isinstance(value, dict):
             raise forms.ValidationError(
-                gettext('A config is a JSON object, such as {"name": value}.'),
+                gettext('Enter the config as a JSON object, such as {"name": value}.'),
                 code="no_object",
             )
 

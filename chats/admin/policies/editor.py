@@ -397,7 +397,7 @@ class ContextPolicyAdmin(DomainAdmin):
     def applies(self, policy: ContextPolicy) -> str:
         """Return the number of assignments."""
         places = getattr(policy, "places", 0)
-        return ngettext("{n} place", "{n} places", places).format(n=places)
+        return ngettext("{n} assignment", "{n} assignments", places).format(n=places)
 
     @admin.display(description=gettext_lazy("Description"))
     def in_plain_words(self, policy: ContextPolicy) -> str:

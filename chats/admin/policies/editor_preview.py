@@ -231,7 +231,8 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         }
         if proposal.level not in places:
             sentence = gettext(
-                "A count covers many chats. Choose an option other than “this chat”."
+                "A count compares many chats. Choose everyone, current assignments or a group "
+                "instead of one chat."
             )
             return {"preview_refused": PreviewRefusal("one_chat", sentence)}
         row = radius.start_radius_count(

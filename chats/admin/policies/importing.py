@@ -46,9 +46,8 @@ class ImportForm(forms.Form):
         required=False,
         empty_label=gettext_lazy("A new policy"),
         help_text=gettext_lazy(
-            "The strategy and its config become the next version of this policy, which is active "
-            "immediately wherever the policy applies. A new policy is not assigned to anything "
-            "yet."
+            "Policy that gets the strategy and its config as its next version, which is "
+            "active immediately. Empty: a new policy without assignments."
         ),
     )
     name = forms.CharField(
@@ -62,7 +61,9 @@ class ImportForm(forms.Form):
         required=False,
         strip=False,
         widget=build_textarea(14),
-        help_text=gettext_lazy("If you also choose a file, the file is used."),
+        help_text=gettext_lazy(
+            "JSON of the strategy. If you also choose a file, the file is used instead."
+        ),
     )
     file = forms.FileField(label=gettext_lazy("File"), required=False)
 

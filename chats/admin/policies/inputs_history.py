@@ -81,14 +81,21 @@ class HistoryInputs(forms.Form):
     lock_pins_tokens = build_lock_field()
     window_size = build_integer_field(
         gettext_lazy("Window in messages"),
-        join_sentences_lazy(gettext_lazy("Maximum messages of the history."), LOWEST, NO_LIMIT),
+        join_sentences_lazy(
+            gettext_lazy(
+                "Maximum number of history messages in a prompt. The oldest are left out."
+            ),
+            LOWEST,
+            NO_LIMIT,
+        ),
     )
     lock_window_size = build_lock_field()
     window_turns = build_integer_field(
         gettext_lazy("Window in turns"),
         join_sentences_lazy(
             gettext_lazy(
-                "Maximum turns of the history. A turn is a question with its reply and tool calls."
+                "Maximum number of history turns in a prompt. A turn is a question with its reply "
+                "and tool calls."
             ),
             LOWEST,
             NO_LIMIT,
@@ -97,7 +104,13 @@ class HistoryInputs(forms.Form):
     lock_window_turns = build_lock_field()
     window_tokens = build_integer_field(
         gettext_lazy("Window in tokens"),
-        join_sentences_lazy(gettext_lazy("Maximum tokens of the history."), LOWEST, NO_LIMIT),
+        join_sentences_lazy(
+            gettext_lazy(
+                "Maximum number of history tokens in a prompt. The oldest messages are left out."
+            ),
+            LOWEST,
+            NO_LIMIT,
+        ),
     )
     lock_window_tokens = build_lock_field()
     max_chars_per_message = build_integer_field(

@@ -27,7 +27,13 @@ class AroundInputs(forms.Form):
 
     tool_output_limit = build_integer_field(
         gettext_lazy("Longest tool result"),
-        join_sentences_lazy(gettext_lazy("In characters, as sent in prompts."), LOWEST),
+        join_sentences_lazy(
+            gettext_lazy(
+                "Maximum characters of a tool result in a prompt. Longer results are cut; stored "
+                "ones do not change."
+            ),
+            LOWEST,
+        ),
         1,
     )
     lock_tool_output_limit = build_lock_field()
@@ -47,7 +53,12 @@ class AroundInputs(forms.Form):
     lock_tool_output_rules = build_lock_field()
     input_length_limit = build_integer_field(
         gettext_lazy("Longest message"),
-        join_sentences_lazy(gettext_lazy("In characters. Longer messages are refused."), LOWEST),
+        join_sentences_lazy(
+            gettext_lazy(
+                "Maximum characters of a new message. Longer messages are refused, never cut."
+            ),
+            LOWEST,
+        ),
         1,
     )
     lock_input_length_limit = build_lock_field()
@@ -70,7 +81,12 @@ class AroundInputs(forms.Form):
     lock_references = build_lock_field()
     reference_count = build_integer_field(
         gettext_lazy("Maximum excerpts"),
-        join_sentences_lazy(gettext_lazy("At most two from each other chat."), LOWEST),
+        join_sentences_lazy(
+            gettext_lazy(
+                "Maximum number of excerpts in a prompt, at most two from each other chat."
+            ),
+            LOWEST,
+        ),
         1,
     )
     lock_reference_count = build_lock_field()
@@ -109,8 +125,9 @@ class AroundInputs(forms.Form):
     temporary_chats = build_yes_no_field(
         gettext_lazy("Temporary chats"),
         gettext_lazy(
-            "People can start chats that are erased when they sign out, or some time after the "
-            "last message. The audit log keeps only numbers about these chats."
+            "People can start chats that are erased when they sign out, or 24 hours after the "
+            "last message (TEMPORARY_CHAT_HOURS). The audit log keeps only numbers about "
+            "these chats."
         ),
     )
     lock_temporary_chats = build_lock_field()

@@ -29,8 +29,8 @@ class SendingInputs(forms.Form):
     strategy = build_choice_field(
         gettext_lazy("Strategy"),
         gettext_lazy(
-            "Decides which messages are sent with each question. If several policies apply, the "
-            "most specific one wins."
+            "Decides which messages are sent with each question. If several policies set it, "
+            "the most specific one wins, with its config."
         ),
         list_strategy_choices,
     )
@@ -38,7 +38,8 @@ class SendingInputs(forms.Form):
     history_provider = build_choice_field(
         gettext_lazy("History provider"),
         gettext_lazy(
-            "Chooses the earlier messages that a prompt starts from. Packages can add providers."
+            "Chooses the earlier messages from which the strategy selects. Empty: the "
+            "messages of the chat. Packages can add providers."
         ),
         list_history_provider_choices,
     )
@@ -109,7 +110,10 @@ class SendingInputs(forms.Form):
     lock_system_text = build_lock_field()
     hide_system_text = build_yes_no_field(
         gettext_lazy("Hide the system text"),
-        gettext_lazy("People see only the length and hash of the text."),
+        gettext_lazy(
+            "If on, people see only the length and the hash of the system text in receipts "
+            "and previews."
+        ),
     )
     lock_hide_system_text = build_lock_field()
     runtime_note = build_yes_no_field(
@@ -121,7 +125,9 @@ class SendingInputs(forms.Form):
     lock_runtime_note = build_lock_field()
     skills = build_multiple_choice_field(
         gettext_lazy("Skills"),
-        gettext_lazy("Skills whose texts are sent after the system text."),
+        gettext_lazy(
+            "Skills whose texts are sent after the system text of each prompt, in this order."
+        ),
         list_skill_choices,
     )
     lock_skills = build_lock_field()

@@ -31,7 +31,10 @@ class SummaryInputs(forms.Form):
     prepare_at = build_percent_field(
         # xgettext:no-python-format, a percent sign
         gettext_lazy("Write a summary at (% full)"),
-        gettext_lazy("A summary is prepared in the background at this share of the prompt limit."),
+        gettext_lazy(
+            "From this share of the prompt limit on, a summary is prepared in the background. "
+            "It is used when the history is shortened."
+        ),
     )
     lock_prepare_at = build_lock_field()
     prepare_at_tokens = build_integer_field(
@@ -49,7 +52,10 @@ class SummaryInputs(forms.Form):
     lock_turn_threshold = build_lock_field()
     fold_turns = build_integer_field(
         gettext_lazy("Turns summarised at once"),
-        gettext_lazy("The oldest turns are summarised first."),
+        gettext_lazy(
+            "Number of turns that one summary covers at most, oldest first, if the number of "
+            "turns causes it."
+        ),
         1,
     )
     lock_fold_turns = build_lock_field()
@@ -61,15 +67,17 @@ class SummaryInputs(forms.Form):
     lock_summarization_model = build_lock_field()
     summary_max_tokens = build_integer_field(
         gettext_lazy("Maximum summary length"),
-        join_sentences_lazy(gettext_lazy("In tokens."), LOWEST),
+        join_sentences_lazy(
+            gettext_lazy("Maximum tokens of a summary. Longer summaries are rejected."), LOWEST
+        ),
         1,
     )
     lock_summary_max_tokens = build_lock_field()
     pinned_kinds = build_multiple_choice_field(
         gettext_lazy("Required facts"),
         gettext_lazy(
-            "A summary that loses any of these facts is rejected. The original messages then stay "
-            "in the prompt."
+            "Facts that a summary must contain. A summary that loses one is rejected, and the "
+            "original messages stay in the prompt."
         ),
         [*KIND_NAMES.items(), (NONE, gettext_lazy("None of these"))],
     )
@@ -102,7 +110,8 @@ class SummaryInputs(forms.Form):
     archive = build_yes_no_field(
         gettext_lazy("Searchable originals"),
         gettext_lazy(
-            "Messages covered by a summary can be searched, and are shown under the summary."
+            "If on, people and models can search messages covered by a summary, and they are "
+            "shown under it."
         ),
     )
     lock_archive = build_lock_field()
@@ -117,7 +126,10 @@ class SummaryInputs(forms.Form):
     lock_approval = build_lock_field()
     undo_right = build_choice_field(
         gettext_lazy("Undo permission"),
-        gettext_lazy("People who can undo and redo a summary."),
+        gettext_lazy(
+            "Who can undo and redo a summary: the owner of the chat, policy administrators, "
+            "or no user."
+        ),
         [UNSET, *RIGHTS.items()],
     )
     lock_undo_right = build_lock_field()
@@ -130,7 +142,10 @@ class SummaryInputs(forms.Form):
     lock_undo_pause_hours = build_lock_field()
     edit_right = build_choice_field(
         gettext_lazy("Edit permission"),
-        gettext_lazy("People who can edit a summary."),
+        gettext_lazy(
+            "Who can edit and regenerate a summary: the owner of the chat, policy "
+            "administrators, or no user."
+        ),
         [UNSET, *RIGHTS.items()],
     )
     lock_edit_right = build_lock_field()

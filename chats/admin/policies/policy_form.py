@@ -60,7 +60,9 @@ class PolicyForm(
         label=gettext_lazy("Reason for the change"),
         required=False,
         max_length=500,
-        help_text=gettext_lazy("Shown in the version history."),
+        help_text=gettext_lazy(
+            "Reason for the change, shown in the version history. At most 500 characters."
+        ),
     )
     based_on = forms.IntegerField(required=False, widget=forms.HiddenInput)
 

@@ -29,7 +29,11 @@ class SkillForm(forms.ModelForm[Skill]):
         }
         help_texts: ClassVar = {
             "text": format_lazy(
-                gettext_lazy("At most {n:,} characters. Do not include secrets."), n=LONGEST_SKILL
+                gettext_lazy(
+                    "Text that is added to prompts, at most {n:,} characters. Do not include "
+                    "secrets, because models can repeat them."
+                ),
+                n=LONGEST_SKILL,
             )
         }
 

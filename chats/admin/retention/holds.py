@@ -33,14 +33,14 @@ class HoldForm(TargetInputs, forms.ModelForm[LegalHold]):
     case = forms.CharField(
         label=gettext_lazy("Case"),
         max_length=LONGEST_CASE,
-        help_text=gettext_lazy("Name or number of the case."),
+        help_text=gettext_lazy("Name or number of the legal case, shown to auditors only."),
     )
     reason = forms.CharField(
         label=gettext_lazy("Reason"),
         max_length=LONGEST_REASON,
         widget=TEXT,
         help_text=gettext_lazy(
-            "Recorded permanently in the audit log. The people under the hold do not see it."
+            "The audit log records this text permanently. The people under the hold do not see it."
         ),
     )
     review_on = forms.DateField(
@@ -161,7 +161,7 @@ class LegalHoldAdmin(DomainAdmin):
         code, said = "in_force", gettext("active")
         if hold.ends_at is not None and hold.ends_at > timezone.now():
             time = date_format(hold.ends_at.astimezone(UTC), gettext("d M Y H:i"))
-            said = gettext("released, active until {time} UTC").format(time=time)
+            said = gettext("Released; still active until {time} UTC").format(time=time)
             code = "released"
         elif hold.ends_at is not None:
             code, said = "ended", pgettext("legal hold", "ended")

@@ -21,7 +21,7 @@ from chats.models import RetentionRun
 from contextpolicy.wording import join_sentences
 
 BEGIN = "chats.add_retentionrun"
-CERTIFIED = gettext_lazy("The audit log certifies every entry.")
+CERTIFIED = gettext_lazy("All entries match the events of the audit log.")
 
 
 class RetentionRunAdmin(ReadOnlyAdmin):

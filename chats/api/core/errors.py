@@ -31,7 +31,9 @@ class Forbidden(Refusal):
 
     code = "permission_denied"
     status = 403
-    sentence = gettext_noop("You do not have permission to do this.")
+    sentence = gettext_noop(
+        "Your account does not have permission to do this. Ask an administrator."
+    )
 
 
 class CsrfFailed(Refusal):

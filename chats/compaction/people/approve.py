@@ -40,7 +40,8 @@ class Overtaken(Refusal):
     code = "draft_overtaken"
     status = 409
     sentence = gettext_noop(
-        "The chat has changed since this summary was written. A new one will follow."
+        "The chat has changed since this summary was written, so it was not used. A new "
+        "summary follows automatically."
     )
 
 

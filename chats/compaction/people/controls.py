@@ -68,7 +68,9 @@ class NotBeingWritten(Refusal):
 
     code = "not_being_written"
     status = 409
-    sentence = gettext_noop("This summary is no longer being written.")
+    sentence = gettext_noop(
+        "This summary has ended, so it cannot be cancelled. Reload the chat to see the result."
+    )
 
 
 @transaction.atomic

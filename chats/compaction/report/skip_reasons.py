@@ -23,7 +23,7 @@ SENTENCES = {
     "prepare_mark": gettext_noop("The prompt reached the size at which a summary is prepared."),
     "compact_mark": gettext_noop("The prompt reached the size at which a summary is published."),
     "turns": gettext_noop("The chat had more unsummarised turns than its policy allows."),
-    "window": gettext_noop("The window left messages out, so a summary was due."),
+    "window": gettext_noop("The window left messages out of the prompt, so a summary was due."),
     "started": gettext_noop("A summary was started."),
     "in_the_making": gettext_noop("A summary was already running or ready."),
     "put_off": gettext_noop("Other summaries for this user were running. This one is queued."),

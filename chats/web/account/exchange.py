@@ -20,14 +20,32 @@ from chats.web.auth import PersonRequest, format_actor, signed_in
 SHOWN = 10
 # Exports of one chat: form, scope, label, description.
 OFFERED = (
-    ("markdown", "active", "Markdown", gettext_lazy("For reading and editing in any editor.")),
+    (
+        "markdown",
+        "active",
+        "Markdown",
+        gettext_lazy(
+            "Markdown file for reading and editing in any editor. Cannot be imported again."
+        ),
+    ),
     (
         "html",
         "active",
         gettext_lazy("HTML page"),
-        gettext_lazy("For reading in a browser, without a network connection."),
+        gettext_lazy(
+            "One HTML page for reading in a browser, without a network connection. Cannot be "
+            "imported again."
+        ),
     ),
-    ("json", "all", "JSON", gettext_lazy("For other applications. Contains every branch.")),
+    (
+        "json",
+        "all",
+        "JSON",
+        gettext_lazy(
+            "JSON for other applications, with the messages of every branch. Cannot be "
+            "imported again."
+        ),
+    ),
     (
         "bundle",
         "active",
@@ -38,13 +56,15 @@ OFFERED = (
         "ui",
         "active",
         gettext_lazy("Messages as sent (JSONL)"),
-        gettext_lazy("The active summary and the messages after it."),
+        gettext_lazy(
+            "The active summary and the messages that it does not cover, on the active branch."
+        ),
     ),
     (
         "ui",
         "full",
         gettext_lazy("All messages (JSONL)"),
-        gettext_lazy("Every message of the active branch."),
+        gettext_lazy("Every message of the active branch, in full and without summaries."),
     ),
     (
         "ui",

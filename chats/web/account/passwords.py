@@ -38,8 +38,8 @@ class PasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # Django has non
     revoke_keys = forms.BooleanField(
         required=False,
         help_text=gettext_lazy(
-            "A new password does not revoke API keys. Revoke them if another person may have used "
-            "your account."
+            "A new password does not revoke your API keys. Revoke them too if another person "
+            "may have used your account."
         ),
     )
 

@@ -52,7 +52,7 @@ PLAY_ON = Act(
     "chats:message-play-on",
     "retry",
     gettext_lazy("Regenerate, then continue round"),
-    gettext_lazy("Regenerates this reply and the later replies of the round"),
+    gettext_lazy("Regenerates this reply and the later replies of its round, on a new branch"),
 )
 PIN = Act("pin", "chats:message-pin", "pin", gettext_lazy("Pin message"), pressed="false")
 UNPIN = Act(

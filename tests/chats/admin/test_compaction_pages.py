@@ -184,7 +184,7 @@ def test_the_breaker_is_reset_after_asking(operator: Client, draft: Draft) -> No
     assert asked.inline == []
     assert Branch.objects.get(pk=row.branch_id).breaker_reset_at is None
     done = act(operator, "reset_breaker", row.pk, confirmed="yes")
-    assert f"Chat {row.branch.chat_id}: failure count reset." in done.words
+    assert f"Chat {row.branch.chat_id}: Failure count reset." in done.words
     assert Branch.objects.get(pk=row.branch_id).breaker_reset_at is not None
     event = AuditEvent.objects.get(type="compaction.breaker_reset")
     assert event.actor == f"user:{User.objects.get(username='otto').pk}"
