@@ -1,0 +1,1 @@
+"""Commands of operators: back up, restore, move to another database, diagnose."""

@@ -1,0 +1,193 @@
+"""Writes a backup: the database, stored files and the last checkpoint, while the product runs."""
+
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import IO
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.migrations.recorder import MigrationRecorder
+
+from chats.ground.secrets import encrypt
+from project.operations import archive, postgres_rows
+from project.operations.archive import ArchiveWriter, Manifest
+from project.operations.refused import OperationRefused
+
+KEY_CHECK = "palimpsest"
+SUFFIX = ".keys"
+# Names of the key files in the data folder, and the settings that replace them.
+KEY_FILES = {"secret_key": "SECRET_KEY", "encryption_key": "ENCRYPTION_KEYS"}
+SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBackup:
+    """The files of a backup. `keys` is None if the settings hold the keys."""
+
+    path: Path
+    keys: Path | None
+    size: int
+
+
+def get_files_folder() -> Path:
+    """Return the folder of files that belong to rows."""
+    return Path(settings.DATA_DIR) / "files"
+
+
+def write_backup_file(place: Path, *, now: datetime) -> WrittenBackup:
+    """Write a backup to a new file or into a folder, and the keys next to it; both mode 0600.
+
+    An interrupted backup leaves only a file that ends in `.part`. Raises OperationRefused.
+    """
+    path = place / f"palimpsest-{now:%Y%m%dT%H%M%SZ}.zip" if place.is_dir() else place
+    if path.exists():
+        raise OperationRefused("file_exists", f"{path} exists. Name another file.")
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            write_backup(file, now=now, place=path.parent)
+            file.flush()
+            os.fsync(file.fileno())
+        keys = write_key_file(path.with_name(f"{path.name}{SUFFIX}"))
+        part.rename(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return WrittenBackup(path, keys, path.stat().st_size)
+
+
+def write_backup(target: IO[bytes], *, now: datetime, place: Path | None = None) -> None:
+    """Write a backup to a stream, which need not be seekable.
+
+    A copy of a SQLite database is created in `place`, or in that of temporary files.
+    The database is read before the stored files: a file that is written in between is not needed,
+    and one that is erased in between is missing, as it should be.
+    """
+    with take_snapshot():
+        manifest = Manifest(
+            version=settings.VERSION,
+            created_at=now.isoformat(),
+            vendor=connection.vendor,
+            migrations=list_applied_migrations(),
+            key_check=encrypt(KEY_CHECK),
+        )
+        writer = ArchiveWriter(target, manifest)
+        if connection.vendor == "postgresql":
+            postgres_rows.dump_tables(writer)
+    if connection.vendor == "sqlite":
+        dump_sqlite(writer, place=place)
+    dump_checkpoint(writer)
+    dump_files(writer)
+    writer.close()
+
+
+@contextmanager
+def take_snapshot() -> Iterator[None]:
+    """Let all reads of the block see one state of a PostgreSQL database."""
+    if connection.vendor != "postgresql":
+        yield
+        return
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(SNAPSHOT)
+        yield
+
+
+def list_applied_migrations() -> list[str]:
+    """Return the names of the applied migrations, such as `chats.0001_start`.
+
+    Raises OperationRefused if there are none.
+    """
+    applied = MigrationRecorder(connection).applied_migrations()
+    if not applied:
+        raise OperationRefused(
+            "no_database", "The database has no tables. Check DATABASE_URL and PALIMPSEST_DATA."
+        )
+    return sorted(f"{app}.{name}" for app, name in applied)
+
+
+def dump_sqlite(writer: ArchiveWriter, *, place: Path | None) -> None:
+    """Write a consistent copy of the SQLite file, made with SQLite's backup interface.
+
+    All pages are copied in one step, which never blocks writers of a database in WAL mode.
+    """
+    connection.close()
+    with tempfile.TemporaryDirectory(dir=place, prefix=".palimpsest-") as folder:
+        copy = Path(folder) / "copy.sqlite3"
+        copy.touch(mode=0o600)
+        name = settings.DATABASES["default"]["NAME"]
+        with (
+            closing(sqlite3.connect(f"file:{name}?mode=ro", uri=True, timeout=20)) as source,
+            closing(sqlite3.connect(copy)) as target,
+        ):
+            source.backup(target)
+            # The copy is a single file, without a log.
+            target.execute("PRAGMA journal_mode=DELETE")
+            check_sqlite_file(target)
+        with writer.open_member(archive.SQLITE_MEMBER) as member, copy.open("rb") as file:
+            shutil.copyfileobj(file, member, archive.CHUNK)
+
+
+def check_sqlite_file(database: sqlite3.Connection) -> None:
+    """Raise OperationRefused if SQLite finds the file damaged."""
+    try:
+        said = [row[0] for row in database.execute("PRAGMA quick_check(1)")]
+    except sqlite3.DatabaseError as error:
+        said = [str(error)]
+    if said != ["ok"]:
+        raise OperationRefused(
+            "database_damaged",
+            f"The SQLite file is damaged ({said[0]}). Restore an earlier backup.",
+        )
+
+
+def dump_checkpoint(writer: ArchiveWriter) -> None:
+    """Write the last signed checkpoint of the audit log, if there is one."""
+    path = Path(settings.LEDGER_CHECKPOINT_FILE)
+    if path.is_file():
+        with writer.open_member(archive.CHECKPOINT_MEMBER) as member:
+            member.write(path.read_bytes())
+
+
+def dump_files(writer: ArchiveWriter) -> None:
+    """Write the stored files. One that is erased during the backup is left out."""
+    folder = get_files_folder()
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+        if path.is_symlink() or not path.is_file():
+            continue
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            continue
+        name = f"{archive.FILES_FOLDER}{path.relative_to(folder).as_posix()}"
+        with file, writer.open_member(name) as member:
+            shutil.copyfileobj(file, member, archive.CHUNK)
+
+
+def write_key_file(path: Path) -> Path | None:
+    """Write the keys of the data folder to a new file, mode 0600; None if settings hold them."""
+    keys = {
+        name: file.read_text(encoding="ascii").strip()
+        for name, setting in KEY_FILES.items()
+        if not is_set(setting) and (file := Path(settings.DATA_DIR) / name).is_file()
+    }
+    if not keys:
+        return None
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as text:
+        json.dump(keys, text)
+    return path
+
+
+def is_set(setting: str) -> bool:
+    """Return True if the environment sets this, itself or as a file."""
+    return bool(os.environ.get(setting) or os.environ.get(f"{setting}_FILE"))

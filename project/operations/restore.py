@@ -1,0 +1,287 @@
+"""Restores a backup into an installation that is stopped.
+
+Everything that can refuse a backup is checked before anything is changed.
+"""
+
+import json
+import os
+import shutil
+import sqlite3
+import stat
+from collections.abc import Callable, Set
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.backends.postgresql.base import DatabaseWrapper as PostgreSQL
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.graph import MigrationGraph
+
+from project.operations import archive, backup, postgres_rows, running
+from project.operations.archive import ArchiveReader
+from project.operations.refused import OperationRefused
+from project.operations.steps import run_manage_command
+from project.tables import create_in_empty_database
+from project.versions import OURS, list_migration_names
+
+# A file or folder that a restore replaced keeps this ending until the restore is complete.
+BEFORE = ".before-restore"
+FRESH = ".restoring"
+LOST_KEYS = (
+    "The backup was made with another encryption key, so the stored keys of model servers could"
+    " not be read. Name the file with its keys in --keys, or set ENCRYPTION_KEYS. If the keys are"
+    " lost, pass --without-keys and enter the stored keys again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOptions:
+    """The options of a restore. `keys` is the file with the keys of the backup."""
+
+    keys: Path | None = None
+    replace: bool = False
+    without_keys: bool = False
+
+
+def restore_backup(path: Path, options: RestoreOptions, *, tell: Callable[[str], object]) -> bool:
+    """Restore a backup, migrate it to this version and verify the audit log.
+
+    Returns False if the audit log does not match; the backup is restored nevertheless. Raises
+    OperationRefused, with nothing changed, if the backup or the installation does not permit it.
+    """
+    running.name_own_connections()
+    reader = ArchiveReader(path)
+    try:
+        keys = check_restore(reader, find_key_file(path, options), options)
+        facts = reader.manifest
+        tell(f"The backup of {facts.created_at} by Palimpsest {facts.version} is complete.")
+        if connection.vendor == "postgresql":
+            restore_tables(reader)
+        else:
+            restore_sqlite(reader)
+        restore_files(reader)
+        restore_checkpoint(reader)
+    finally:
+        reader.close()
+    write_keys(keys)
+    close_connections()
+    tell("Restored the database and the stored files. Migrating.")
+    if run_manage_command("migrate", "--verbosity", "0", tell=tell):
+        raise OperationRefused(
+            "not_migrated",
+            "The backup is restored, but its migration failed; the lines above say why. Remove"
+            " the cause, then run manage.py migrate.",
+        )
+    drop_replaced()
+    return run_manage_command("ledger_verify", tell=tell) == 0
+
+
+def check_restore(
+    reader: ArchiveReader, key_file: Path | None, options: RestoreOptions
+) -> dict[str, str]:
+    """Check everything that may refuse a restore; return the keys to write.
+
+    Raises OperationRefused.
+    """
+    vendor = reader.manifest.vendor
+    if vendor != connection.vendor:
+        names = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
+        raise OperationRefused(
+            "other_database",
+            f"The backup is from {names.get(vendor, 'another database')}, and this installation"
+            f" uses {names[connection.vendor]}. Restore it there, then use migrate_database.",
+        )
+    refuse_newer_backup(reader)
+    running.refuse_while_running()
+    if not options.replace and has_data():
+        raise OperationRefused(
+            "not_empty",
+            "This installation already has data. Back it up, then pass --replace to erase it and"
+            " restore the backup in its place.",
+        )
+    keys = load_keys(key_file)
+    if not options.without_keys and not fits_keys(reader, keys):
+        raise OperationRefused("other_keys", LOST_KEYS)
+    reader.verify_members()
+    if connection.vendor == "sqlite" and archive.SQLITE_MEMBER not in reader.manifest.members:
+        raise archive.refuse_archive("it has no database")
+    return keys
+
+
+def refuse_newer_backup(reader: ArchiveReader) -> None:
+    """Raise OperationRefused if a newer version made the backup."""
+    known = {f"{app}.{name}" for app in OURS for name in list_migration_names(app)}
+    ours = tuple(f"{app}." for app in OURS)
+    newer = [n for n in reader.manifest.migrations if n.startswith(ours) and n not in known]
+    if newer:
+        raise OperationRefused(
+            "backup_newer",
+            f"Palimpsest {reader.manifest.version} made this backup, which is newer than this"
+            f" version ({settings.VERSION}): it has {', '.join(newer)}. Install that version.",
+        )
+
+
+def has_data() -> bool:
+    """Return True if the database has tables, or the folder of stored files has content."""
+    if connection.vendor == "sqlite":
+        path = get_sqlite_path()
+        return (path.exists() and path.stat().st_size > 0) or has_files()
+    with connection.cursor() as cursor:
+        return bool(postgres_rows.list_tables(cursor)) or has_files()
+
+
+def has_files() -> bool:
+    """Return True if a stored file exists."""
+    folder = backup.get_files_folder()
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def get_sqlite_path() -> Path:
+    """Return the path of the SQLite file."""
+    return Path(str(settings.DATABASES["default"]["NAME"]))
+
+
+def find_key_file(path: Path, options: RestoreOptions) -> Path | None:
+    """Return the file with the keys: the one that is named, or the one next to the backup."""
+    beside = path.with_name(f"{path.name}{backup.SUFFIX}")
+    return options.keys or (beside if beside.is_file() and not options.without_keys else None)
+
+
+def load_keys(path: Path | None) -> dict[str, str]:
+    """Return the keys of a file that the settings do not replace. Raises OperationRefused."""
+    if path is None:
+        return {}
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        keys = {name: str(told[name]) for name in backup.KEY_FILES if name in told}
+    except (OSError, ValueError, TypeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a file of keys"
+        raise OperationRefused(
+            "keys_unreadable", f"{path} cannot be read: {reason}. Name the file in --keys."
+        ) from None
+    return {name: key for name, key in keys.items() if not backup.is_set(backup.KEY_FILES[name])}
+
+
+def fits_keys(reader: ArchiveReader, keys: dict[str, str]) -> bool:
+    """Return True if the stored keys of the backup can be decrypted after the restore."""
+    given = keys["encryption_key"].split(",") if "encryption_key" in keys else None
+    try:
+        box = MultiFernet([Fernet(key.strip()) for key in given or settings.ENCRYPTION_KEYS])
+        box.decrypt(reader.manifest.key_check.encode())
+    except (InvalidToken, ValueError):
+        return False
+    return True
+
+
+def restore_tables(reader: ArchiveReader) -> None:
+    """Replace all tables of a PostgreSQL database, in one transaction."""
+    with transaction.atomic():
+        postgres_rows.drop_tables()
+        create_tables_of(reader.manifest.migrations)
+        postgres_rows.load_tables(reader)
+
+
+def create_tables_of(migrations: list[str]) -> None:
+    """Create the tables as these migrations leave them, in an empty database."""
+    graph = MigrationExecutor(connection).loader.graph
+    applied = {tuple(name.split(".", 1)) for name in migrations}
+    is_current = {key for key in graph.nodes if key[0] in OURS} <= applied
+    # With tables of other programs, only migrations can create ours.
+    if is_current and not connection.introspection.table_names():
+        create_in_empty_database()
+        return
+    executor = MigrationExecutor(connection)
+    newest = [key for key in graph.nodes if key in applied and not is_followed(graph, key, applied)]
+    executor.migrate(newest)
+
+
+def is_followed(graph: MigrationGraph, key: tuple[str, str], applied: Set[tuple[str, ...]]) -> bool:
+    """Return True if a later migration of the same app is applied."""
+    return any(
+        child.key in applied and child.key[0] == key[0] for child in graph.node_map[key].children
+    )
+
+
+def restore_sqlite(reader: ArchiveReader) -> None:
+    """Replace the SQLite file. The old one is kept until the restore is complete."""
+    connection.close()
+    path = get_sqlite_path()
+    fresh = path.with_name(f"{path.name}{FRESH}")
+    fresh.unlink(missing_ok=True)
+    reader.extract_member(archive.SQLITE_MEMBER, fresh)
+    try:
+        with closing(sqlite3.connect(fresh)) as database:
+            backup.check_sqlite_file(database)
+    except OperationRefused:
+        fresh.unlink()
+        raise
+    # The log files belong to the old database, and would damage the new one.
+    for ending in ("-wal", "-shm", ""):
+        old = path.with_name(f"{path.name}{ending}")
+        if old.exists():
+            old.replace(path.with_name(f"{path.name}{BEFORE}{ending}"))
+    fresh.replace(path)
+
+
+def restore_files(reader: ArchiveReader) -> None:
+    """Replace the stored files by those of the backup."""
+    folder = backup.get_files_folder()
+    members = reader.list_members(archive.FILES_FOLDER)
+    if not members and not folder.exists():
+        return
+    fresh = folder.with_name(f"{folder.name}{FRESH}")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(mode=0o700)
+    for name in members:
+        path = fresh / name.removeprefix(archive.FILES_FOLDER)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        reader.extract_member(name, path)
+    if folder.exists():
+        before = folder.with_name(f"{folder.name}{BEFORE}")
+        shutil.rmtree(before, ignore_errors=True)
+        folder.replace(before)
+    fresh.replace(folder)
+
+
+def restore_checkpoint(reader: ArchiveReader) -> None:
+    """Write the checkpoint of the backup if the installation has none.
+
+    One that exists stays, because only it shows that rows are missing.
+    """
+    path = Path(settings.LEDGER_CHECKPOINT_FILE)
+    if archive.CHECKPOINT_MEMBER in reader.manifest.members and not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        reader.extract_member(archive.CHECKPOINT_MEMBER, path)
+
+
+def write_keys(keys: dict[str, str]) -> None:
+    """Write the keys into the data folder, mode 0600. Other keys that were there are kept."""
+    for name, key in keys.items():
+        path = Path(settings.DATA_DIR) / name
+        if path.exists() and path.read_text(encoding="ascii").strip() == key:
+            continue
+        if path.exists():
+            path.replace(path.with_name(f"{name}{BEFORE}"))
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stat.S_IRUSR | stat.S_IWUSR)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(key + "\n")
+
+
+def close_connections() -> None:
+    """Close the connections of this process: other processes go on."""
+    connection.close()
+    if isinstance(connection, PostgreSQL):
+        connection.close_pool()
+
+
+def drop_replaced() -> None:
+    """Delete the database and the files that the restore replaced. Replaced keys stay."""
+    if connection.vendor == "sqlite":
+        path = get_sqlite_path()
+        for ending in ("-wal", "-shm", ""):
+            path.with_name(f"{path.name}{BEFORE}{ending}").unlink(missing_ok=True)
+    folder = backup.get_files_folder()
+    shutil.rmtree(folder.with_name(f"{folder.name}{BEFORE}"), ignore_errors=True)
