@@ -7,6 +7,7 @@ import base64
 import errno
 import fcntl
 import hashlib
+import ipaddress
 import os
 import re
 import secrets
@@ -271,6 +272,19 @@ def read_proxy_count(name: str) -> int:
 def read_list(name: str, default: str = "") -> list[str]:
     """Read a comma-separated list without empty items."""
     return [item.strip() for item in read_string(name, default).split(",") if item.strip()]
+
+
+def read_networks(name: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """Read a list of IP addresses and networks, such as `10.0.0.0/8`.
+
+    Raises Misconfigured for any other value.
+    """
+    try:
+        return [ipaddress.ip_network(item) for item in read_list(name)]
+    except ValueError as error:
+        raise Misconfigured(
+            f"{name} needs addresses or networks such as 10.0.0.0/8: {error}."
+        ) from None
 
 
 def read_origins(name: str) -> list[str]:

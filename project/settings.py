@@ -371,7 +371,7 @@ if BEHIND_TLS:
     SECURE_HSTS_PRELOAD = env.read_bool("HSTS_PRELOAD")
     # Django recommends both to every site.
     SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
-    SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+    SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 if TRUSTED_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
@@ -437,6 +437,10 @@ SPECTACULAR_SETTINGS = {
         "AssignmentLevelEnum": "contextpolicy.models.policies.PolicyAssignment.Level",
     },
 }
+
+# --- Metrics: off unless a client is permitted -------------------------------------------------
+METRICS_TOKEN = env.read_string("METRICS_TOKEN")
+METRICS_ADDRESSES = env.read_networks("METRICS_ADDRESSES")
 
 # --- Logs: never content ------------------------------------------------------------------------
 LOGGING = logs.build_logging_config(instance.LOG_LEVEL)

@@ -7,6 +7,7 @@ from django.views.i18n import JavaScriptCatalog
 from chats.admin import site
 from chats.api.core.base import raise_not_found
 from chats.gateway.chat_completions.views import unknown_address
+from project.metrics import metrics
 from project.probes import healthz, readyz
 
 handler400 = "project.middleware.bad_request"
@@ -15,6 +16,7 @@ handler500 = "chats.web.errors.server_error"
 urlpatterns = [
     path("healthz", healthz),
     path("readyz", readyz),
+    path("metrics", metrics),
     path("admin/", site.urls),
     # Sentences of the scripts. Its address contains the language.
     path(

@@ -1,7 +1,7 @@
 """Daily totals by day, model or policy within a date range."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
@@ -62,6 +62,12 @@ class Totals:
             if row[name]:
                 self.named[name].update(row[name])
 
+    def merge(self, other: "Totals") -> None:
+        """Add the numbers and named counters of another group, without its amounts."""
+        self.numbers.update(other.numbers)
+        for name in NAMED:
+            self.named[name].update(other.named[name])
+
     def money(self, name: str) -> Money:
         """Return a total amount. Calls without reported usage count as unknown cost."""
         unknown = self.numbers[WORTH[name]]
@@ -120,6 +126,18 @@ def sum_daily_counts(wanted: Range, *, by: str) -> tuple[dict[str, Totals], Tota
         groups.setdefault(str(row[by]), Totals()).add(row)
         whole.add(row)
     return groups, whole
+
+
+def list_counted_rows(
+    *, since: date | None = None, before: date | None = None
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the daily rows from a day on, or before one, for `Totals.add`."""
+    rows = DailyCount.objects.all()
+    if since is not None:
+        rows = rows.filter(day__gte=since)
+    if before is not None:
+        rows = rows.filter(day__lt=before)
+    yield from rows.values(*COLUMNS).iterator()
 
 
 def list_counted_names(column: str) -> Iterable[str]:

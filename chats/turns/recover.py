@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils.translation import gettext_noop
 
-from chats.ground import databases, leases, queue
+from chats.ground import databases, leases, queue, shared_figures
 from chats.ground.sentences import Sentence
 from chats.models import Receipt, SkippedRow, Turn
 from chats.record import locking
@@ -68,6 +68,7 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
     Receipt.objects.filter(turn=turn, outcome=Receipt.Outcome.OPEN).update(
         outcome=Receipt.Outcome.LOST, finished_at=now
     )
+    transaction.on_commit(shared_figures.count_lease_loss)
     requeued = changes["status"] == Turn.Status.QUEUED
     ledger.record_event(
         "turn.requeued" if requeued else f"turn.{changes['status']}",

@@ -21,6 +21,7 @@ READERS = {
     "read_seconds",
     "read_list",
     "read_origins",
+    "read_networks",
     "read_proxy_count",
     "read_public_url",
     "read_https_url",

@@ -32,6 +32,7 @@ PUBLIC = {
     "healthz": "probe",
     "jsi18n/": "sentences of the scripts",
     "readyz": "probe",
+    "metrics": "404 unless a token or an address is permitted",
     "login/": "the way in",
     "login/link/<slug:token>/": "the way in",
     "logout/": "sends a stranger to the way in",

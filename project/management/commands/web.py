@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 from django.core.management.base import BaseCommand, CommandError
 
+from chats.ground import shared_figures
 from chats.streams.connection import STREAMS
 from project import launcher
 from project.versions import refuse_newer_database
@@ -37,6 +38,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and write the ready file."""
         await super().startup(sockets=sockets)
+        shared_figures.report_open_streams(STREAMS.by_user.total, until=STREAMS.closing)
         if self.ready:
             self.ready.write_text(str(os.getpid()), encoding="ascii")
 
