@@ -83,6 +83,8 @@ EVENT_TYPES = frozenset(
         "gateway.response_deleted",
         "hold.placed",
         "hold.released",
+        "file.deleted",
+        "file.uploaded",
         "import.ended",
         "import.started",
         "kept_text.erased",

@@ -43,6 +43,7 @@ REFUSED = "palimpsest.refused"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 SNAPSHOT = re.compile(r"/api/v1/chats/[0-9a-f-]{36}/team/snapshot")
 IMPORTS = frozenset({"/api/v1/imports", "/settings/exchange/import"})
+UPLOADS = frozenset({"/api/v1/files"})
 # The size of the form fields around an uploaded file.
 FORM_BYTES = 64 * 1024
 # Django sets some of these too, but not on a request that is refused before its middleware.
@@ -217,6 +218,8 @@ def get_body_limit(scope: Scope) -> int:
     if scope["path"] in IMPORTS:
         # The form around the file takes additional bytes.
         return settings.IMPORT_FILE_BYTES + FORM_BYTES
+    if scope["path"] in UPLOADS:
+        return settings.FILE_BYTES + FORM_BYTES
     if scope["path"].startswith("/v1/"):
         return settings.GATEWAY_BYTES
     is_snapshot = SNAPSHOT.fullmatch(scope["path"])

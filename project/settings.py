@@ -121,6 +121,19 @@ REDIS_URL = instance.REDIS_URL
 # Where the web processes of several hosts share rate limits. The launcher's own broker, behind a
 # local socket, has only one web process.
 RATES_URL = "" if REDIS_URL.startswith("unix:") else REDIS_URL
+# The bytes of uploaded files. Their rows name them, so this may be any storage of Django.
+STORAGES = {
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    "files": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {
+            "location": DATA_DIR / "files",
+            "base_url": None,
+            "file_permissions_mode": 0o600,
+            "directory_permissions_mode": 0o700,
+        },
+    },
+}
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 
 # --- Celery ----------------------------------------------------------------------------------
@@ -323,6 +336,11 @@ IMPORT_CHAT_BYTES = env.read_positive_int("IMPORT_CHAT_BYTES", 64 * 1024 * 1024)
 IMPORT_APART_BYTES = env.read_positive_int("IMPORT_APART_BYTES", 4 * 1024 * 1024)
 IMPORTS_PER_USER = env.read_positive_int("IMPORTS_PER_USER", 2)
 IMPORT_REPORT_DAYS = env.read_positive_int("IMPORT_REPORT_DAYS", 30)
+# Limits of uploaded files: bytes of a file, bytes of a person's files, and hours until a file that
+# no message uses is deleted.
+FILE_BYTES = env.read_positive_int("FILE_BYTES", 25 * 1024 * 1024)
+FILES_PER_USER_BYTES = env.read_positive_int("FILES_PER_USER_BYTES", 2 * 1024 * 1024 * 1024)
+UNUSED_FILE_HOURS = env.read_positive_int("UNUSED_FILE_HOURS", 24)
 # Path with query, one header, all headers.
 ADDRESS_BYTES = env.read_positive_int("ADDRESS_BYTES", 4096)
 HEADER_BYTES = env.read_positive_int("HEADER_BYTES", 8192)

@@ -13,6 +13,7 @@ from chats.api.chats import (
     context,
     erasures,
     exchange,
+    files,
     folders,
     imports,
     message_actions,
@@ -74,6 +75,7 @@ MESSAGE = f"{CHAT}/messages/<uuid:message_id>"
 HOLD = "holds/<uuid:hold_id>"
 EVALUATION = "evaluations/<uuid:evaluation_id>"
 RADIUS = "blast-radius/<uuid:radius_id>"
+FILE = "files/<uuid:file_id>"
 IMPORT = "imports/<uuid:import_id>"
 WEBHOOK = "webhooks/<uuid:webhook_id>"
 POLICY = "policies/<slug:slug>"
@@ -86,6 +88,9 @@ urlpatterns = [
     path(f"{CHAT}/restore", chats.RestoreChat.as_view(), name="chat-restore"),
     path("folders", folders.Folders.as_view(), name="folders"),
     path("folders/<uuid:folder_id>", folders.FolderDetail.as_view(), name="folder"),
+    path("files", files.Files.as_view(), name="files"),
+    path(FILE, files.FileDetail.as_view(), name="file"),
+    path(f"{FILE}/content", files.FileContent.as_view(), name="file-content"),
     path("search", search.ChatSearch.as_view(), name="search"),
     path("memory", memory.Memory.as_view(), name="memory"),
     path("memory/preferences", memory.Preferences.as_view(), name="preferences"),

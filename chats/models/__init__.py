@@ -12,6 +12,7 @@ from chats.models.chats import (
 from chats.models.compactions import Compaction
 from chats.models.counts import CompactionBalance, DailyCount
 from chats.models.exchange import FileImport, FilePiece, ImportedChat, ImportOutcome
+from chats.models.files import FileRemoval, StoredFile
 from chats.models.gateway import DeletedResponse, GatewayChat, GatewayNode, PassedOn
 from chats.models.jobs import SkippedRow
 from chats.models.memory import (
@@ -44,6 +45,7 @@ __all__ = [
     "DeletedResponse",
     "FileImport",
     "FilePiece",
+    "FileRemoval",
     "Folder",
     "ForgottenPreference",
     "GatewayChat",
@@ -73,6 +75,7 @@ __all__ = [
     "SearchPlace",
     "SearchText",
     "SkippedRow",
+    "StoredFile",
     "Team",
     "TeamVersion",
     "TextVector",

@@ -6,6 +6,7 @@ from weakref import finalize
 
 from asgiref.sync import sync_to_async
 from django.http import HttpResponse, StreamingHttpResponse
+from django.utils.http import content_disposition_header
 
 PIECE = 256 * 1024
 ZIP = "application/zip"
@@ -20,9 +21,10 @@ def build_text_download(text: str, *, name: str, kind: str) -> HttpResponse:
 
 
 def build_file_download(file: IO[bytes], *, name: str, kind: str = ZIP) -> StreamingHttpResponse:
-    """Return a file as a download. Closes the file at the end."""
+    """Return a file as a download, under a name of any characters. Closes the file at the end."""
     response = StreamingHttpResponse(read_file_pieces(file), content_type=kind)
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    header = content_disposition_header(as_attachment=True, filename=name)
+    response["Content-Disposition"] = header or "attachment"
     response["Cache-Control"] = "no-store"
     # A HEAD request, or a client that disconnects early, never reads the body.
     finalize(response, file.close)

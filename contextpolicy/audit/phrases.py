@@ -58,6 +58,8 @@ PHRASES: Mapping[str, StrOrPromise] = {
     "evaluation.promoted": gettext_lazy("Evaluated draft published"),
     "evaluation.started": gettext_lazy("Evaluation of a draft started"),
     "summary.tried": gettext_lazy("Test summary written (text not stored)"),
+    "file.deleted": gettext_lazy("Uploaded file deleted"),
+    "file.uploaded": gettext_lazy("File uploaded"),
     "gateway.response_deleted": gettext_lazy("Stored response deleted by a client"),
     "gateway.passed_on": gettext_lazy("Client request passed through (text not stored)"),
     "hold.placed": gettext_lazy("Legal hold placed"),

@@ -118,6 +118,7 @@ def of_alice(instance: Instance) -> dict[str, str]:
         "erasure_id": uuid.uuid4(),
         "asked_id": uuid.uuid4(),
         "import_id": uuid.uuid4(),
+        "file_id": uuid.uuid4(),
         # Calls of another person's turn are never queried.
         "receipt_id": uuid.uuid4(),
     }

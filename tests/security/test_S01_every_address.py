@@ -44,12 +44,9 @@ WAYS_IN = ("/login/", "/admin/login/?")
 LEDGER = "application/jsonl"
 # No personal data: existing and missing objects get the same response.
 ABSENT = {404, 405}
-OF_ALICE = [
-    route
-    for route in routes()
-    if {"chat_id", "key_id", "folder_id", "preference_id", "webhook_id", "erasure_id", "import_id"}
-    & set(route.gaps)
-]
+OWNED = {f"{kind}_id" for kind in ("chat", "key", "folder", "preference", "webhook", "erasure")}
+OWNED |= {"import_id", "file_id"}
+OF_ALICE = [route for route in routes() if OWNED & set(route.gaps)]
 
 
 def call(client: Client, method: str, path: str, **options: Any) -> Any:

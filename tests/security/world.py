@@ -1,5 +1,6 @@
 """An object of every kind that Alice owns; its texts have words that other users must not see."""
 
+import io
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -9,6 +10,7 @@ from django.contrib.auth.models import Group, User
 
 from chats.actions import lifecycle
 from chats.compaction.sections import parse_sections
+from chats.files import uploads
 from chats.models import (
     Chat,
     Compaction,
@@ -72,6 +74,13 @@ class World:
     chat: Chat
     ids: dict[str, Any]
     rows: dict[str, Any] = field(default_factory=dict)
+
+
+def upload_text(text: str, *, owner: User, now: datetime) -> uuid.UUID:
+    """Upload a text file and return its id."""
+    return uploads.accept_upload(io.BytesIO(text.encode()), name="a.txt", owner=owner, now=now)[
+        0
+    ].pk
 
 
 def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
@@ -140,6 +149,7 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         ends_at=now,
     )
     ids = {
+        "file_id": upload_text(texts.prompt, owner=alice, now=now),
         "import_id": file.pk,
         "evaluation_id": evaluation.pk,
         "radius_id": counted.pk,

@@ -1,5 +1,6 @@
 """S1: objects of other users answer 404, for every path and method of the schema."""
 
+import io
 import uuid
 from datetime import datetime
 from typing import Any
@@ -10,6 +11,7 @@ from django.db import transaction
 
 from chats.actions import lifecycle, organising
 from chats.api.core.schema import Generator
+from chats.files import uploads
 from chats.memory.preferences import preferences
 from chats.models import (
     ApiKey,
@@ -137,7 +139,11 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
     pending = PendingErasure.objects.create(owner=alice, chat=chat, asked_at=now)
     file = FileImport.objects.create(owner=alice, size=1, reason=CANARY, created_at=now)
     ImportOutcome.objects.create(file=file, place=1, title=CANARY, reason=CANARY)
+    upload, _ = uploads.accept_upload(
+        io.BytesIO(CANARY.encode()), name=f"{CANARY}.txt", owner=alice, now=now
+    )
     return {
+        "file_id": str(upload.pk),
         "import_id": str(file.pk),
         "hold_id": str(hold.pk),
         "run_id": str(run.pk),

@@ -143,6 +143,11 @@ MATRIX = {
     "chats_turns_get": "chats:read",
     "chats_export": "chats:read",
     "export_all": "chats:read",
+    "files_list": "chats:read",
+    "files_upload": "chats:write",
+    "files_get": "chats:read",
+    "files_delete": "chats:write",
+    "files_download": "chats:read",
     "imports_list": "chats:read",
     "imports_conditions": "chats:read",
     "imports_create": "chats:write",
@@ -210,7 +215,7 @@ def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: C
     nobody = "00000000-0000-4000-8000-000000000000"
     kinds = ["chat", "turn", "message", "branch", "compaction", "key", "folder", "team", "role"]
     kinds += ["preference", "webhook", "delivery", "hold", "run", "erasure", "radius", "evaluation"]
-    kinds += ["import", "receipt", "asked", "client"]
+    kinds += ["import", "receipt", "asked", "client", "file"]
     ids = dict.fromkeys((f"{kind}_id" for kind in kinds), nobody)
     ids |= {"slug": "none", "number": "1", "assignment_id": "1"}
     seen = set()

@@ -1,0 +1,176 @@
+"""Files of a person: upload, list, download, delete."""
+
+import uuid
+from collections.abc import Mapping
+from typing import IO, Any, ClassVar, cast
+
+from django.http import HttpResponseBase
+from django.utils import timezone
+from django.utils.translation import gettext_noop
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import exceptions, serializers
+from rest_framework.parsers import DataAndFiles, MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.inputs import PageQuery
+from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.api.core.pages import paginate_rows
+from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.files import storage, uploads
+from chats.ground.refusals import Refusal
+from chats.models import StoredFile
+from chats.streams import files
+
+FIELD = "file"
+# An opened file must not run or load anything, even if a browser ignores the attachment.
+POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
+OF_BYTES = "application/octet-stream"
+
+
+class UploadMalformed(Refusal):
+    """The body of an upload is not a form with one file."""
+
+    code = "upload_malformed"
+    status = 400
+    sentence = gettext_noop(
+        "An upload is multipart/form-data with exactly one field: a file named “file”. Send it so."
+    )
+    param = FIELD
+
+
+class FileOut(serializers.Serializer[StoredFile]):
+    """A file. Its kind is detected from its content."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    kind = serializers.ChoiceField(choices=StoredFile.Kind.choices)
+    media_type = serializers.CharField()
+    size = serializers.IntegerField(help_text="Bytes of the file.")
+    created_at = serializers.DateTimeField()
+
+
+class FileUpload(serializers.Serializer[Any]):
+    """A form with one file."""
+
+    file = serializers.FileField()
+
+
+class UploadParser(MultiPartParser):
+    """Parse a form with files. Django stores a large file on disk while it arrives."""
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> "DataAndFiles[Any, Any]":
+        """Return the fields and files. Raises `UploadMalformed`."""
+        try:
+            return super().parse(stream, media_type, parser_context)
+        except exceptions.ParseError:
+            raise UploadMalformed from None
+
+
+class Files(Endpoint):
+    """The user's files."""
+
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+    parser_classes = (UploadParser,)
+    # The same content is stored once.
+    knows_repetitions = True
+
+    @extend_schema(
+        operation_id="files_list",
+        summary="List files",
+        parameters=[PageQuery],
+        responses=add_error_responses({200: build_page_serializer(FileOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List your files, newest first."""
+        query = PageQuery.read(request.query_params.dict())
+        rows = uploads.list_files(get_request_user(request))
+        page = paginate_rows(rows, order=("-created_at", "-id"), name="files", **query)
+        return Response(
+            {"data": serialize_rows(FileOut, page.rows), "next_cursor": page.next_cursor}
+        )
+
+    @extend_schema(
+        operation_id="files_upload",
+        summary="Upload a file",
+        request={"multipart/form-data": FileUpload},
+        responses=add_error_responses({201: FileOut, 200: FileOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Upload a file, to attach it to messages. Deleted after 24 hours if no message uses it.
+
+        Images (PNG, JPEG, GIF, WebP), text, code, CSV, HTML, PDF, DOCX and XLSX are accepted, by
+        their content. 200: you uploaded the same content before; the existing file is returned with
+        the new name.
+        """
+        given = request.FILES.getlist(FIELD)
+        if len(request.data) != 1 or len(given) != 1:
+            raise UploadMalformed
+        row, is_new = uploads.accept_upload(
+            cast(IO[bytes], given[0].file),
+            name=given[0].name or "",
+            owner=get_request_user(request),
+            now=timezone.now(),
+        )
+        return Response(serialize_row(FileOut, row), status=201 if is_new else 200)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """Return the error response. A body of another type is a malformed upload."""
+        if isinstance(exc, exceptions.UnsupportedMediaType):
+            exc = UploadMalformed()
+        return super().handle_exception(exc)
+
+
+class FileDetail(Endpoint):
+    """One of the user's files."""
+
+    scopes: ClassVar = {"GET": "chats:read", "DELETE": "chats:write"}
+
+    @extend_schema(
+        operation_id="files_get",
+        summary="Get a file",
+        responses=add_error_responses({200: FileOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, file_id: uuid.UUID) -> Response:
+        """Retrieve the name, kind and size of a file."""
+        row = uploads.get_file(user=get_request_user(request), file_id=file_id)
+        return Response(serialize_row(FileOut, row))
+
+    @extend_schema(
+        operation_id="files_delete",
+        summary="Delete a file",
+        request=None,
+        responses=add_error_responses({204: None}),
+    )
+    def delete(self, request: Request, file_id: uuid.UUID) -> Response:
+        """Delete a file permanently. 409 `under_legal_hold` while a legal hold covers you."""
+        user = get_request_user(request)
+        uploads.delete_file(user=user, file_id=file_id, now=timezone.now())
+        return Response(status=204)
+
+
+class FileContent(Endpoint):
+    """The bytes of one of the user's files."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="files_download",
+        summary="Download a file",
+        responses=add_error_responses({(200, OF_BYTES): OpenApiTypes.BINARY}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, file_id: uuid.UUID) -> HttpResponseBase:
+        """Download the bytes of a file. Browsers save them and never open them."""
+        row = uploads.get_file(user=get_request_user(request), file_id=file_id)
+        file = storage.open_file_bytes(row.path)
+        answer = files.build_file_download(file, name=row.name, kind=OF_BYTES)
+        answer["Content-Length"] = str(row.size)
+        answer["Content-Security-Policy"] = POLICY
+        return answer

@@ -1,0 +1,1 @@
+"""Files that people attach: upload, storage, detection of the kind, deletion."""

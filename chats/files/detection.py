@@ -1,0 +1,134 @@
+"""Detects the kind of a file from its content. Its name decides only between kinds of text."""
+
+import codecs
+import re
+from pathlib import PurePosixPath
+from typing import IO, NamedTuple
+
+import puremagic
+from django.utils.translation import gettext_noop
+
+from chats.files.storage import CHUNK_BYTES
+from chats.ground.refusals import Refusal
+from chats.models import StoredFile
+from chats.record.images import detect_media_type
+from contextpolicy.engine.text import names
+
+Kind = StoredFile.Kind
+LONGEST_NAME = 200
+UNNAMED = "file"
+# The directory of an Office file is at its end. 65,535 entries of a usual name length fit.
+DIRECTORY_BYTES = 4 * 1024 * 1024
+OFFICE = "application/vnd.openxmlformats-officedocument."
+# Entries that only these archives have, with their kind.
+OFFICE_ENTRIES = {
+    b"word/document.xml": (Kind.DOCX, f"{OFFICE}wordprocessingml.document"),
+    b"xl/workbook.xml": (Kind.XLSX, f"{OFFICE}spreadsheetml.sheet"),
+}
+# Media types of texts by file extension; any other text is plain.
+TEXT_TYPES = {
+    ".csv": (Kind.CSV, "text/csv"),
+    ".tsv": (Kind.CSV, "text/tab-separated-values"),
+    ".md": (Kind.TEXT, "text/markdown"),
+    ".json": (Kind.TEXT, "application/json"),
+}
+HTML = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
+SVG = re.compile(
+    rb"\s*(?:<\?xml.*?\?>\s*|<!--.*?-->\s*|<!doctype[^>]*>\s*)*<(?:\w{1,20}:)?svg\b",
+    re.IGNORECASE | re.DOTALL,
+)
+# Control characters that no text has, apart from tab, line ends, form feed and escape.
+CONTROLS = re.compile("[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
+
+
+class FileKindRefused(Refusal):
+    """The content of the file is not of a kind that can be attached."""
+
+    code = "file_kind_refused"
+    status = 422
+    sentence = gettext_noop(
+        "{name} cannot be attached: its content is not an image (PNG, JPEG, GIF, WebP), text, code,"
+        " CSV, HTML, PDF, DOCX or XLSX. Convert it to one of these."
+    )
+    param = "file"
+
+
+class FileKind(NamedTuple):
+    """The kind and the media type of a file."""
+
+    kind: str
+    media_type: str
+
+
+def clean_file_name(name: str) -> str:
+    """Return a name without folders and control characters, of at most 200 characters."""
+    base = name.replace("\\", "/").rpartition("/")[2]
+    base = " ".join(names.normalise_name(names.replace_forbidden_characters(base)).split())
+    if not names.is_allowed_name(base) or not base.strip("."):
+        return UNNAMED
+    ending = PurePosixPath(base).suffix[-20:]
+    return base if len(base) <= LONGEST_NAME else base[: LONGEST_NAME - len(ending)] + ending
+
+
+def detect_file_kind(file: IO[bytes], *, name: str) -> FileKind:
+    """Return the kind of a file by its content and rewind it. Raises `FileKindRefused`."""
+    file.seek(0)
+    head = file.read(CHUNK_BYTES)
+    found = detect_binary_kind(file, head) or detect_text_kind(file, head, name=name)
+    file.seek(0)
+    if found is None:
+        raise FileKindRefused(name=name)
+    return found
+
+
+def detect_binary_kind(file: IO[bytes], head: bytes) -> FileKind | None:
+    """Return the kind of an image, a PDF or an Office file; None for any other content."""
+    if image := detect_media_type(head):
+        return FileKind(Kind.IMAGE, image)
+    types = {match.mime_type for match in match_signatures(head)}
+    if "application/pdf" in types and head.startswith(b"%PDF-"):
+        return FileKind(Kind.PDF, "application/pdf")
+    if not head.startswith(b"PK\x03\x04"):
+        return None
+    size = file.seek(0, 2)
+    file.seek(max(0, size - DIRECTORY_BYTES))
+    directory = file.read(DIRECTORY_BYTES)
+    found = [kind for entry, kind in OFFICE_ENTRIES.items() if entry in directory]
+    # An archive that claims to be both is neither.
+    return FileKind(*found[0]) if len(found) == 1 else None
+
+
+def match_signatures(head: bytes) -> list[puremagic.PureMagicWithConfidence]:
+    """Return the file types whose signature the content has, best first."""
+    try:
+        return list(puremagic.magic_string(head))
+    except (puremagic.PureError, ValueError):
+        # Empty, or no known signature, as most texts.
+        return []
+
+
+def detect_text_kind(file: IO[bytes], head: bytes, *, name: str) -> FileKind | None:
+    """Return the kind of a text; None if the content is not one, or is an SVG image.
+
+    SVG is text, but a picture with scripts to browsers.
+    """
+    if SVG.match(head) or not is_text(file, head):
+        return None
+    if HTML.match(head.removeprefix(codecs.BOM_UTF8)):
+        return FileKind(Kind.HTML, "text/html")
+    ending = PurePosixPath(name).suffix.lower()
+    return FileKind(*TEXT_TYPES.get(ending, (Kind.TEXT, "text/plain")))
+
+
+def is_text(file: IO[bytes], head: bytes) -> bool:
+    """Return True if all of a file is text, in UTF-8, UTF-16 or a national encoding."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    else:
+        # National encodings differ only above ASCII, and no control character is there.
+        decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+    file.seek(0)
+    while piece := file.read(CHUNK_BYTES):
+        if CONTROLS.search(decoder.decode(piece)):
+            return False
+    return True

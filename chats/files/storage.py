@@ -1,0 +1,106 @@
+"""The bytes of files, in Django's storage `files`: the data folder, or any other storage.
+
+Bytes are written before their row and deleted after it. A `FileRemoval` row covers the time
+between, so the sweep deletes the bytes if the process ends.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from functools import partial
+from typing import IO, Any
+
+from django.core.files.base import File
+from django.core.files.storage import Storage, storages
+from django.db import transaction
+from django.db.models.signals import post_delete
+from django.utils import timezone
+
+from chats.models import FileRemoval, StoredFile
+
+logger = logging.getLogger(__name__)
+CHUNK_BYTES = 64 * 1024
+# An upload that has no row after this time has failed.
+UPLOAD_TIME = timedelta(hours=1)
+# The most removals of one sweep.
+REMOVED_AT_ONCE = 200
+
+
+def get_file_storage() -> Storage:
+    """Return the storage of the files."""
+    return storages["files"]
+
+
+def compute_file_hash(file: IO[bytes]) -> str:
+    """Return the SHA-256 of a file in hex, and rewind it."""
+    file.seek(0)
+    digest = hashlib.sha256()
+    while piece := file.read(CHUNK_BYTES):
+        digest.update(piece)
+    file.seek(0)
+    return digest.hexdigest()
+
+
+def save_file_bytes(file: IO[bytes], *, path: str, now: datetime) -> None:
+    """Store bytes under a new path, outside any transaction.
+
+    `keep_file_bytes` must follow in the transaction that stores their row.
+    """
+    FileRemoval.objects.create(path=path, due_at=now + UPLOAD_TIME)
+    stored = get_file_storage().save(path, File(file))
+    if stored != path:
+        raise FileExistsError(path)
+
+
+def keep_file_bytes(path: str) -> None:
+    """Keep stored bytes, in the transaction that stores their row."""
+    FileRemoval.objects.filter(path=path).delete()
+
+
+def discard_file_bytes(path: str) -> None:
+    """Delete stored bytes that got no row."""
+    FileRemoval.objects.filter(path=path).update(due_at=timezone.now())
+    remove_file_bytes([path])
+
+
+def open_file_bytes(path: str) -> IO[bytes]:
+    """Open stored bytes for reading. Raises FileNotFoundError or the error of the storage."""
+    return get_file_storage().open(path, "rb")
+
+
+def iter_file_bytes(path: str) -> Iterator[bytes]:
+    """Yield stored bytes in pieces."""
+    with open_file_bytes(path) as file:
+        while piece := file.read(CHUNK_BYTES):
+            yield piece
+
+
+def schedule_removal(sender: type[StoredFile], instance: StoredFile, **_signal: Any) -> None:
+    """Delete the bytes of a deleted row after the commit, however it was deleted."""
+    FileRemoval.objects.bulk_create(
+        [FileRemoval(path=instance.path, due_at=timezone.now())], ignore_conflicts=True
+    )
+    transaction.on_commit(partial(remove_file_bytes, [instance.path]))
+
+
+post_delete.connect(schedule_removal, sender=StoredFile)
+
+
+def remove_file_bytes(paths: list[str]) -> int:
+    """Delete bytes whose removal is due and return their number. The sweep repeats failures."""
+    removed = 0
+    for path in paths:
+        try:
+            get_file_storage().delete(path)
+        except Exception as error:  # noqa: BLE001  # each storage has its own errors
+            logger.warning("the bytes of a file were not deleted: %s", type(error).__name__)
+            continue
+        removed += FileRemoval.objects.filter(path=path).delete()[0]
+    return removed
+
+
+def remove_due_bytes(*, now: datetime) -> int:
+    """Delete the bytes whose removal is due. Return their number."""
+    due = FileRemoval.objects.filter(due_at__lte=now).values_list("path", flat=True)
+    return remove_file_bytes(list(due[:REMOVED_AT_ONCE]))

@@ -1,0 +1,186 @@
+"""Accepts uploads; lists, loads and deletes files of a person; deletes unused ones."""
+
+import uuid
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import IO
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet, Sum
+from django.utils.translation import gettext_noop
+
+from chats.files.detection import FileKind, clean_file_name, detect_file_kind
+from chats.files.storage import (
+    compute_file_hash,
+    discard_file_bytes,
+    keep_file_bytes,
+    save_file_bytes,
+)
+from chats.ground.refusals import NotFound, Refusal
+from chats.models import StoredFile
+from chats.record import holds
+from chats.record.access import get_or_not_found
+from contextpolicy import holds as legal_holds
+from contextpolicy import ledger
+
+MIB = 1024 * 1024
+# The most unused files that one sweep deletes.
+DELETED_AT_ONCE = 100
+
+
+class FileTooLarge(Refusal):
+    """The file exceeds the size limit."""
+
+    code = "file_too_large"
+    status = 413
+    sentence = gettext_noop(
+        "{name} has more than {limit} MiB, the limit of a file. Split it, or attach a part of it."
+    )
+    param = "file"
+
+
+class FileEmpty(Refusal):
+    """The file has no bytes."""
+
+    code = "file_empty"
+    status = 422
+    sentence = gettext_noop("{name} is empty. Attach a file with content.")
+    param = "file"
+
+
+class FileQuotaExceeded(Refusal):
+    """The person's files would exceed the quota."""
+
+    code = "file_quota_exceeded"
+    status = 409
+    sentence = gettext_noop(
+        "With {name} your files would exceed the limit of {limit} MiB. Delete files or erase"
+        " messages with files first."
+    )
+    param = "file"
+
+
+def accept_upload(
+    file: IO[bytes], *, name: str, owner: AbstractBaseUser, now: datetime
+) -> tuple[StoredFile, bool]:
+    """Store a file of a person, and return it with True if its content is new.
+
+    Content that the person uploaded before is not stored again: the existing file is returned, with
+    the new name, so a repeated upload is harmless. Raises `FileTooLarge`, `FileEmpty`,
+    `FileKindRefused` and `FileQuotaExceeded`.
+    """
+    name = clean_file_name(name)
+    size = file.seek(0, 2)
+    if size > settings.FILE_BYTES:
+        raise FileTooLarge(name=name, limit=settings.FILE_BYTES // MIB)
+    if not size:
+        raise FileEmpty(name=name)
+    found = detect_file_kind(file, name=name)
+    sha256 = compute_file_hash(file)
+    if (known := renew_upload(owner, sha256=sha256, name=name, now=now)) is not None:
+        return known, False
+    check_quota(owner, name=name, size=size)
+    pk = uuid.uuid4()
+    row = StoredFile(
+        pk=pk,
+        owner_id=owner.pk,
+        name=name,
+        kind=found.kind,
+        media_type=found.media_type,
+        size=size,
+        sha256=sha256,
+        path=f"{pk.hex[:2]}/{pk.hex}",
+        created_at=now,
+    )
+    # No transaction is open while the storage writes.
+    save_file_bytes(file, path=row.path, now=now)
+    try:
+        store_upload(row, found=found)
+    except (Refusal, IntegrityError) as error:
+        discard_file_bytes(row.path)
+        # The same content was uploaded at the same time.
+        known = renew_upload(owner, sha256=sha256, name=name, now=now)
+        if known is None or isinstance(error, Refusal):
+            raise
+        return known, False
+    return row, True
+
+
+def renew_upload(
+    owner: AbstractBaseUser, *, sha256: str, name: str, now: datetime
+) -> StoredFile | None:
+    """Return the person's file with this content, renamed and as new; None if there is none."""
+    mine = list_files(owner).filter(sha256=sha256)
+    return mine.first() if mine.update(name=name, created_at=now) else None
+
+
+def store_upload(row: StoredFile, *, found: FileKind) -> None:
+    """Store the row of a file whose bytes are stored. Raises `FileQuotaExceeded`."""
+    with transaction.atomic():
+        # Of two parallel uploads, the second then counts the first.
+        owner = User.objects.select_for_update(no_key=True).get(pk=row.owner_id)
+        check_quota(owner, name=row.name, size=row.size)
+        row.save(force_insert=True)
+        keep_file_bytes(row.path)
+        data = {"file": str(row.pk), "bytes": row.size, "kind": str(found.kind)}
+        actor = f"user:{row.owner_id}"
+        ledger.record_event("file.uploaded", actor=actor, now=row.created_at, data=data)
+
+
+def check_quota(owner: AbstractBaseUser, *, name: str, size: int) -> None:
+    """Raise `FileQuotaExceeded` if a file does not fit the person's quota."""
+    used = list_files(owner).aggregate(bytes=Sum("size"))["bytes"] or 0
+    if used + size > settings.FILES_PER_USER_BYTES:
+        raise FileQuotaExceeded(name=name, limit=settings.FILES_PER_USER_BYTES // MIB)
+
+
+def list_files(user: AbstractBaseUser | AnonymousUser) -> QuerySet[StoredFile]:
+    """Return the files of a person, unordered."""
+    if not user.is_authenticated:
+        return StoredFile.objects.none()
+    return StoredFile.objects.filter(owner=user.pk)
+
+
+def get_file(*, user: AbstractBaseUser | AnonymousUser, file_id: uuid.UUID) -> StoredFile:
+    """Return the person's own file. Raises `NotFound`."""
+    return get_or_not_found(list_files(user).filter(pk=file_id))
+
+
+def delete_file(*, user: AbstractBaseUser, file_id: uuid.UUID, now: datetime) -> None:
+    """Delete the person's own file with its bytes. Raises `NotFound` and `UnderHold`."""
+    with transaction.atomic():
+        row = list_files(user).select_for_update().filter(pk=file_id).first()
+        if row is None:
+            raise NotFound
+        holds.check_legal_hold(owner_id=row.owner_id, chats=[], now=now)
+        delete_file_row(row, actor=f"user:{user.pk}", reason="asked", now=now)
+
+
+def delete_file_row(row: StoredFile, *, actor: str, reason: str, now: datetime) -> None:
+    """Delete a locked file, with its bytes after the commit."""
+    data = {"file": str(row.pk), "bytes": row.size, "reason": reason}
+    row.delete()
+    ledger.record_event("file.deleted", actor=actor, now=now, data=data)
+
+
+def delete_unused_files(*, now: datetime) -> int:
+    """Delete files that no message used in time, except those under a legal hold.
+
+    Return their number.
+    """
+    held = legal_holds.load_held_targets(now=now)
+    if held.everything:
+        return 0
+    limit = now - timedelta(hours=settings.UNUSED_FILE_HOURS)
+    rows = StoredFile.objects.filter(created_at__lt=limit).exclude(owner__in=held.people)
+    deleted = 0
+    for pk in list(rows.values_list("pk", flat=True)[:DELETED_AT_ONCE]):
+        with suppress(holds.UnderHold), transaction.atomic():
+            row = rows.select_for_update().filter(pk=pk).first()
+            if row is not None:
+                holds.check_legal_hold(owner_id=row.owner_id, chats=[], now=now)
+                delete_file_row(row, actor="system", reason="unused", now=now)
+                deleted += 1
+    return deleted

@@ -1,0 +1,38 @@
+"""Fixtures: clients that upload files."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from tests.chats.api.conftest import of_alice, of_charlie, program
+from tests.chats.api.programs import Program
+
+__all__ = ["of_alice", "of_charlie", "program"]
+Upload = Callable[..., Any]
+
+
+def send_upload(client: Program, data: bytes, name: str = "notes.txt") -> Any:
+    """Upload a file and return the response."""
+    return client.client.post("/api/v1/files", {"file": SimpleUploadedFile(name, data)})
+
+
+def read_stream(answer: Any) -> bytes:
+    """Return the body of a streamed response."""
+
+    async def collect() -> bytes:
+        return b"".join([piece async for piece in answer.streaming_content])
+
+    return async_to_sync(collect)()
+
+
+@pytest.fixture
+def upload(of_alice: Program) -> Upload:
+    """Upload a file of Alice and return the response."""
+
+    def send(data: bytes, name: str = "notes.txt") -> Any:
+        return send_upload(of_alice, data, name)
+
+    return send
