@@ -38,6 +38,7 @@ from chats.checkpoints import upkeep
 from chats.compaction import embedding, indexing, maintain, publish, running_summaries
 from chats.counts import keeping
 from chats.exchange import apart
+from chats.files import reading
 from chats.ground import databases, heartbeats, queue, queues
 from chats.models import SkippedRow
 from chats.prompt.tokenizer import O200kCounter
@@ -238,6 +239,12 @@ def import_file(*, import_id: str, **_later: Any) -> None:
         clock=timezone.now,
         is_closing=lambda: running_summaries.here.closing,
     )
+
+
+@shared_task(name=queue.READ_FILE)
+def read_file(*, file_id: str, **_later: Any) -> None:
+    """Read an uploaded file: its text, or a copy of an image."""
+    reading.read_uploaded_file(file_id=uuid.UUID(file_id), counter=O200kCounter())
 
 
 @shared_task(name=queue.DELIVER)

@@ -442,6 +442,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "StatusEnum": "chats.models.turns.Turn.Status",
         "DeliveryStatusEnum": "chats.models.webhooks.WebhookDelivery.Status",
+        "FileStateEnum": "chats.models.files.StoredFile.State",
         "ImportStateEnum": "chats.models.exchange.FileImport.State",
         "StateEnum": ["draft", "active", "retired"],
         "RadiusStateEnum": "contextpolicy.models.radius.BlastRadius.State",

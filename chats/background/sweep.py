@@ -14,7 +14,7 @@ from chats.background import cache_warming, ledger_export_lines, preference_infe
 from chats.checkpoints import upkeep
 from chats.compaction import claims, embedding, maintain
 from chats.counts import keeping
-from chats.files import storage, uploads
+from chats.files import reading, storage, uploads
 from chats.ground import databases, queue
 from chats.memory.search import archive, clearing
 from chats.models import SkippedRow
@@ -105,6 +105,7 @@ STEPS: dict[str, Callable[[datetime], int]] = {
     "retention": lambda now: retention_schedule.enqueue_due(now=now),
     "policy counts and evaluations": lambda now: due.enqueue_due(now=now),
     "imports": lambda now: imports.enqueue_due(now=now),
+    "unread files": lambda now: reading.enqueue_unread_files(now=now),
     "unused files": lambda now: uploads.delete_unused_files(now=now),
     "removed files": lambda now: storage.remove_due_bytes(now=now),
     "checkpoints": lambda now: upkeep.enqueue_due(now=now),

@@ -45,7 +45,7 @@ def compute_file_hash(file: IO[bytes]) -> str:
 def save_file_bytes(file: IO[bytes], *, path: str, now: datetime) -> None:
     """Store bytes under a new path, outside any transaction.
 
-    `keep_file_bytes` must follow in the transaction that stores their row.
+    `keep_file_bytes` must follow in the transaction that stores their row. Raises FileExistsError.
     """
     FileRemoval.objects.create(path=path, due_at=now + UPLOAD_TIME)
     stored = get_file_storage().save(path, File(file))
@@ -78,10 +78,12 @@ def iter_file_bytes(path: str) -> Iterator[bytes]:
 
 def schedule_removal(sender: type[StoredFile], instance: StoredFile, **_signal: Any) -> None:
     """Delete the bytes of a deleted row after the commit, however it was deleted."""
+    paths = [path for path in (instance.path, instance.copy_path) if path]
+    due_at = timezone.now()
     FileRemoval.objects.bulk_create(
-        [FileRemoval(path=instance.path, due_at=timezone.now())], ignore_conflicts=True
+        [FileRemoval(path=path, due_at=due_at) for path in paths], ignore_conflicts=True
     )
-    transaction.on_commit(partial(remove_file_bytes, [instance.path]))
+    transaction.on_commit(partial(remove_file_bytes, paths))
 
 
 post_delete.connect(schedule_removal, sender=StoredFile)

@@ -18,6 +18,7 @@ from chats.files.storage import (
     keep_file_bytes,
     save_file_bytes,
 )
+from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import StoredFile
 from chats.record import holds
@@ -25,6 +26,7 @@ from chats.record.access import get_or_not_found
 from contextpolicy import holds as legal_holds
 from contextpolicy import ledger
 
+State = StoredFile.State
 MIB = 1024 * 1024
 # The most unused files that one sweep deletes.
 DELETED_AT_ONCE = 100
@@ -111,9 +113,19 @@ def accept_upload(
 def renew_upload(
     owner: AbstractBaseUser, *, sha256: str, name: str, now: datetime
 ) -> StoredFile | None:
-    """Return the person's file with this content, renamed and as new; None if there is none."""
+    """Return the person's file with this content, renamed and as new; None if they have none.
+
+    A file whose workers died is read again.
+    """
     mine = list_files(owner).filter(sha256=sha256)
-    return mine.first() if mine.update(name=name, created_at=now) else None
+    with transaction.atomic():
+        if not mine.update(name=name, created_at=now):
+            return None
+        row = mine.get()
+        if mine.filter(code="worker_lost").update(state=State.PENDING, code="", tries=0):
+            row.state, row.code = State.PENDING, ""
+            queue.enqueue(queue.READ_FILE, file_id=row.pk)
+    return row
 
 
 def store_upload(row: StoredFile, *, found: FileKind) -> None:
@@ -127,6 +139,7 @@ def store_upload(row: StoredFile, *, found: FileKind) -> None:
         data = {"file": str(row.pk), "bytes": row.size, "kind": str(found.kind)}
         actor = f"user:{row.owner_id}"
         ledger.record_event("file.uploaded", actor=actor, now=row.created_at, data=data)
+        queue.enqueue(queue.READ_FILE, file_id=row.pk)
 
 
 def check_quota(owner: AbstractBaseUser, *, name: str, size: int) -> None:

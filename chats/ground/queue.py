@@ -42,6 +42,7 @@ DELIVER = "chats.deliver"
 COUNT_RADIUS = "chats.count_radius"
 EVALUATE = "chats.evaluate"
 IMPORT_FILE = "chats.import_file"
+READ_FILE = "chats.read_file"
 TASKS = frozenset(
     {
         RUN_TURN,
@@ -67,6 +68,7 @@ TASKS = frozenset(
         COUNT_RADIUS,
         EVALUATE,
         IMPORT_FILE,
+        READ_FILE,
     }
 )
 

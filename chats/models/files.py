@@ -5,9 +5,41 @@ from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
 from contextpolicy.models.base import Stored
+
+# Why a file could not be read, by code.
+READING_FAILURES = {
+    "file_damaged": gettext_noop(
+        "The file is damaged, or its content does not match its kind. Open and save it again in the"
+        " application that made it, then attach it again."
+    ),
+    "file_locked": gettext_noop(
+        "The file is protected with a password. Attach a copy without a password."
+    ),
+    "file_without_text": gettext_noop(
+        "The file contains no text, for example because it is a scan. Attach its pages as images,"
+        " or a version with text."
+    ),
+    "file_unpacks_too_large": gettext_noop(
+        "The file unpacks to more than 200 MiB or 10,000 parts, which is not read. Attach a smaller"
+        " document."
+    ),
+    "file_needs_memory": gettext_noop(
+        "Reading the file needs more than 512 MiB of memory. Attach a smaller document."
+    ),
+    "file_takes_long": gettext_noop(
+        "Reading the file takes more than 30 seconds. Attach a smaller document."
+    ),
+    "image_too_many_pixels": gettext_noop(
+        "The image has more than 50 million pixels. Attach a smaller one."
+    ),
+    "worker_lost": gettext_noop(
+        "The server stopped several times while it read the file. Attach it again; if that fails,"
+        " tell your administrator."
+    ),
+}
 
 
 class StoredFile(Stored):
@@ -25,6 +57,11 @@ class StoredFile(Stored):
         DOCX = "docx", gettext_lazy("Word document")
         XLSX = "xlsx", gettext_lazy("Excel workbook")
 
+    class State(models.TextChoices):
+        PENDING = "pending", gettext_lazy("Being read")
+        READY = "ready", gettext_lazy("Ready")
+        FAILED = "failed", gettext_lazy("Failed")
+
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     # The unique constraint's index covers it.
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, db_index=False)
@@ -36,14 +73,69 @@ class StoredFile(Stored):
     sha256 = models.CharField(max_length=64)
     path = models.CharField(max_length=200)
     created_at = models.DateTimeField(db_index=True)
+    # A worker reads the file: its text, or a copy of an image for models and pages.
+    state = models.CharField(max_length=8, choices=State, default=State.PENDING)
+    # Why it could not be read.
+    code = models.CharField(max_length=40, blank=True, default="")
+    # 0: the kind has no pages. The text has `characters`, which are `tokens`.
+    pages = models.PositiveIntegerField(default=0)
+    characters = models.PositiveIntegerField(default=0)
+    tokens = models.PositiveIntegerField(default=0)
+    # False: only the beginning was read, because a limit was reached.
+    is_whole = models.BooleanField(default=True)
+    # The copy of an image, at `copy_path` in the storage.
+    copy_path = models.CharField(max_length=200, blank=True, default="")
+    copy_type = models.CharField(max_length=20, blank=True, default="")
+    copy_sha256 = models.CharField(max_length=64, blank=True, default="")
+    copy_size = models.PositiveIntegerField(default=0)
+    width = models.PositiveIntegerField(default=0)
+    height = models.PositiveIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    lease_token = models.UUIDField(null=True, blank=True)
+    # Workers that began to read it.
+    tries = models.PositiveIntegerField(default=0)
 
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["owner", "sha256"], name="file_content_once")
         ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["created_at"], condition=models.Q(state="pending"), name="file_pending"
+            )
+        ]
 
     def __str__(self) -> str:
         return f"file {self.pk}"
+
+    @property
+    def localized_reason(self) -> str:
+        """Why the file could not be read, in the active language; empty if it could."""
+        return gettext(READING_FAILURES[self.code]) if self.code else ""
+
+
+class FileChunk(Stored):
+    """A part of a file's text. Joined in order, the chunks are the text."""
+
+    file = models.ForeignKey(
+        StoredFile, on_delete=models.CASCADE, related_name="chunks", db_index=False
+    )
+    number = models.PositiveIntegerField()
+    # Characters before it.
+    start = models.PositiveIntegerField()
+    # 0: the kind has no pages.
+    page = models.PositiveIntegerField(default=0)
+    text = models.TextField()
+    # Its distinct stems (`chats.memory.search.words`), separated by spaces.
+    words = models.TextField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["file", "number"], name="chunk_of_file_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"chunk {self.number} of {self.file_id}"
 
 
 class FileRemoval(Stored):

@@ -49,6 +49,18 @@ class FileOut(serializers.Serializer[StoredFile]):
     kind = serializers.ChoiceField(choices=StoredFile.Kind.choices)
     media_type = serializers.CharField()
     size = serializers.IntegerField(help_text="Bytes of the file.")
+    state = serializers.ChoiceField(
+        choices=StoredFile.State.choices,
+        help_text="`pending` until a worker has read the file.",
+    )
+    code = serializers.CharField(help_text="Why the file could not be read. Empty if it could.")
+    reason = serializers.CharField(source="localized_reason", help_text="The same as a sentence.")
+    pages = serializers.IntegerField(help_text="0 if the kind has no pages.")
+    characters = serializers.IntegerField(help_text="Length of the text.")
+    tokens = serializers.IntegerField(help_text="Tokens of the text.")
+    is_whole = serializers.BooleanField(
+        help_text="False if only the beginning was read: 2,000 pages or 1,000,000 characters."
+    )
     created_at = serializers.DateTimeField()
 
 

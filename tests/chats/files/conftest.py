@@ -1,11 +1,13 @@
 """Fixtures: clients that upload files."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.files.uploadedfile import SimpleUploadedFile
+from pytest_django.fixtures import Settings
 
 from tests.chats.api.conftest import of_alice, of_charlie, program
 from tests.chats.api.programs import Program
@@ -26,6 +28,16 @@ def read_stream(answer: Any) -> bytes:
         return b"".join([piece async for piece in answer.streaming_content])
 
     return async_to_sync(collect)()
+
+
+@pytest.fixture(autouse=True)
+def own_folder(settings: Settings, tmp_path: Path) -> None:
+    """Use a file storage for each test."""
+    options = {**settings.STORAGES["files"]["OPTIONS"], "location": tmp_path}
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "files": {**settings.STORAGES["files"], "OPTIONS": options},
+    }
 
 
 @pytest.fixture

@@ -33,16 +33,6 @@ def stored_paths() -> list[Path]:
     return [path for path in Path(place.base_location).rglob("*") if path.is_file()]
 
 
-@pytest.fixture(autouse=True)
-def own_folder(settings: Settings, tmp_path: Path) -> None:
-    """Use a file storage for each test."""
-    options = {**settings.STORAGES["files"]["OPTIONS"], "location": tmp_path}
-    settings.STORAGES = {
-        **settings.STORAGES,
-        "files": {**settings.STORAGES["files"], "OPTIONS": options},
-    }
-
-
 @pytest.mark.parametrize(
     ("data", "name", "kind", "media_type"),
     [

@@ -1,0 +1,317 @@
+"""Reads one file in a separate process: `python -m chats.files.extractors KIND FILE [IMAGE]`.
+
+The process has limits on memory, processor time and output, so hostile files cannot harm the
+worker. It imports neither Django nor settings. Its output is one JSON object: the text in chunks,
+or the code of a failure. For images it writes a smaller copy without metadata to `IMAGE`.
+"""
+
+import codecs
+import io
+import json
+import re
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from chats.memory.search.words import split_words
+
+if sys.platform != "win32":
+    import resource
+
+MIB = 1024 * 1024
+MEMORY_BYTES = 512 * MIB
+OUTPUT_BYTES = 64 * MIB
+SECONDS = 30
+MOST_PAGES = 2_000
+MOST_CHARACTERS = 1_000_000
+# The usual length of a chunk in characters, and the part of it in which the end is searched.
+CHUNK_CHARACTERS = 1_000
+CHUNK_SLACK = 300
+# Office files: unpacked bytes and entries. Real documents have a few MiB.
+UNPACKED_BYTES = 200 * MIB
+MOST_ENTRIES = 10_000
+# Images: pixels before decoding, and the longest side of the copy for models and pages.
+MOST_PIXELS = 50_000_000
+LONGEST_SIDE = 2_048
+# Characters that a text has after it was decoded as Chinese although it is in another encoding.
+NOT_CHINESE = re.compile("[^\x00-\x7f\u2000-\u206f\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
+# A piece of text, and the page on which it begins (0: the kind has no pages).
+Piece = tuple[int, str]
+SKIPPED = frozenset({"script", "style", "template", "noscript", "svg"})
+BLOCKS = frozenset(
+    re.findall(
+        r"\w+",
+        "address article aside blockquote br dd div dl dt fieldset figure footer form h1 h2 h3 h4"
+        " h5 h6 header hr li main nav ol p pre section table td th title tr ul",
+    )
+)
+
+
+class Unreadable(Exception):
+    """The file cannot be read. `code` is the reason."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def limit_resources() -> None:
+    """Limit the memory, time and output of this process."""
+    if sys.platform != "win32":
+        for name, most in (
+            (resource.RLIMIT_AS, MEMORY_BYTES),
+            (resource.RLIMIT_CPU, SECONDS),
+            (resource.RLIMIT_FSIZE, OUTPUT_BYTES),
+            (resource.RLIMIT_CORE, 0),
+        ):
+            resource.setrlimit(name, (most, most))
+
+
+def read_plain_text(path: Path) -> Iterator[Piece]:
+    """Yield a text in UTF-8, UTF-16, GB 18030 or Windows-1252."""
+    yield 0, decode_text(path.read_bytes())
+
+
+def decode_text(data: bytes) -> str:
+    """Return the text of bytes in the first encoding that fits."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        chinese = data.decode("gb18030", "replace")
+        is_chinese = not NOT_CHINESE.search(chinese)
+        return chinese if is_chinese else data.decode("cp1252", "replace")
+
+
+class TextOfPage(HTMLParser):
+    """Collects the text of an HTML page. Runs and loads nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.texts: list[str] = []
+        self.skipped = ""
+        self.depth = 0
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        """Begin a line at a block; skip scripts and styles."""
+        del attrs
+        if not self.skipped and tag in SKIPPED:
+            self.skipped = tag
+        if tag == self.skipped:
+            self.depth += 1
+        if tag in BLOCKS:
+            self.texts.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        """End a line at a block."""
+        if tag == self.skipped:
+            self.depth -= 1
+            if not self.depth:
+                self.skipped = ""
+        if tag in BLOCKS:
+            self.texts.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        """Collect visible text."""
+        if not self.skipped:
+            self.texts.append(data)
+
+
+def read_html(path: Path) -> Iterator[Piece]:
+    """Yield the visible text of a web page."""
+    page = TextOfPage()
+    page.feed(decode_text(path.read_bytes()))
+    page.close()
+    lines = (" ".join(line.split()) for line in "".join(page.texts).split("\n"))
+    yield 0, "\n".join(line for line in lines if line)
+
+
+def read_pdf(path: Path) -> Iterator[Piece]:
+    """Yield the text of each page, under a line with its number. Nothing in the file is run."""
+    import pypdfium2  # noqa: PLC0415  # only for this kind
+
+    try:
+        document = pypdfium2.PdfDocument(path)
+    except pypdfium2.PdfiumError as error:
+        raise Unreadable("file_locked" if "assword" in str(error) else "file_damaged") from error
+    for number in range(min(len(document), MOST_PAGES)):
+        page = document[number]
+        text = page.get_textpage().get_text_bounded()
+        page.close()
+        lines = text.replace("\r\n", "\n").replace("\r", "\n").strip()
+        if lines:
+            yield number + 1, f"[Page {number + 1}]\n{lines}\n\n"
+
+
+def count_pdf_pages(path: Path) -> int:
+    """Return the number of pages of a PDF that was read."""
+    import pypdfium2  # noqa: PLC0415  # only for this kind
+
+    return len(pypdfium2.PdfDocument(path))
+
+
+def check_archive(path: Path) -> None:
+    """Raise `Unreadable` for a damaged archive and for one that unpacks to too much."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise Unreadable("file_damaged") from error
+    # Reading an entry stops at the size that the directory states.
+    unpacked = sum(entry.file_size for entry in entries)
+    if unpacked > UNPACKED_BYTES or len(entries) > MOST_ENTRIES:
+        raise Unreadable("file_unpacks_too_large")
+
+
+def read_docx(path: Path) -> Iterator[Piece]:
+    """Yield the paragraphs and tables of a Word document in order."""
+    import docx  # noqa: PLC0415  # only for this kind
+    from docx.table import Table  # noqa: PLC0415
+
+    check_archive(path)
+    for block in docx.Document(str(path)).iter_inner_content():
+        if isinstance(block, Table):
+            for row in block.rows:
+                # A merged cell is listed for each column.
+                cells = dict.fromkeys(row.cells)
+                yield 0, " | ".join(" ".join(cell.text.split()) for cell in cells) + "\n"
+        elif block.text:
+            yield 0, f"{block.text}\n"
+
+
+def read_xlsx(path: Path) -> Iterator[Piece]:
+    """Yield the rows of each sheet of an Excel workbook, with values instead of formulas."""
+    import openpyxl  # noqa: PLC0415  # only for this kind
+
+    check_archive(path)
+    # An open file, because the library refuses paths without an extension.
+    file = io.BytesIO(path.read_bytes())
+    book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
+    for sheet in book.worksheets:
+        yield 0, f"[Sheet {sheet.title}]\n"
+        # The stated size of a sheet may be anything.
+        sheet.reset_dimensions()
+        for row in sheet.iter_rows(values_only=True):
+            values = ["" if value is None else str(value) for value in row]
+            if any(values):
+                yield 0, "\t".join(values).rstrip() + "\n"
+
+
+READERS = {
+    "text": read_plain_text,
+    "csv": read_plain_text,
+    "html": read_html,
+    "pdf": read_pdf,
+    "docx": read_docx,
+    "xlsx": read_xlsx,
+}
+
+
+def build_chunks(pieces: Iterable[Piece]) -> tuple[list[list[Any]], bool]:
+    """Return the text as chunks of [page, text, search words], and True if all of it was read.
+
+    Joined, the chunks are the text.
+    """
+    chunks: list[list[Any]] = []
+    room = MOST_CHARACTERS
+    waiting, of_page = "", 0
+    is_whole = True
+    for page, text in pieces:
+        if page != of_page and waiting:
+            chunks += [[of_page, part] for part in split_chunks(waiting)]
+            waiting = ""
+        of_page = page
+        waiting += text[:room]
+        if len(text) > room:
+            is_whole = False
+            break
+        room -= len(text)
+        if len(waiting) > 100 * CHUNK_CHARACTERS:
+            *whole, waiting = split_chunks(waiting)
+            chunks += [[of_page, part] for part in whole]
+    chunks += [[of_page, part] for part in split_chunks(waiting)]
+    for chunk in chunks:
+        chunk.append(" ".join(dict.fromkeys(split_words(chunk[1])[0])))
+    return chunks, is_whole
+
+
+def split_chunks(text: str) -> list[str]:
+    """Split a text at ends of paragraphs, lines or words."""
+    found, start = [], 0
+    while len(text) - start > CHUNK_CHARACTERS:
+        most = start + CHUNK_CHARACTERS
+        ends = (
+            (text.rfind(mark, most - CHUNK_SLACK, most), len(mark)) for mark in ("\n\n", "\n", " ")
+        )
+        end = next((place + size for place, size in ends if place >= 0), most)
+        found.append(text[start:end])
+        start = end
+    if text[start:]:
+        found.append(text[start:])
+    return found
+
+
+def read_document(kind: str, path: Path) -> dict[str, Any]:
+    """Return the text of a file in chunks. Raises `Unreadable`."""
+    chunks, is_whole = build_chunks(READERS[kind](path))
+    if not any(re.search(r"\w", text.partition("]\n")[2] or text) for _, text, _ in chunks):
+        raise Unreadable("file_without_text")
+    pages = count_pdf_pages(path) if kind == "pdf" else 0
+    return {"chunks": chunks, "pages": pages, "whole": is_whole and pages <= MOST_PAGES}
+
+
+def shrink_image(path: Path, copy: Path) -> dict[str, Any]:
+    """Write a copy of an image for models and pages: upright, limited in size, without metadata.
+
+    Raises `Unreadable`.
+    """
+    from PIL import Image, ImageOps  # noqa: PLC0415  # only for this kind
+
+    # Checked here with an own limit, before anything is decoded.
+    Image.MAX_IMAGE_PIXELS = None
+    with Image.open(path, formats=("PNG", "JPEG", "GIF", "WEBP")) as image:
+        if image.width * image.height > MOST_PIXELS:
+            raise Unreadable("image_too_many_pixels")
+        image.draft("RGB", (LONGEST_SIDE, LONGEST_SIDE))
+        upright = ImageOps.exif_transpose(image)
+        is_photo = image.format == "JPEG"
+        made = upright.convert("RGB" if is_photo else "RGBA")
+        made.thumbnail((LONGEST_SIDE, LONGEST_SIDE), reducing_gap=2.0)
+        held = io.BytesIO()
+        if is_photo:
+            made.save(held, "JPEG", quality=90)
+        else:
+            made.save(held, "PNG")
+    copy.write_bytes(held.getvalue())
+    kind = "image/jpeg" if is_photo else "image/png"
+    return {"media_type": kind, "width": made.width, "height": made.height}
+
+
+def read_file(kind: str, path: Path, copy: Path | None) -> dict[str, Any]:
+    """Return the content of a file, or the code of a failure."""
+    try:
+        if kind == "image":
+            return shrink_image(path, copy or path)
+        return read_document(kind, path)
+    except Unreadable as error:
+        return {"code": error.code}
+    except MemoryError:
+        return {"code": "file_needs_memory"}
+    except Exception as error:  # noqa: BLE001  # each library has its own errors for broken files
+        sys.stderr.write(f"{type(error).__name__}\n")
+        return {"code": "file_damaged"}
+
+
+def main() -> None:
+    """Read the file of the command line, and write the result to the standard output."""
+    kind, path, *copy = sys.argv[1:]
+    limit_resources()
+    json.dump(read_file(kind, Path(path), Path(copy[0]) if copy else None), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

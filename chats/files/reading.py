@@ -1,0 +1,198 @@
+"""Reads uploaded files in the background, under a lease, with the help of a limited process.
+
+A killed worker loses nothing: the lease expires, and the next worker reads the file again. The
+result is stored in one transaction, so nothing is doubled.
+"""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+from django.utils import timezone
+
+from chats.files import extractors
+from chats.files.storage import (
+    compute_file_hash,
+    iter_file_bytes,
+    keep_file_bytes,
+    save_file_bytes,
+)
+from chats.ground import databases, leases, queue
+from chats.ground.background_lock import OneAtATime
+from chats.ground.leases import LeaseLost
+from chats.ground.texts import sanitise_text
+from chats.models import FileChunk, StoredFile
+from contextpolicy.engine.messages.tokens import TokenCounter
+
+logger = logging.getLogger(__name__)
+State = StoredFile.State
+MODULE = "chats.files.extractors"
+# Time to load the file and to store its text, in addition to reading.
+LEASE_TIME = timedelta(seconds=3 * extractors.SECONDS)
+# One at a time in a process: each may need half a gigabyte.
+ONE_AT_A_TIME = OneAtATime()
+# The most files that one sweep enqueues.
+ENQUEUED_AT_ONCE = 50
+CHUNKS_AT_ONCE = 200
+
+
+def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
+    """Read a file, unless it was read before or another worker reads it."""
+    with ONE_AT_A_TIME:
+        row = claim_file(file_id)
+        if row is None:
+            return
+        databases.release_pooled_connection()
+        values, chunks = read_content(row, counter=counter)
+        try:
+            store_content(row, values=values, chunks=chunks)
+        except LeaseLost:
+            logger.info("file %s was deleted or read by another worker", file_id)
+
+
+def claim_file(file_id: uuid.UUID) -> StoredFile | None:
+    """Lease a file that was not read yet; None if there is nothing to do.
+
+    A file whose workers died several times fails.
+    """
+    token = uuid.uuid4()
+    free = Q(lease_until=None) | leases.match_expired_leases()
+    rows = StoredFile.objects.filter(free, pk=file_id, state=State.PENDING)
+    if rows.filter(tries__gte=settings.MAX_ATTEMPTS).update(
+        state=State.FAILED, code="worker_lost", lease_until=None
+    ):
+        return None
+    taken = rows.update(
+        lease_token=token, lease_until=leases.add_to_now(LEASE_TIME), tries=F("tries") + 1
+    )
+    return select_leased_file(file_id, token).first() if taken else None
+
+
+def select_leased_file(file_id: uuid.UUID, token: uuid.UUID | None) -> QuerySet[StoredFile]:
+    """Return the row of a file that a worker still holds."""
+    return StoredFile.objects.filter(pk=file_id, lease_token=token, state=State.PENDING)
+
+
+def read_content(
+    row: StoredFile, *, counter: TokenCounter
+) -> tuple[dict[str, Any], list[FileChunk]]:
+    """Return the columns about a file that was read, and its text. Opens no transaction."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            found = extract_content(row, folder=Path(folder))
+        except FileNotFoundError:
+            # The file was deleted, or its bytes are missing.
+            found = {"code": "file_damaged"}
+        if code := found.get("code"):
+            return {"state": State.FAILED, "code": code}, []
+        if row.kind == StoredFile.Kind.IMAGE:
+            copied = store_image_copy(row, Path(folder) / "copy", found=found)
+            return {"state": State.READY, **copied}, []
+    chunks = list(iter_chunks(row, found["chunks"]))
+    values = {
+        "state": State.READY,
+        "pages": found["pages"],
+        "is_whole": found["whole"],
+        "characters": sum(len(chunk.text) for chunk in chunks),
+        "tokens": sum(counter.count(chunk.text) for chunk in chunks),
+    }
+    return values, chunks
+
+
+def extract_content(row: StoredFile, *, folder: Path) -> dict[str, Any]:
+    """Return the output of the process that reads a file. Raises FileNotFoundError."""
+    path = folder / "file"
+    with path.open("wb") as file:
+        for piece in iter_file_bytes(row.path):
+            file.write(piece)
+    return run_extractor(row.kind, path=path, copy=folder / "copy")
+
+
+def run_extractor(kind: str, *, path: Path, copy: Path) -> dict[str, Any]:
+    """Read a file in a process with limits; return its output or the code of a failure."""
+    command = [sys.executable, "-m", MODULE, kind, str(path), str(copy)]
+    # No secrets: the process needs none.
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+    with tempfile.TemporaryFile(dir=path.parent) as output:
+        try:
+            subprocess.run(  # noqa: S603  # our own module, no shell
+                command,
+                cwd=settings.BASE_DIR,
+                env={**kept, "PYTHONPATH": str(settings.BASE_DIR), "PYTHONDONTWRITEBYTECODE": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.DEVNULL,
+                timeout=extractors.SECONDS,
+                check=True,
+            )
+        except subprocess.TimeoutExpired:
+            return {"code": "file_takes_long"}
+        except subprocess.CalledProcessError as error:
+            logger.info("the process that reads a file ended (%s)", error.returncode)
+            # Killed by a limit: SIGXCPU after the time, any other for the memory.
+            is_time = error.returncode == -24
+            return {"code": "file_takes_long" if is_time else "file_needs_memory"}
+        output.seek(0)
+        found: dict[str, Any] = json.load(output)
+        return found
+
+
+def store_image_copy(row: StoredFile, copy: Path, *, found: dict[str, Any]) -> dict[str, Any]:
+    """Store the bytes of an image's copy; return the columns about it."""
+    # A new path for each attempt: a worker that lost its lease overwrites nothing.
+    path = f"{row.path}-{uuid.uuid4().hex[:8]}"
+    with copy.open("rb") as file:
+        save_file_bytes(file, path=path, now=timezone.now())
+        return {
+            "copy_path": path,
+            "copy_type": found["media_type"],
+            "copy_sha256": compute_file_hash(file),
+            "copy_size": copy.stat().st_size,
+            "width": found["width"],
+            "height": found["height"],
+        }
+
+
+def iter_chunks(row: StoredFile, chunks: list[list[Any]]) -> Iterator[FileChunk]:
+    """Yield the text of a file as rows that are not stored."""
+    start = 0
+    for number, (page, text, words) in enumerate(chunks, start=1):
+        clean = sanitise_text(text)
+        yield FileChunk(
+            file=row, number=number, start=start, page=page, text=clean, words=sanitise_text(words)
+        )
+        start += len(clean)
+
+
+@transaction.atomic
+def store_content(row: StoredFile, *, values: dict[str, Any], chunks: list[FileChunk]) -> None:
+    """Store the content of a file, or why it could not be read. Raises `LeaseLost`."""
+    held = select_leased_file(row.pk, row.lease_token)
+    if not held.select_for_update().exists():
+        raise LeaseLost(row.pk)
+    FileChunk.objects.bulk_create(chunks, batch_size=CHUNKS_AT_ONCE)
+    if path := values.get("copy_path"):
+        keep_file_bytes(path)
+    held.update(**values, lease_until=None, lease_token=None)
+
+
+def enqueue_unread_files(*, now: datetime) -> int:
+    """Enqueue the tasks of files that no worker reads. Return their number."""
+    age = now - timedelta(seconds=settings.REQUEUE_AFTER)
+    free = Q(lease_until=None) | leases.match_expired_leases()
+    rows = StoredFile.objects.filter(free, state=State.PENDING, created_at__lt=age)
+    found = list(rows.order_by("created_at").values_list("pk", flat=True)[:ENQUEUED_AT_ONCE])
+    for file_id in found:
+        queue.enqueue(queue.READ_FILE, file_id=file_id)
+    return len(found)
