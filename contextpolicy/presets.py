@@ -20,8 +20,6 @@ DEMO = "demo"
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A built-in policy."""
-
     slug: str
     name: str
     description: str

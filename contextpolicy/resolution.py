@@ -286,7 +286,6 @@ def list_chat_layers(
 
 
 def parse_assignment_layers(assigned: Iterable[Assigned]) -> list[Layer]:
-    """Parse assignments."""
     return [
         Layer(level, slug, name, version, json.loads(values), frozenset(json.loads(locks)))
         for level, slug, name, version, values, locks in assigned

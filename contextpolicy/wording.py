@@ -11,7 +11,6 @@ from contextpolicy.engine.text.phrases import Phrase
 
 
 def join_items(items: Iterable[StrOrPromise]) -> str:
-    """Join the items of a list."""
     return pgettext("between the items of a list", ", ").join(map(str, items))
 
 

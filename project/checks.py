@@ -216,7 +216,6 @@ def has_table(alias: str, table: str) -> bool:
 
 
 def count_table_triggers(alias: str, table: str) -> int:
-    """Count the triggers that guard a table."""
     connection = connections[alias]
     with connection.cursor() as cursor:
         cursor.execute(TRIGGERS[connection.vendor], [table])

@@ -83,7 +83,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the address to listen on."""
     parser.add_argument("--host", default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1"))
     parser.add_argument(
         "--port", type=parse_port, default=os.environ.get("PALIMPSEST_PORT", "8420")

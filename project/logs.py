@@ -69,7 +69,6 @@ class WithoutStack(logging.Filter):
     """A filter that removes the traceback of an expected error and keeps its line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass, without its traceback."""
         record.exc_info = None
         return True
 

@@ -65,7 +65,6 @@ class Child:
     asked_at: float = 0.0
 
     def start(self) -> None:
-        """Start a new process."""
         self.started_at = time.monotonic()
         bind = partial(bind_to_parent, self.niceness)  # runs three system calls only
         if self.in_fork is not None:
@@ -134,12 +133,10 @@ class Supervisor:
         self.stopping = False
 
     def add(self, child: Child) -> None:
-        """Start a child and supervise it."""
         child.start()
         self.take(child)
 
     def take(self, child: Child) -> None:
-        """Supervise a child that is already running."""
         self.children.append(child)
 
     def request_stop(self, *_signal: object) -> None:

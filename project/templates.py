@@ -24,5 +24,4 @@ class Loader(filesystem.Loader):
     """
 
     def get_contents(self, origin: Origin) -> str:
-        """Read a template."""
         return LONE_TAG.sub(r"\1", INDENTATION.sub("", super().get_contents(origin)))

@@ -136,8 +136,6 @@ def play_conversation(
 
 
 class PlayedChat:
-    """One chat in memory."""
-
     def __init__(self, values: PolicyValues, counter: TokenCounter, tally: Tally) -> None:
         self.values = values
         self.counter = counter

@@ -42,7 +42,6 @@ class ByteCounter:
     version = "bytes-1"
 
     def count(self, text: str) -> int:
-        """Return the number of tokens."""
         return -(-len(text.encode("utf-8", "surrogatepass")) // 3)
 
 
@@ -55,7 +54,6 @@ class Combination:
 
     @property
     def limit(self) -> int:
-        """The prompt limit in tokens."""
         return self.values.token_budget - self.values.reserve_tokens
 
 

@@ -52,8 +52,6 @@ TURN_SECONDS = 120.0
 
 @dataclass(slots=True)
 class ReplayReport:
-    """The counts of a replay."""
-
     turns: int = 0
     calls: int = 0
     prompt_tokens: int = 0
@@ -85,14 +83,12 @@ class RecordedTools:
         )
 
     def prepare(self, turn: RecordedTurn) -> None:
-        """Use the results of the next turn."""
         self.results = {}
         for step in turn.steps:
             for call in step.calls:
                 self.results.setdefault(call.call_id, []).append(call.result)
 
     def offered(self, **_: object) -> tuple[ToolSpec, ...]:
-        """Return the named tools."""
         return self.specs
 
     def answer(self, call: ToolCallPart, **_: object) -> registry.ToolAnswer:
@@ -302,5 +298,4 @@ def count_unaccounted_messages(receipt: Receipt) -> int:
 
 
 def count_stored_messages(chat: Chat) -> int:
-    """Count the messages of the chat."""
     return Message.objects.filter(branch__chat=chat).count()

@@ -24,7 +24,6 @@ class CountCache:
         self._known: dict[bytes, int] = {}
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of a text."""
         if len(text) < SHORTEST or not settings.SPEED:
             return self._count(text)
         digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -221,7 +221,6 @@ class RowReader:
         return found
 
     def converted(self, cursor: Any, connection: Any) -> list[list[Any]]:
-        """Return all rows, converted."""
         with connection.wrap_database_errors:
             rows = [list(row[: self.width]) for row in cursor.fetchall()]
         cursor.close()
@@ -251,11 +250,9 @@ class Select(Statement, Generic[Row]):
         return compiled
 
     def query(self) -> Any:
-        """Return the query of the query set."""
         return self.build(Placeholder).query
 
     def rows(self, **values: Any) -> list[Row]:
-        """Return the rows as models."""
         if not settings.SPEED:
             return list(self.build(inline_values(values)))
         connection = connections[DEFAULT_DB_ALIAS]
@@ -263,7 +260,6 @@ class Select(Statement, Generic[Row]):
         return cast(RowReader, known.rows).models(known.run(values, connection), connection)
 
     def first(self, **values: Any) -> Row | None:
-        """Return the first row, or None."""
         return next(iter(self.rows(**values)), None)
 
     def tuples(self, **values: Any) -> list[tuple[Any, ...]]:
@@ -301,7 +297,6 @@ class Update(Statement):
         self.computed = computed
 
     def query(self) -> Any:
-        """Return Django's update query for the query set."""
         rows = self.build(Placeholder)
         field = rows.model._meta.get_field  # noqa: SLF001  # Django's documented interface
         query: Any = rows.query.chain(UpdateQuery)
@@ -348,7 +343,6 @@ class Insert(Statement):
         return query
 
     def run(self, row: models.Model) -> None:
-        """Insert the row, which must be new."""
         if not settings.SPEED:
             row.save(force_insert=True)
             return
@@ -373,7 +367,6 @@ class InsertSome(Insert):
         return Compiled(sql, parameters, vendor=connection.vendor)
 
     def query(self) -> Any:
-        """Return Django's insert query for rows of placeholders."""
         query = InsertQuery(self.model)
         rows = [
             self.model(**{f.attname: Placeholder(f"{f.attname} {place}", f) for f in self.fields})

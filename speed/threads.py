@@ -43,7 +43,6 @@ class RequestScope:
         self.context = copy_context()
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Call the function in the thread."""
         loop = asyncio.get_running_loop()
         self.thread.waiting += 1
         try:

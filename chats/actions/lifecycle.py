@@ -261,7 +261,6 @@ def mark_read(*, chat: Chat) -> None:
 
 
 def clear_unread(chat: Chat) -> None:
-    """Mark the chat as read."""
     Chat.objects.filter(pk=chat.pk).update(unread=False)
     chat.unread = False
     notices.announce_chat(chat.pk)
@@ -318,5 +317,4 @@ def load_enabled_models() -> list[Any]:
 
 
 def find_default_model(models: Sequence[ModelSpec]) -> ModelSpec | None:
-    """Return the default model, or None."""
     return next((spec for spec in models if spec.is_default), None)

@@ -27,7 +27,6 @@ class ListPlace:
 
     @classmethod
     def of(cls, chat: Chat) -> Self:
-        """Return the chat's current position."""
         return cls(chat.pinned, chat.updated_at, chat.pk)
 
     def following(self, *, pinned_first: bool) -> Q:
@@ -49,7 +48,6 @@ class DeletedPlace:
     pk: uuid.UUID
 
     def following(self) -> Q:
-        """Return the condition for later chats."""
         return Q(erase_at__lt=self.erase_at) | Q(erase_at=self.erase_at, pk__lt=self.pk)
 
 

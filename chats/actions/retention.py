@@ -43,8 +43,6 @@ CERTIFICATES = ("message.erased", "chat.erased")
 
 @dataclass(frozen=True, slots=True)
 class RetentionLease:
-    """A worker's claim on a run."""
-
     run_id: uuid.UUID
     token: uuid.UUID
 

@@ -71,5 +71,4 @@ def apply_to_rows(
 
 
 def format_row_message(name: str, message: str) -> str:
-    """Return a message about one row."""
     return gettext("{name}: {message}").format(name=name, message=message)

@@ -85,7 +85,6 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
     readonly_fields = ("last_login", "date_joined", "is_staff")
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the invitations page."""
         page = self.admin_site.admin_view(self.invite)
         return [path("invite/", page, name="auth_user_invite"), *super().get_urls()]
 
@@ -137,7 +136,6 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         return TemplateResponse(request, "admin/auth/user/invite.html", context)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        """Prefetch the roles in one more query."""
         rows: QuerySet[User] = super().get_queryset(request)
         return rows.prefetch_related("groups")
 
@@ -158,7 +156,6 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
     def formfield_for_manytomany(
         self, db_field: Any, request: HttpRequest, **kwargs: Any
     ) -> forms.ModelMultipleChoiceField[Any] | None:
-        """Use checkboxes, because there are few roles."""
         kwargs["widget"] = forms.CheckboxSelectMultiple
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
@@ -220,7 +217,6 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
 
     @admin.display(description=gettext_lazy("Roles and groups"))
     def held_roles(self, person: User) -> str:
-        """Return the user's roles and groups."""
         names = [group.name for group in person.groups.all()]
         return join_items(
             [*([gettext("Superuser")] if person.is_superuser else []), *sorted(names)]
@@ -261,15 +257,12 @@ class PeopleGroupAdmin(FreshSignInAdmin):
         return not _is_role(obj) and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse for a role."""
         return not _is_role(obj) and super().has_delete_permission(request, obj)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Store the name."""
         roles.save_group(group=obj, actor=get_request_actor(request), now=timezone.now())
 
     def delete_model(self, request: HttpRequest, obj: Group) -> None:
-        """Delete the group."""
         roles.delete_group(group=obj, actor=get_request_actor(request), now=timezone.now())
 
     @admin.display(description=gettext_lazy("Role"), boolean=True)
@@ -279,12 +272,10 @@ class PeopleGroupAdmin(FreshSignInAdmin):
 
     @admin.display(description=gettext_lazy("Permissions"))
     def rights(self, group: Group) -> str:
-        """Return the permissions of a role."""
         return ", ".join(sorted(roles.ROLES.get(group.name, ()))) or gettext("none")
 
     @admin.display(description=gettext_lazy("Members"))
     def members(self, group: Group) -> int:
-        """Return the number of members."""
         return group.user_set.count() if group.pk else 0
 
 

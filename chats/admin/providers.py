@@ -126,7 +126,6 @@ class ProviderAccountAdmin(FreshSignInAdmin):
         accounts.delete_account(account=obj, actor=get_request_actor(request), now=timezone.now())
 
     def has_fetch_permission(self, request: HttpRequest) -> bool:
-        """Allow users who may change an account."""
         return self.has_change_permission(request)
 
     @admin.action(description=gettext_lazy("Fetch models from the server"), permissions=["fetch"])
@@ -303,7 +302,6 @@ class ModelSpecAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("Model"), ordering="name")
     def label_or_name(self, model: ModelSpec) -> str:
-        """Return the model's display name."""
         return str(model)
 
 

@@ -79,7 +79,6 @@ class PalimpsestAdminSite(admin.AdminSite):
     def logout(  # type: ignore[override]  # the stubs name the class of Django's own page
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Sign out and record it."""
         with transaction.atomic():
             if request.method == "POST":
                 data = {"user": request.user.pk}

@@ -59,7 +59,6 @@ class KindFilter(admin.SimpleListFilter):
     parameter_name = "kind"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, StrOrPromise]]:
-        """Return the choices."""
         return list(WORDS.items())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Team]) -> QuerySet[Team]:
@@ -178,12 +177,10 @@ class TeamAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Name"), ordering="shared_name")
     def name(self, team: Team) -> str:
-        """Return the name of a shared team."""
         return str(team)
 
     @admin.display(description=gettext_lazy("Owner"), ordering="owner__username")
     def whose(self, team: Team) -> str:
-        """Return the owner's user name, or "shared"."""
         return team.owner.get_username() if team.owner else gettext("shared")
 
     @admin.display(description=gettext_lazy("Agents"), ordering="agent_count")

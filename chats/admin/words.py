@@ -113,7 +113,6 @@ def format_effect(money: Money, tokens: str) -> str:
 
 
 def format_token_estimate(number: int) -> str:
-    """Format an estimated number of tokens."""
     return ngettext("≈ {n:,} token", "≈ {n:,} tokens", number).format(n=number)
 
 

@@ -21,7 +21,6 @@ class FileUnreadable(Refusal):
 
 
 def get_checkpoint_path() -> Path:
-    """Return the path of the file."""
     return Path(settings.LEDGER_CHECKPOINT_FILE)
 
 

@@ -35,7 +35,6 @@ def ensure_signing_key(*, now: datetime) -> LedgerKey:
 
 
 def create_signing_key(*, now: datetime) -> LedgerKey:
-    """Create a key."""
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes_raw()
     return LedgerKey.objects.create(
@@ -55,7 +54,6 @@ def decrypt_private_key(key: LedgerKey) -> Ed25519PrivateKey:
 
 
 def decode_public_key(key: LedgerKey) -> bytes:
-    """Return the public key."""
     return base64.b64decode(key.public)
 
 

@@ -86,6 +86,5 @@ def list_later_checkpoints(last: Mapping[str, str] | None) -> QuerySet[LedgerChe
 
 
 def format_checkpoint_line(row: LedgerCheckpoint) -> bytes:
-    """Return a checkpoint as a line."""
     said = {"signed_at": row.signed_at.isoformat(), "note": row.note}
     return json.dumps(said).encode() + b"\n"

@@ -67,7 +67,6 @@ class Log:
     frontier: Frontier
 
     def add(self, entry: bytes) -> int:
-        """Append an entry and return its index."""
         self.frontier.append(hash_leaf(entry))
         return self.frontier.size - 1
 
@@ -223,7 +222,6 @@ def is_note_known(before: str) -> bool:
 
 
 def try_parse_checkpoint(note: str) -> notes.Checkpoint | None:
-    """Return the checkpoint in a text, or None."""
     try:
         return notes.parse_note_checkpoint(note)
     except ValueError:

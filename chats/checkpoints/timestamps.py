@@ -59,7 +59,6 @@ def store_timestamp_response(
 
 
 def find_last_timestamp() -> LedgerTimestamp | None:
-    """Return the last timestamp received."""
     rows = LedgerTimestamp.objects.exclude(response="").select_related("checkpoint__origin")
     return rows.order_by("-checkpoint__origin", "-checkpoint__size").first()
 

@@ -52,12 +52,10 @@ class CallRecord:
     zone: str = ""
 
     def as_stored(self) -> dict[str, Any]:
-        """Return the record as JSON data."""
         return asdict(self)
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> "CallRecord":
-        """Return the record from its JSON data."""
         calls = [SummaryCall(**{**call, "texts": tuple(call["texts"])}) for call in stored["calls"]]
         return cls(
             tuple(stored["lost"]),
@@ -79,7 +77,6 @@ class SummarySources:
     cited: Sequence[Message] = ()
 
     def read_by(self, call: SummaryCall) -> list[Message]:
-        """Return the messages that a call reads."""
         return [m for m in self.messages if call.from_seq <= m.seq <= call.to_seq]
 
     def pieces(

@@ -234,7 +234,6 @@ def store_claim(
     zone: str,
     now: datetime,
 ) -> Claimed:
-    """Create the row of a new attempt."""
     token = secrets.token_urlsafe(32)
     asked = attempt.asked
     rerun = uuid.UUID(asked.compaction) if asked and asked.compaction else None

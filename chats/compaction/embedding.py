@@ -162,7 +162,6 @@ def build_embedding_overview() -> Overview:
 
 
 def list_enabled_embedding_models() -> QuerySet[ModelSpec]:
-    """Return the embedding models."""
     # Anthropic's API has no embeddings.
     accounts = ProviderAccount.objects.filter(enabled=True, kind="openai").values("slug")
     return ModelSpec.objects.filter(embeds=True, provider__in=accounts)
@@ -382,7 +381,6 @@ def check_takes_any(embedder: Embedder) -> None:
 
 
 def build_call_timeouts(seconds: float) -> Timeouts:
-    """Return the timeouts of a call."""
     return replace(Timeouts(**settings.PROVIDER_TIMEOUTS), total=seconds)
 
 

@@ -106,7 +106,6 @@ def list_policy_balances(slug: str) -> list[tuple[int, Balance]]:
 
 
 def build_effect_balance(row: Mapping[str, Any]) -> Balance:
-    """Return the effects in a row as a balance."""
     return Balance(
         **{name: row[name] for name in COUNTED},
         saved=build_money(row["currency"], row["saved"], unknown=row["saved_unpriced"]),
@@ -126,7 +125,6 @@ def build_money(currency: str, worth: Any, *, unknown: int) -> Money:
 
 
 def sum_balances(balances: Iterable[Balance]) -> Balance:
-    """Return the sum of balances."""
     return sum(balances, Balance())
 
 

@@ -41,8 +41,6 @@ COLUMNS = ("day", "model", "policy", "currency", *PLAIN, *WORTH, *WORTH.values()
 
 @dataclass(slots=True)
 class Totals:
-    """The totals of a group of rows."""
-
     numbers: Counter[str] = field(default_factory=Counter)
     amounts: dict[str, dict[str, Decimal]] = field(default_factory=dict)
     named: dict[str, Counter[str]] = field(
@@ -50,7 +48,6 @@ class Totals:
     )
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Add a row."""
         for name in (*PLAIN, *WORTH.values()):
             if row[name]:
                 self.numbers[name] += row[name]
@@ -110,7 +107,6 @@ class Range:
 
     @property
     def days(self) -> list[date]:
-        """Every day of the range."""
         return [self.since + timedelta(days=n) for n in range((self.until - self.since).days + 1)]
 
 

@@ -113,5 +113,4 @@ def get_statistics_time() -> datetime | None:
 
 
 def has_statistics() -> bool:
-    """Return True if any statistics exist."""
     return DailyCount.objects.exists()

@@ -23,7 +23,6 @@ class LateSearches:
 
     @property
     def share(self) -> float:
-        """The share of late searches, from 0 to 1."""
         return self.late / self.total if self.total else 0.0
 
     @property

@@ -26,8 +26,6 @@ Number = int | Decimal
 
 @dataclass(frozen=True, slots=True)
 class DayGroup:
-    """Key of a daily row."""
-
     day: date
     model: str = ""
     policy: str = ""
@@ -43,12 +41,10 @@ class Additions:
     named: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add(self, column: str, number: Number = 1) -> None:
-        """Add a number to a column."""
         if number:
             self.numbers[column] = self.numbers.get(column, 0) + number
 
     def count(self, column: str, name: str) -> None:
-        """Increment a named counter in a column."""
         inside = self.named.setdefault(column, {})
         inside[name] = inside.get(name, 0) + 1
 

@@ -95,7 +95,6 @@ class EventRows:
         return next((model for model in self.models if model.name == name), None)
 
     def read(self, event: AuditEvent) -> None:
-        """Add the event to the statistics."""
         day = event.at.date()
         if event.type in ATTEMPTS:
             self.attempt(event, day=day)
@@ -123,7 +122,6 @@ class EventRows:
         self.calls(event, day=day)
 
     def calls(self, event: AuditEvent, *, day: date) -> None:
-        """Add the usage of an event's calls."""
         found = [self.receipts[pk] for pk in list_receipt_ids(event) if pk in self.receipts]
         for receipt in sorted(found, key=lambda row: row.created_at):
             model = self.model(receipt.model_name, own=receipt.turn.model)

@@ -56,7 +56,6 @@ class _Chat:
     printed: int = 0
 
     def read(self, line: str) -> None:
-        """Read a line."""
         is_asked = line.startswith("####")
         if line.startswith(">"):
             self.printed += 1

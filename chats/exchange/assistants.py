@@ -254,7 +254,6 @@ class _Words(HTMLParser):
 
 
 def convert_html_to_markdown(html: str) -> str:
-    """Return HTML as Markdown."""
     words = _Words()
     words.feed(html)
     words.close()

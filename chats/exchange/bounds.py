@@ -169,7 +169,6 @@ def build_json_depth_error(place: str | Promise) -> ImportRefused:
 
 
 def build_invalid_json_error(place: str | Promise, problem: str | Promise) -> ImportRefused:
-    """Return the error for invalid JSON."""
     sentence = gettext_lazy("Invalid JSON in {place}: {problem}.")
     return ImportRefused("import_malformed", Sentence(sentence, place=place, problem=problem))
 
@@ -316,6 +315,5 @@ def build_damaged_entry_error(name: str) -> ImportRefused:
 
 
 def build_archive_error(problem: str | Promise) -> ImportRefused:
-    """Return the error for an unreadable archive."""
     sentence = gettext_lazy("The archive cannot be read. {problem}")
     return ImportRefused("import_bad_archive", Sentence(sentence, problem=problem))

@@ -60,7 +60,6 @@ def format_citation_link(item: Mapping[str, Any]) -> str:
 
 
 def escape_markdown_character(found: re.Match[str]) -> str:
-    """Return a character escaped for Markdown."""
     return f"\\{found[0]}"
 
 

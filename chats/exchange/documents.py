@@ -58,7 +58,6 @@ def write_document(chat: Chat, *, form: str, into: IO[bytes], beside: str = "") 
 
 
 def iterate_active_messages(chat: Chat) -> Iterator[Message]:
-    """Yield every message of the active branch."""
     branch = get_export_branch(chat)
     rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by("seq")
     yield from rows.iterator(chunk_size=PAGE)
@@ -70,7 +69,6 @@ def get_chat_heading(chat: Chat) -> str:
 
 
 def format_message_time(row: Message) -> str:
-    """Return the time of a message."""
     return f"{row.created_at:%Y-%m-%d %H:%M} UTC"
 
 

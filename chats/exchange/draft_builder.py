@@ -62,7 +62,6 @@ class SourceEntry:
     result: tuple[str, object] | None = None
 
     def metadata(self) -> dict[str, object]:
-        """Return the metadata of the message."""
         known = {"ts": self.ts, "kind": "normal", "model": self.model}
         return {name: value for name, value in known.items() if value is not None and value != ""}
 
@@ -164,7 +163,6 @@ class Builder:
         self.noted = len(self.losses)
 
     def names_children(self, own_id: str, children: object) -> None:
-        """Store the order of an entry's children."""
         listed = [intern(child) for child in get_list_items(children) if isinstance(child, str)]
         if listed:
             self.children[intern(own_id)] = listed if len(listed) > 1 else listed[0]
@@ -445,5 +443,4 @@ def convert_to_milliseconds(moment: datetime) -> int | None:
 
 
 def select_texts(values: Iterable[Any]) -> list[str]:
-    """Return the texts among the values."""
     return [value for value in values if isinstance(value, str) and value.strip()]

@@ -93,7 +93,6 @@ def parse_listed_chat(value: object, *, place: int) -> ListedChat:
 
 
 def get_text_value(said: Mapping[str, Any], name: str) -> str:
-    """Return a text; empty if missing."""
     value = said.get(name)
     return value if isinstance(value, str) else ""
 

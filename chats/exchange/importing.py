@@ -204,7 +204,6 @@ class ArchiveEntry:
             raise bounds.build_damaged_entry_error(self.name) from error
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes."""
         return cast(bytes, self.sound(self.file.read, size))
 
     def readline(self, size: int) -> bytes:
@@ -212,7 +211,6 @@ class ArchiveEntry:
         return cast(bytes, self.sound(self.file.readline, size))
 
     def seek(self, place: int) -> int:
-        """Move to a position."""
         return cast(int, self.sound(self.file.seek, place))
 
 
@@ -300,8 +298,6 @@ def read_document_part(again: Open, *, size: int, name: str, work: Work) -> Arch
 def build_list_part(
     product: str, again: Open, start: int, *, total: int, place: str | Promise, work: Work
 ) -> ArchivePart:
-    """Return the chats of a list."""
-
     def chats(behind: int, offset: int) -> Iterator[tuple[Draft, int]]:
         found = read_list_values(
             again, offset or start, place=place, work=work, is_first=not offset
@@ -337,7 +333,6 @@ def inspect_list_head(
 def parse_product_chat(
     product: str, data: bytearray | None, *, number: int, place: str | Promise
 ) -> Draft:
-    """Return one chat of a list."""
     title = f"Chat {number}"
     if data is None:
         refusal = bounds.build_chat_size_error()

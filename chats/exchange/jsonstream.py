@@ -65,7 +65,6 @@ class Reader:
         return bool(piece)
 
     def forget(self) -> None:
-        """Discard the consumed bytes."""
         del self.buffer[: self.at]
         self.base += self.at
         self.at = 0
@@ -89,7 +88,6 @@ class Reader:
         return True
 
     def error(self, problem: str | Promise) -> ImportRefused:
-        """Return the error for the document."""
         return bounds.build_invalid_json_error(self.place, problem)
 
     def value(self, *, most: int) -> bytearray | None:

@@ -20,7 +20,6 @@ ENTRY = re.compile(rf"{FOLDER}([0-9a-f]{{64}})\.({'|'.join(ENDINGS.values())})")
 
 
 def build_image_filename(image: MessageImage) -> str:
-    """Return the name of an image's file."""
     return f"{FOLDER}{image.sha256}.{ENDINGS.get(image.media_type, 'png')}"
 
 
@@ -108,5 +107,4 @@ def read_wanted_images(
 
 
 def build_image_loss(sha256: str) -> str:
-    """Return the loss of an image."""
     return f"image_dropped:{sha256[:12]}"

@@ -155,7 +155,6 @@ def link_messages(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]
 
 
 def build_message_node(message: UIMessage, *, parent: str | None) -> Node:
-    """Return a message as a node."""
     known = message.metadata
     metadata: Mapping[str, object] = {
         name: known[name] for name in known if name not in ("parentId", "active")
@@ -286,7 +285,6 @@ def build_bundle_draft(
     messages: Sequence[Node],
     summary: DraftSummary | None = None,
 ) -> ChatDraft:
-    """Return the draft of a bundle."""
     title, own = meta.get("title"), meta.get("systemText")
     revision, moment = meta.get("revision"), meta.get("lastCompactionAt")
     shown = [UIMessage(node.id, node.role, node.parts, node.metadata) for node in messages]

@@ -54,7 +54,6 @@ class _ClaudeCode:
     compact_parent: str = ""
 
     def read(self, line: Mapping[str, Any]) -> None:
-        """Read a line."""
         own = line.get("uuid")
         self.source = self.source or str(line.get("sessionId") or "")
         if line.get("type") == "summary":
@@ -92,7 +91,6 @@ class _ClaudeCode:
     def add(
         self, own: str, message: Mapping[str, Any], line: Mapping[str, Any], *, parent: str | None
     ) -> None:
-        """Add a message that contains text."""
         content = attach_tool_results(message.get("content"), self.builder, own=own, parent=parent)
         parts = self.builder.blocks(content)
         if not parts:
@@ -233,7 +231,6 @@ def parse_codex_session(lines: Lines) -> Found:
 def parse_codex_item(
     item: Mapping[str, Any], *, own: str, before: str | None, ts: object, builder: Builder
 ) -> None:
-    """Read one item of Codex."""
     kind = item.get("type")
     if kind in ("function_call_output", "custom_tool_call_output"):
         call_id = str(item.get("call_id") or "?")

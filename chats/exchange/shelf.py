@@ -34,7 +34,6 @@ class Shelf:
             self.file.close()
 
     def put(self, value: object) -> int:
-        """Write a value and return its position."""
         if self.file is None:
             held = tempfile.SpooledTemporaryFile(max_size=BUFFERED)  # noqa: SIM115  # closed by __del__
             self.file = cast(IO[bytes], held)
@@ -44,7 +43,6 @@ class Shelf:
         return place
 
     def value(self, place: int) -> Any:
-        """Return the value at a position."""
         if self.file is None:
             raise ValueError("nothing was written")
         if self.last[0] != place:
@@ -91,7 +89,6 @@ class ShelvedParts(Sequence[Part]):
         return iter(self.read())
 
     def read(self) -> tuple[Part, ...]:
-        """Return the parts themselves."""
         return parse_parts(self.shelf.value(self.place))
 
 
@@ -114,5 +111,4 @@ class ShelvedMetadata(Mapping[str, object]):
         return len(self.read())
 
     def read(self) -> dict[str, object]:
-        """Return the metadata itself."""
         return cast(dict[str, object], self.shelf.value(self.place))

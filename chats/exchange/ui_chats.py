@@ -508,5 +508,4 @@ def serialize_steps(rows: Sequence[Message], *, own_id: str) -> dict[str, Any]:
 
 
 def describe_row(row: Message) -> dict[str, object]:
-    """Return the metadata of a stored message."""
     return {"ts": to_milliseconds(row.created_at)}

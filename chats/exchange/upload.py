@@ -94,7 +94,6 @@ def start_import(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> 
 
 
 def read_import_pieces(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield a file in pieces."""
     while piece := file.read(PIECE):
         yield piece
 

@@ -52,7 +52,6 @@ def build_account_archive(user: User, *, form: str, now: datetime) -> IO[bytes]:
 
 
 def write_chat(chat: Chat, *, form: str, entry: IO[bytes]) -> None:
-    """Write one chat into its entry."""
     if form == "ui":
         for part in Writer(chat, scope="all").lines():
             entry.write(part)
@@ -71,7 +70,6 @@ def write_images(chat: Chat, *, archive: zipfile.ZipFile, written: set[str]) -> 
 
 
 def build_chat_metadata(chat: Chat, *, name: str) -> Mapping[str, Any]:
-    """Return the metadata of a chat."""
     return {
         "id": str(chat.pk),
         "title": chat.title,
@@ -104,7 +102,6 @@ def build_person_data(user: User) -> Mapping[str, Any]:
 
 
 def build_team_data(team: Team) -> Mapping[str, Any]:
-    """Return a person's team with its agents."""
     version = team.current
     agents = Agent.objects.filter(version=version).order_by("place")
     return {

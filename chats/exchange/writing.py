@@ -111,7 +111,6 @@ class Writer:
         return b"".join(encode_json_line(line) for line in lines), place
 
     def lines(self) -> Iterator[bytes]:
-        """Yield all lines, part by part."""
         place: tuple[int, int] | None = (0, 0)
         while place is not None:
             text, place = self.part(place)
@@ -127,7 +126,6 @@ class Writer:
         return {(branch, seq or 0): str(own or pk) for branch, seq, pk, own in named}
 
     def line(self, row: Message, *, parents: Mapping[tuple[Any, int], str]) -> dict[str, object]:
-        """Return a message in its exported form."""
         source = row.metadata.get("source") or {}
         # Imported messages have only the metadata of their file.
         known = self.known(row) if not source or source.get("sent") else {}
@@ -246,7 +244,6 @@ def sort_nested_keys(value: object) -> object:
 
 
 def encode_json_line(value: object) -> bytes:
-    """Return a value as one line of JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 

@@ -59,7 +59,6 @@ def decode_image_data(text: str, *, param: str) -> bytes:
 
 
 def build_image_error(problem: str, *, param: str, code: str = "invalid_image") -> InvalidRequest:
-    """Return the refusal of an image."""
     return InvalidRequest(problem, param=param, code=code)
 
 

@@ -98,7 +98,6 @@ def format_completion_id(reply_id: uuid.UUID) -> str:
 
 
 def build_completion(reply: Reply) -> dict[str, Any]:
-    """Return a complete reply."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
     if reply.calls:
         message["tool_calls"] = format_tool_calls(reply)
@@ -122,7 +121,6 @@ def format_tool_calls(reply: Reply) -> list[dict[str, Any]]:
 
 
 def format_tool_call(call: Mapping[str, str]) -> dict[str, Any]:
-    """Return one call."""
     own = read_extras(call.get("extra", "")).call
     inner = own.get("function")
     function = {
@@ -190,8 +188,6 @@ class Form(Protocol):
 
 @dataclass
 class Chunks:
-    """The chunks of one streamed reply."""
-
     id: str
     model: str
     created: int
@@ -199,16 +195,13 @@ class Chunks:
     has_thoughts: bool = False
 
     def opening(self) -> str:
-        """Return the first chunk, with the role."""
         return self.piece({"role": "assistant", "content": ""})
 
     def text(self, text: str) -> str:
-        """Return more text."""
         before, after = self.around_text
         return f"{before}{json.dumps(text)}{after}"
 
     def thoughts(self, text: str) -> str:
-        """Return more reasoning, in the usual field."""
         self.has_thoughts = True
         return self.piece({REASONING: text})
 
@@ -234,21 +227,17 @@ class Chunks:
         return pieces + DONE
 
     def whole(self, reply: Reply) -> str:
-        """Return the complete reply."""
         return json.dumps(build_completion(reply))
 
     def broken(self, refusal: Refusal) -> str:
-        """Return the end of a failed stream."""
         return format_stream_event(format_openai_error(refusal))
 
     def piece(self, delta: Mapping[str, Any], *, finish: str | None = None) -> str:
-        """Return one chunk."""
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         usage_field = {"usage": None} if self.include_usage else {}
         return format_stream_event({**self.frame(), "choices": [choice], **usage_field})
 
     def frame(self) -> dict[str, Any]:
-        """Return the fields that all chunks share."""
         return {
             "id": self.id,
             "object": "chat.completion.chunk",
@@ -258,7 +247,6 @@ class Chunks:
 
 
 def format_stream_event(data: Mapping[str, Any]) -> str:
-    """Return one stream event."""
     return f"data: {json.dumps(data, separators=(',', ':'))}\n\n"
 
 

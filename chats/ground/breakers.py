@@ -21,11 +21,9 @@ class LatenessBreaker:
         return self.clock() < self.until
 
     def missed(self) -> None:
-        """Count a late or missing response."""
         self.misses += 1
         if self.misses >= MISSES:
             self.misses, self.until = 0, self.clock() + REST_SECONDS
 
     def came(self) -> None:
-        """Record a response in time."""
         self.misses = 0

@@ -22,7 +22,6 @@ def compute_commitment(*texts: str, salt: str) -> str:
 
 
 def compute_iterable_commitment(texts: Iterable[str], *, salt: str) -> str:
-    """Return the commitment of an iterable of texts."""
     made = hmac.new(bytes.fromhex(salt), digestmod=hashlib.sha256)
     for text in texts:
         made.update(text.encode("utf-8", "surrogatepass"))

@@ -87,7 +87,6 @@ def describe_late_processes(found: Sequence[HeartbeatAge]) -> list[str]:
 
 
 def select_workers(found: Sequence[HeartbeatAge]) -> list[HeartbeatAge]:
-    """Return the heartbeats of workers."""
     return [one for one in found if one.name not in {SCHEDULE, SWEEP}]
 
 
@@ -122,11 +121,9 @@ class WorkerHeartbeat:
         self.ending = threading.Event()
 
     def start(self) -> None:
-        """Start sending heartbeats."""
         threading.Thread(target=self.run, name="heartbeat", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop the thread and delete the heartbeat."""
         self.ending.set()
         delete_heartbeat(self.name)
 

@@ -20,7 +20,6 @@ class LeaseLost(Exception):
 
 
 def get_lease_duration() -> timedelta:
-    """Return the duration of a lease."""
     return timedelta(seconds=settings.LEASE_SECONDS)
 
 

@@ -72,7 +72,6 @@ class Frame:
     key: str = ""
 
     def fields(self) -> dict[str, Any]:
-        """Return the frame in the stream's format."""
         return {
             "k": self.kind,
             "a": self.attempt,
@@ -122,7 +121,6 @@ class Frame:
 
 
 def build_turn_key(turn_id: uuid.UUID) -> str:
-    """Return the stream key of a turn."""
     return f"{KEY}{turn_id}"
 
 

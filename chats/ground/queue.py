@@ -100,16 +100,13 @@ class IndexBatcher:
         self._is_on = False
 
     def start(self) -> None:
-        """Collect from now on."""
         self._is_on = True
 
     def stop(self) -> None:
-        """Send the rest, and collect no more."""
         self._is_on = False
         self.send()
 
     def add(self, chat_id: str) -> None:
-        """Collect a chat."""
         with self._lock:
             self._chats[chat_id] = None
             is_full = len(self._chats) >= self.MOST

@@ -37,7 +37,6 @@ class Refusal(Exception):
 
     @property
     def localized(self) -> str:
-        """The sentence in the active language."""
         return str(self.full)
 
     def body(self, *, request_id: str) -> dict[str, Any]:

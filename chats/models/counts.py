@@ -10,7 +10,6 @@ from contextpolicy.models.base import Stored
 
 
 def counter_field() -> "models.PositiveBigIntegerField[Any, Any]":
-    """Return a counter column."""
     return models.PositiveBigIntegerField(default=0)
 
 

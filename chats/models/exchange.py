@@ -100,7 +100,6 @@ class FileImport(Stored):
 
     @property
     def localized_reason(self) -> str:
-        """The reason in the active language."""
         return localize_sentence(self.reason, self.reason_values)
 
 
@@ -156,5 +155,4 @@ class ImportOutcome(Stored):
 
     @property
     def localized_reason(self) -> str:
-        """The reason in the active language."""
         return localize_sentence(self.reason, self.reason_values)

@@ -21,14 +21,12 @@ class PartsField(models.JSONField):
     """A list of message parts. Compression is invisible to callers."""
 
     def get_prep_value(self, value: Any) -> Any:  # JSON, or an expression
-        """Compress a long list."""
         prepared = super().get_prep_value(value)
         return pack_parts(prepared) if isinstance(prepared, list) else prepared
 
     def from_db_value(
         self, value: str | None, expression: Any, connection: "BaseDatabaseWrapper"
     ) -> Any:
-        """Return the list, decompressed if necessary."""
         return unpacked(super().from_db_value(value, expression, connection))
 
 

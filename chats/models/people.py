@@ -14,8 +14,6 @@ class AccountSettings(Stored):
     """Account settings used by pages and prompts."""
 
     class Appearance(models.TextChoices):
-        """Colours of the pages."""
-
         SYSTEM = "system", gettext_lazy("System")
         LIGHT = "light", gettext_lazy("Light")
         DARK = "dark", gettext_lazy("Dark")

@@ -101,7 +101,6 @@ def confirm_session(*, session: SessionBase, now: datetime) -> None:
 
 
 def list_sessions(*, user: AbstractBaseUser, now: datetime) -> list[SignedIn]:
-    """Return the person's sessions, last used first."""
     found = [describe_session(row) for row in iter_stored_sessions(user=user, now=now)]
     return sorted(found, key=lambda entry: entry.seen_at or entry.expires_at, reverse=True)
 

@@ -254,7 +254,6 @@ class SignInAttempt:
             )
 
     def forget(self) -> None:
-        """Stop counting this attempt as a failure."""
         if self.row is not None:
             self.row.delete()
 

@@ -122,7 +122,6 @@ def compose_next_context(*, chat: Chat, question: str, now: datetime) -> NextCon
 
 
 def build_segment_row(segment: Segment) -> tuple[object, ...]:
-    """Return a segment in the receipt's format."""
     s = segment
     return (s.origin, s.message_id, s.seq, s.tokens, s.cut_to, s.text_ref, s.result_limit)
 

@@ -165,7 +165,6 @@ class _Build:
         return Rebuilt(self.receipt, tuple(messages), (), tuple(pieces))
 
     def state(self) -> Sequence[WireMessage]:
-        """Build the call that extracted a chat's state."""
         texts = {s.message_id: self.text(s) for s in self.segments if s.origin == "tail"}
         known = json.loads(texts["state"]) if texts.get("state") else {}
         read = [self.message(s) for s in self.segments if s.origin == "question"]
@@ -173,7 +172,6 @@ class _Build:
         return (WireMessage("system", self.text(self.segments[0])), made[1])
 
     def title(self) -> Sequence[WireMessage]:
-        """Build the call that asked for a title."""
         said = []
         for segment in self.segments[1:]:
             text = engine.extract_message_text(self.message(segment))

@@ -67,12 +67,10 @@ class SentLine:
 
     @property
     def tokens(self) -> int:
-        """The local tokens of its segments."""
         return sum(segment.tokens for segment in self.segments)
 
     @property
     def origins(self) -> list[str]:
-        """The distinct origins of its segments."""
         return list(dict.fromkeys(segment.origin for segment in self.segments))
 
 
@@ -264,8 +262,6 @@ FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class RequestFile:
-    """A request as a file."""
-
     name: str
     kind: str
     text: str

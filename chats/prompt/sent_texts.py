@@ -39,12 +39,10 @@ class SentText:
 
 
 def load_receipt_sources(rows: Iterable[Receipt]) -> SegmentSources:
-    """Return the sources of the receipts' segments."""
     return load_segment_sources(segment for row in rows for segment in row.segments)
 
 
 def load_segment_sources(segments: Iterable[Row]) -> SegmentSources:
-    """Return the sources of segments."""
     listed = list(segments)
     digests = {str(segment[5]) for segment in listed if segment[5]}
     ids = {str(segment[1]) for segment in listed if segment[2] and is_uuid(segment[1])}

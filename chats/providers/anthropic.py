@@ -54,7 +54,6 @@ class AnthropicProvider(HttpProvider):
         )
 
     async def aclose(self) -> None:
-        """Close the pooled connections."""
         await self._client.close()
 
     def _reader(self) -> MessageReader:

@@ -100,8 +100,6 @@ class ProviderRequest:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More text of the reply."""
-
     text: str
 
 
@@ -264,5 +262,4 @@ class ProviderError(Exception):
 
     @property
     def sentence(self) -> str:
-        """The sentence in English."""
         return render_english(self.full)

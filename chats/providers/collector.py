@@ -33,8 +33,6 @@ def discard_piece(_kind: str, _piece: str, _offset: int) -> None:
 
 
 class Growing:
-    """A text that arrives in pieces."""
-
     def __init__(self) -> None:
         self.pieces: list[str] = []
         self.length = 0
@@ -51,8 +49,6 @@ class Growing:
 
 
 class PartialToolCall:
-    """One tool call that arrives in pieces."""
-
     def __init__(self, call_id: str) -> None:
         self.call_id = call_id
         self.name = Growing()

@@ -43,7 +43,6 @@ class ServerEmbedder:
 
 
 def build_embedder(account: ProviderAccountValue, *, model: str) -> Embedder:
-    """Return the embedder of a model."""
     return ServerEmbedder(account, model=model)
 
 

@@ -40,7 +40,6 @@ def extend_field(name: str, known: Any, piece: Any) -> Any:
 
 
 def join_text_pieces(value: Any) -> Any:
-    """Return a value with all text pieces joined."""
     if isinstance(value, TextPieces):
         return "".join(value)
     if isinstance(value, list):
@@ -78,12 +77,10 @@ class FieldsSoFar:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields with complete texts."""
         found: dict[str, Any] = join_text_pieces(self._fields)
         return found
 
     def add(self, fields: Mapping[str, Any]) -> None:
-        """Add fields."""
         if not fields:
             return
         self._size += len(repr(fields))

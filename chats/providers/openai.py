@@ -56,7 +56,6 @@ class OpenAIProvider(HttpProvider):
         )
 
     async def aclose(self) -> None:
-        """Close the pooled connections."""
         await self._client.close()
 
     def _reader(self) -> ReplyReader:

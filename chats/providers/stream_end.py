@@ -84,7 +84,6 @@ class StreamEnd:
         self.has_output = self.has_output or has_output
 
     def note_mark(self) -> None:
-        """Process the end mark."""
         self.is_marked = True
 
     @property

@@ -153,7 +153,6 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         )
 
     async def aclose(self) -> None:
-        """Close the pooled connections."""
         if self._session is not None:
             await self._session.close()
 

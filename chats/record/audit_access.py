@@ -133,7 +133,6 @@ class Reading:
 
     @property
     def until(self) -> datetime:
-        """The time at which it expires."""
         return self.opened_at + HALF_AN_HOUR
 
 
@@ -193,7 +192,6 @@ class ReadingRequest:
 
     @property
     def until(self) -> datetime:
-        """The time at which it expires."""
         return self.asked_at + A_DAY
 
 

@@ -146,7 +146,6 @@ class LedgerClaims:
     gone: bool = False
 
     def hear(self, event: AuditEvent) -> None:
-        """Process one entry."""
         if event.type in ENDINGS and "calls" in event.data:
             self.ended.add((event.turn_id, event.data["attempt"]))
             self.hear_calls(event)
@@ -238,7 +237,6 @@ def load_ledger_claims(chat_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, LedgerC
 
 
 def list_ended_calls(chat_ids: Sequence[uuid.UUID]) -> list[EndedCall]:
-    """Return the receipts of ended attempts."""
     rows = Receipt.objects.filter(turn__branch__chat__in=chat_ids)
     over = rows.exclude(turn__status=Turn.Status.RUNNING, attempt=F("turn__attempt"))
     read = over.values_list("turn__branch__chat", "pk", "turn", "attempt", "commitment")

@@ -23,7 +23,6 @@ class ErasureMarks:
     by_chat: dict[uuid.UUID, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, receipt_id: uuid.UUID, *, chat_id: uuid.UUID) -> None:
-        """Add a receipt that is marked as erased."""
         self.by_chat[chat_id].append(str(receipt_id))
 
     def take(self, chat_id: uuid.UUID) -> list[str]:

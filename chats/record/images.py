@@ -19,7 +19,6 @@ class Bytes:
 
     @property
     def data_url(self) -> str:
-        """The image as a data URL."""
         return format_data_url(self.media_type, self.data)
 
 
@@ -37,7 +36,6 @@ def detect_media_type(data: bytes) -> str:
 
 
 def format_data_url(media_type: str, data: bytes) -> str:
-    """Return an image as a data URL."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 

@@ -34,7 +34,6 @@ def lock_chat(chat_id: uuid.UUID) -> Chat:
 
 
 def lock_branches(chat: Chat) -> None:
-    """Lock all branches of a locked chat."""
     list(
         Branch.objects.select_for_update(no_key=True)
         .filter(chat=chat)

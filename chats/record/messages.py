@@ -151,7 +151,6 @@ def list_waiting_messages(*, branch_id: uuid.UUID) -> Sequence[Message]:
 
 
 def has_waiting_messages(*, branch_id: uuid.UUID) -> bool:
-    """Return True if there are waiting messages."""
     return bool(statements.FIRST_WAITING.tuples(branch=branch_id))
 
 

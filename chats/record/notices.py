@@ -79,7 +79,6 @@ class Notifier:
             self.waiting.task_done()
 
     def send(self, owner: int, frame: live.Frame) -> None:
-        """Send one notice."""
         key = live.build_person_key(owner)
         try:
             pipeline = get_notice_client().pipeline(transaction=False)
@@ -107,7 +106,6 @@ NOTIFIER = Notifier()
 
 @cache
 def get_notice_client() -> Redis:
-    """Return this process's client."""
     return Redis.from_url(
         settings.REDIS_URL,
         socket_connect_timeout=1,

@@ -43,7 +43,6 @@ def find_quotes(message: Message) -> list[Quote]:
 
 
 def match_quotes(rows: Iterable[Message], *, index: "Index") -> Iterator[Quote]:
-    """Yield the rows with a quote."""
     for row in rows:
         words = index.shared(flatten_message_text(row))
         if words:

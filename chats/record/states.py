@@ -41,12 +41,10 @@ class Kept:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The known values."""
         return dict(self.row.values) if self.row else {}
 
     @property
     def version(self) -> int:
-        """The active version, 0 before the first."""
         return self.row.version if self.row else 0
 
     @property

@@ -122,7 +122,6 @@ def sum_person_usage(
 
 
 def add_calls(found: dict[str, GroupUsage], rows: Any) -> None:
-    """Add grouped calls."""
     counts = {
         "failed": Count("pk", Q(outcome__in=FAILED)),
         "silent": Count("pk", UNREPORTED & Q(outcome__in=ANSWERED)),

@@ -22,7 +22,6 @@ BARE_URL = re.compile(r"https?://[^\s<>\"'`|\\]{3,2000}", re.IGNORECASE)
 
 
 def install_link_rules(md: MarkdownIt) -> None:
-    """Install these rules in a parser."""
     # markdown-it declares these methods, which it documents as replaceable.
     md.validateLink = is_allowed  # type: ignore[method-assign]
     md.core.ruler.push("bare_urls", link_bare_urls)
@@ -67,7 +66,6 @@ def linkify_tokens(md: MarkdownIt, tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def split_text(md: MarkdownIt, text: str) -> Iterator[Token]:
-    """Split a text into text and link tokens."""
     end = 0
     for match in BARE_URL.finditer(text):
         address = strip_trailing_marks(match_address(match.group()))
@@ -139,7 +137,6 @@ def strip_trailing_marks(address: str) -> str:
 
 
 def build_text_token(content: str) -> Token:
-    """Return a plain text token."""
     return Token("text", "", 0, content=content)
 
 

@@ -64,7 +64,6 @@ FENCES = ("```", "~~~")
 
 
 def install_formula_rules(md: MarkdownIt) -> None:
-    """Install these rules in a parser."""
     interrupts = ["paragraph", "reference", "blockquote", "list"]
     md.block.ruler.before("fence", "formula_block", parse_displayed_formula, {"alt": interrupts})
     md.inline.ruler.before("escape", "formula", parse_inline_formula)

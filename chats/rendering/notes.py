@@ -30,7 +30,6 @@ BACK = re.compile(r'<span class="note__back">([0-9]{1,5})</span>')
 
 
 def install_footnote_rules(md: MarkdownIt) -> None:
-    """Install these rules in a parser."""
     footnote_plugin(md, inline=False)
     md.block.ruler.at("footnote_def", parse_outermost_note, {"alt": ["paragraph", "reference"]})
     md.inline.ruler.at("footnote_ref", parse_short_reference)
@@ -143,7 +142,6 @@ def render_notes_open(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """Open the list of notes."""
     return '<ol class="notes">\n'
 
 
@@ -154,7 +152,6 @@ def render_notes_close(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """Close the list of notes."""
     return "</ol>\n"
 
 
@@ -165,7 +162,6 @@ def render_note_open(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """Open a note."""
     return f'<li class="note" value="{get_note_number(tokens[index])}" dir="auto">'
 
 

@@ -13,7 +13,6 @@ BOX = re.compile(r"\[([ xX])\](?=[ \t])")
 
 
 def install_task_list_rules(md: MarkdownIt) -> None:
-    """Install these rules in a parser."""
     md.core.ruler.after("inline", "tasks", mark_tasks)
 
 
@@ -38,7 +37,6 @@ def mark_tasks(state: StateCore) -> None:
 
 
 def build_checkbox_token(*, is_done: bool) -> Token:
-    """Return a disabled check box."""
     box = Token("task_box", "input", 0, attrs={"type": "checkbox", "disabled": ""})
     if is_done:
         box.attrSet("checked", "")

@@ -138,7 +138,6 @@ def is_untouched(today: Outlook, *, chat: Chat, proposal: PolicyProposal) -> boo
 
 
 def format_proposal_label(proposal: PolicyProposal) -> str:
-    """Return the label of a proposal's side."""
     said = (
         gettext("Without {policy}") if proposal.level == REMOVED else gettext("{policy} (edited)")
     )

@@ -65,8 +65,6 @@ class CountLease:
 
 @dataclass(slots=True)
 class CountedPage:
-    """The counts of a page of chats."""
-
     judged: int = 0
     changed: int = 0
     would_refuse: int = 0

@@ -163,7 +163,6 @@ class Program:
         self.position = seen.position if seen else 0
 
     async def encode(self, update: Update) -> str:
-        """Return the events of one update."""
         match update:
             case Snapshot(beginning, text):
                 self.beginning = beginning

@@ -210,7 +210,6 @@ def format_sse_event(event: str, data: str, *, event_id: str = "") -> str:
 
 
 def format_event_id(place: StreamPosition) -> str:
-    """Return the event id of a position."""
     beginning = place.beginning
     anew = f".{beginning.anew}" if beginning.anew else ""
     return f"{beginning.attempt}.{beginning.step}.{place.position}{anew}"

@@ -141,7 +141,6 @@ def get_reply_text(turn: Turn) -> str:
 
 
 def build_turn_row(turn: Turn, *, text: str) -> TurnRow:
-    """Return the row as a value."""
     return TurnRow(
         status=turn.status,
         is_over=turn.is_over,

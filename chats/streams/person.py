@@ -72,7 +72,6 @@ class FollowedTurn:
         return self.viewer.begin(self.row, seen=self.seen, whole=True)
 
     async def hear(self, frame: Frame) -> list[Update]:
-        """Return the page's updates for a frame."""
         if self.has_begun:
             return await self.viewer.hear(frame)
         self.held.append(frame)
@@ -99,7 +98,6 @@ class PersonFollower:
         self.since = since
 
     def begin(self) -> list[PersonUpdate]:
-        """Return the first updates of all replies."""
         return [
             told for key, turn in list(self.turns.items()) for told in self.told(key, turn.begin())
         ]
@@ -112,7 +110,6 @@ class PersonFollower:
         return [TurnUpdate(turn_id, update) for update in updates]
 
     async def hear(self, frame: Frame) -> list[PersonUpdate]:
-        """Return the updates for a frame."""
         if frame.key == self.key:
             return self.notices(frame)
         turn = self.turns.get(frame.key)

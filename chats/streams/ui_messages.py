@@ -125,7 +125,6 @@ class ChunkEncoder:
         self.streamed: set[int] = set()
 
     async def encode(self, update: Update) -> str:
-        """Return the events of one update."""
         chunks: list[Chunk] = []
         if not self.has_started:
             self.has_started = True

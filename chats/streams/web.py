@@ -142,7 +142,6 @@ class PersonView:
         self.replies: dict[uuid.UUID, ReplyView] = {}
 
     async def encode(self, update: PersonUpdate) -> str:
-        """Return the events of one update."""
         match update:
             case TurnUpdate(turn_id, told):
                 reply = self.replies.get(turn_id)
@@ -174,7 +173,6 @@ class ReplyView:
         self.place = StreamPosition(Beginning(), 0)
 
     async def encode(self, update: Update) -> str:
-        """Return the events of one update."""
         match update:
             case Snapshot(beginning, text):
                 self.place = StreamPosition(beginning, len(text))
@@ -221,7 +219,6 @@ class ReplyView:
         return f"{self.turn_id}~{connection.format_event_id(self.place)}"
 
     def event(self, name: str, data: str, *, event_id: str = "") -> str:
-        """Return one event of this reply."""
         return connection.format_sse_event(f"{self.turn_id}.{name}", data, event_id=event_id)
 
 

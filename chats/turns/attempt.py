@@ -82,13 +82,9 @@ class Worker(Protocol):
         """Run an optional database function in a separate thread that replies do not use."""
         ...
 
-    def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
-        """Publish a frame on the live bus."""
-        ...
+    def put(self, turn_id: uuid.UUID, frame: Frame) -> None: ...
 
-    def provider(self, account: Account) -> Provider:
-        """Return the adapter of a provider account."""
-        ...
+    def provider(self, account: Account) -> Provider: ...
 
 
 async def run_opened_turn(
@@ -132,8 +128,6 @@ class Interrupted(Exception):
 
 
 class TurnAttempt:
-    """One attempt at one turn."""
-
     def __init__(self, *, opening: ClaimedTurn, worker: Worker) -> None:
         self.lease = opening.lease
         self.worker = worker

@@ -40,7 +40,6 @@ class ModelCall(ReplyCollector):
 
     @property
     def requests(self) -> dict[int, ToolCallPart]:
-        """The tool calls by index."""
         return {index: asking.part(by=self.origin) for index, asking in self.asked.items()}
 
     async def listen(

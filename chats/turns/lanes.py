@@ -11,7 +11,6 @@ from chats.models.turns import UNFINISHED
 
 
 def select_unfinished_lanes(made: Round) -> QuerySet[Turn]:
-    """Return the unfinished lanes of a round."""
     return Turn.objects.filter(round=made, lane__gt=0, status__in=UNFINISHED)
 
 

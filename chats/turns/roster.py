@@ -31,7 +31,6 @@ class Roster:
 
     @property
     def members(self) -> tuple[engine.Member, ...]:
-        """The members in the form that routing uses."""
         return tuple(
             engine.Member(a.role_id, a.name, a.type == Agent.Type.HUMAN, a.rests)
             for a in self.agents

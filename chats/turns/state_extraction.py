@@ -55,7 +55,6 @@ class Extraction:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """The previous state."""
         return self.base.values if self.base else {}
 
 

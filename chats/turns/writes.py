@@ -201,7 +201,6 @@ def start_step(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime
 
 
 def count_stored_steps(turn: Turn) -> int:
-    """Count the stored steps of the turn."""
     return len(statements.OWN_STEPS.tuples(turn=turn.pk))
 
 

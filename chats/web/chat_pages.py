@@ -164,7 +164,6 @@ def parse_message_text(request: PersonRequest) -> str:
 @require_GET
 @signed_in
 def chat_tail(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the current end of the thread."""
     return render_tail_update(request, access.get_chat(user=request.user, chat_id=chat_id))
 
 
@@ -202,7 +201,6 @@ def chat_warm_up(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def chat_rename(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Rename the chat."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     title = request.POST.get("title", "")
     lifecycle.rename_chat(chat=chat, title=title, actor=format_actor(request), now=timezone.now())

@@ -90,7 +90,6 @@ def refuse_long_question(question: str) -> Refusal | None:
 def build_found_messages(
     found: SearchResult, *, chat: Chat, branch: Branch, question: str
 ) -> list[FoundMessage]:
-    """Return the matches, best first."""
     asked = parse_question(question, at=timezone.now())
     return [build_found_message(row, chat=chat, branch=branch, asked=asked) for row in found.rows]
 

@@ -50,7 +50,6 @@ class HelpPage:
 
     @property
     def address(self) -> str:
-        """The path of the page."""
         return (
             reverse("chats:help") if self.slug == INDEX else reverse("chats:help", args=[self.slug])
         )
@@ -75,7 +74,6 @@ class HelpHit:
 
     @property
     def address(self) -> str:
-        """The path of the section."""
         anchor = f"#{self.section.anchor}" if self.section.anchor else ""
         return self.page.address + anchor
 
@@ -97,7 +95,6 @@ def load_translated_pages(language: str) -> dict[str, HelpPage]:
 
 
 def read_page(path: Path) -> HelpPage:
-    """Read a document."""
     text = path.read_text("utf-8")
     sections = parse_document_sections(text)
     return HelpPage(path.stem, sections[0].title if sections else path.stem, text, sections)
@@ -134,7 +131,6 @@ def help_page(request: PersonRequest, slug: str = INDEX) -> HttpResponse:
 
 
 def render_help_page(page: HelpPage) -> SafeString:
-    """Render a document."""
     return render_document(
         page.text, resolve=partial(resolve_help_link, page=page), anchors=page.anchors
     )

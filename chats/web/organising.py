@@ -109,7 +109,6 @@ def chat_deleted(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def chat_restore(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Restore a deleted chat."""
     chat = access.get_deleted_chat(user=request.user, chat_id=chat_id)
     deletion.restore_chat(chat=chat, actor=format_actor(request), now=timezone.now())
     return redirect("chats:chat", chat.pk)
@@ -168,7 +167,6 @@ def render_folder(
 @require_POST
 @signed_in
 def folder_rename(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
-    """Rename the folder."""
     row = access.get_folder(user=request.user, folder_id=folder_id)
     name = request.POST.get("name", "")
     try:

@@ -54,15 +54,12 @@ class ShownHit:
 
     @property
     def who(self) -> str:
-        """Label of the author."""
         name = self.hit.passage.speaker or "Summary"
         return gettext(name) if name in {"You", "Assistant", "Summary"} else name
 
 
 @dataclass(frozen=True, slots=True)
 class ChatHits:
-    """The hits of one chat."""
-
     chat: Chat
     hits: Sequence[ShownHit]
 
@@ -148,14 +145,12 @@ def run_filtered_search(
 
 
 def page_in(request: PersonRequest) -> int:
-    """Return the requested page number."""
     given = request.GET.get("page", "")
     number = int(given) if given.isascii() and given.isdigit() and len(given) < 4 else 1
     return min(max(number, 1), MOST // PAGE)
 
 
 def parse_search_filters(request: PersonRequest) -> Filters:
-    """Return the filters of the form."""
     chat = find_requested_chat(request)
     folder = parse_uuid_or_none(request.GET.get("folder", ""))
     role = request.GET.get("role", "")
@@ -191,7 +186,6 @@ def find_requested_chat(request: PersonRequest) -> Chat | None:
 
 
 def parse_uuid_or_none(text: str) -> uuid.UUID | None:
-    """Return the parsed ID, or None."""
     try:
         return uuid.UUID(text)
     except ValueError:
@@ -218,7 +212,6 @@ def group_hits(hits: Sequence[Hit]) -> list[ChatHits]:
 
 
 def build_shown_hit(hit: Hit) -> ShownHit:
-    """Return a hit for display."""
     passage = hit.passage
     words = split_excerpt(passage.text, passage.marks, part=(passage.start, passage.end))
     if hit.is_beside and passage.message_id:

@@ -160,7 +160,6 @@ def search_model(request: PersonRequest) -> HttpResponse:
 
 
 def search_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
-    """Render the semantic search settings."""
     context = {"meaning": embedding.build_embedding_overview(), "refusal": refusal}
     status = refusal.status if refusal else 200
     return render(request, "search_by_meaning.html", context, status=status)
@@ -181,7 +180,6 @@ def get_connected_account(slug: str) -> ProviderAccount:
 
 
 def parse_server_fields(request: PersonRequest) -> dict[str, Any]:
-    """Return the server fields of the form."""
     return {name: request.POST.get(name, "") for name in ("name", "base_url", "api_key")}
 
 

@@ -44,7 +44,6 @@ class ChatList:
 
     @property
     def is_empty(self) -> bool:
-        """True if there is nothing to list."""
         return not (self.groups or self.first or self.folders)
 
 
@@ -127,14 +126,12 @@ def load_folder_chats(
 
 
 def archive_for(*, user: User, after: ListPlace | None) -> ChatList:
-    """Return the archived chats after a place."""
     chats, last = listing.list_archived_chats(owner=user, after=after)
     more = build_next_page_url(reverse("chats:archive"), last, None)
     return ChatList([ChatGroup("", chats)] if chats else [], current=None, more=more)
 
 
 def load_deleted_chats(*, user: User, after: DeletedPlace | None) -> ChatList:
-    """Return the deleted chats after a place."""
     chats, last = listing.list_deleted_chats(owner=user, after=after)
     query = urlencode({"deleted": f"{last.erase_at.isoformat()}_{last.pk}"}) if last else ""
     more = f"{reverse('chats:archive')}?{query}" if query else ""

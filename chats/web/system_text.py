@@ -31,7 +31,6 @@ class SystemTextView:
 
     @property
     def length(self) -> str:
-        """Number of characters."""
         return format_number(len(self.text))
 
     @property
@@ -41,7 +40,6 @@ class SystemTextView:
 
     @property
     def limit_words(self) -> str:
-        """The formatted limit."""
         return format_number(self.limit)
 
 

@@ -126,7 +126,6 @@ def render_saved_team(request: PersonRequest, saved: Saved) -> HttpResponse:
 @require_POST
 @signed_in
 def team_copy(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
-    """Create a personal copy of a team."""
     saved = rosters.copy_team(user=request.user, team_id=team_id, now=timezone.now())
     return redirect("chats:team-edit", saved.team.pk)
 
@@ -142,7 +141,6 @@ def team_delete(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def round_go_on(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Continue a round that ended early."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     count_message(request)
     play.continue_round(user=request.user, chat=chat, now=timezone.now())
@@ -218,7 +216,6 @@ def parse_uuid_or_nil(text: str) -> uuid.UUID | None:
 
 
 def list_selectable_teams(request: PersonRequest) -> Sequence[Team]:
-    """Return the teams the user can choose."""
     rows = access.get_visible_teams(user=request.user).select_related("current")
     return list(rows.order_by("current__name", "pk")[:100])
 

@@ -24,12 +24,10 @@ def abbreviate_number(number: int) -> str:
 
 
 def format_message_count(number: int) -> str:
-    """Format a number of messages."""
     return ngettext("{n:,} message", "{n:,} messages", number).format(n=number)
 
 
 def format_token_count(number: int) -> str:
-    """Format a number of tokens."""
     return ngettext("{n:,} token", "{n:,} tokens", number).format(n=number)
 
 

@@ -199,7 +199,6 @@ def end_rest(webhook: Webhook, *, now: datetime) -> None:
 
 
 def list_webhooks(*, owner: User) -> list[Webhook]:
-    """Return the person's webhooks, newest first."""
     return list(Webhook.objects.filter(owner=owner).order_by("-created_at", "-pk"))
 
 

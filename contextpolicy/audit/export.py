@@ -80,7 +80,6 @@ class ExportUnderWay:
         return piece
 
     def written(self, event: AuditEvent) -> str:
-        """Write one row."""
         if self.form == "jsonl":
             return ledger.format_event_line(event) + "\n"
         at = event.at.astimezone(UTC).isoformat(timespec="microseconds")
@@ -99,7 +98,6 @@ class ExportUnderWay:
         return format_csv_row(cells)
 
     def head(self) -> bytes:
-        """Return the text before the rows."""
         # Without a byte order mark Excel does not read the file as UTF-8.
         return self.said("\ufeff" + format_csv_row(COLUMNS)) if self.form == "csv" else b""
 

@@ -29,12 +29,10 @@ class Checkpoint:
 
     @property
     def body(self) -> str:
-        """Return the signed text."""
         return format_checkpoint_body(self.origin, self.size, self.root)
 
 
 def encode_base64(data: bytes) -> str:
-    """Encode bytes in base64."""
     return base64.b64encode(data).decode()
 
 

@@ -75,7 +75,6 @@ def format_native_line(event: AuditEvent) -> str:
 
 
 def format_ocsf_line(event: AuditEvent) -> str:
-    """Return an event as one OCSF line."""
     return format_ascii_json(build_ocsf_event(event))
 
 

@@ -72,7 +72,6 @@ class LedgerSearch:
 
     @property
     def text(self) -> str:
-        """Return the line in normalised form."""
         return " ".join(str(term) for term in self.terms)
 
     @property
@@ -92,7 +91,6 @@ class LedgerSearch:
 
 
 def join_alternatives(values: Sequence[str]) -> str:
-    """Join alternatives."""
     words = values[0]
     for more in values[1:]:
         words = pgettext("alternatives", "{first} or {second}").format(first=words, second=more)

@@ -71,7 +71,6 @@ class Names:
         ).format(id=pk)
 
     def policy(self, slug: object) -> str:
-        """Return a policy's name in quotes."""
         return gettext("“{name}”").format(name=self.policies.get(str(slug), str(slug)))
 
 
@@ -93,7 +92,6 @@ def load_event_names(events: Sequence[AuditEvent]) -> Names:
 
 
 def describe_event(event: AuditEvent, *, names: Names) -> str:
-    """Describe the event in one sentence."""
     data = dict(event.data)
     opening = str(PHRASES.get(event.type, event.type))
     if event.type.startswith("policy."):
@@ -190,7 +188,6 @@ def describe_evaluation_event(
 
 
 def describe_policy_target(data: dict[str, Any], *, names: Names) -> str:
-    """Describe the target of a policy."""
     level = data.pop("level", "")
     if level == "group":
         return gettext("the group {group}").format(group=names.group(data.pop("group", None)))

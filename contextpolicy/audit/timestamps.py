@@ -36,7 +36,6 @@ def find_response_fault(response: bytes, *, digest: bytes, nonce: int) -> str:
 
 
 def encode_der_value(tag: int, *parts: bytes) -> bytes:
-    """Encode a value with a tag in DER."""
     body = b"".join(parts)
     size = len(body)
     if size < 0x80:

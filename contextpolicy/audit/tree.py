@@ -8,12 +8,10 @@ EMPTY = hashlib.sha256(b"").digest()
 
 
 def hash_leaf(entry: bytes) -> Hash:
-    """Hash an entry of the log."""
     return hashlib.sha256(b"\x00" + entry).digest()
 
 
 def hash_node(left: Hash, right: Hash) -> Hash:
-    """Hash two subtrees."""
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
@@ -25,7 +23,6 @@ class Frontier:
         self.roots = list(roots)
 
     def append(self, leaf: Hash) -> None:
-        """Add the hash of another entry."""
         self.roots.append(leaf)
         size = self.size
         while size % 2:
@@ -35,7 +32,6 @@ class Frontier:
         self.size += 1
 
     def root(self) -> Hash:
-        """Compute the root of the whole tree."""
         if not self.roots:
             return EMPTY
         *others, found = self.roots

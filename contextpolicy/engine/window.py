@@ -56,7 +56,6 @@ class HistoryView:
 
     @cached_property
     def cuts(self) -> tuple[int, ...]:
-        """The indexes at which turns begin."""
         return find_turn_starts(self.messages)
 
     def low(self, high: int) -> int:
@@ -75,7 +74,6 @@ class HistoryView:
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The messages of the entries."""
         return self.entries.messages
 
     @cached_property

@@ -85,7 +85,6 @@ class LegalHold(Stored):
 
     @property
     def target(self) -> str:
-        """The target in words."""
         if self.level == PolicyAssignment.Level.INSTANCE:
             return "everything"
         if self.level == PolicyAssignment.Level.CHAT:

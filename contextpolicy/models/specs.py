@@ -165,7 +165,6 @@ class ModelSpec(Stored):
 
     @property
     def factors(self) -> Factors:
-        """The calibration factors of the model."""
         return Factors(
             self.calibration,
             self.calibration_by_script,
@@ -175,7 +174,6 @@ class ModelSpec(Stored):
 
     @property
     def prices(self) -> Prices:
-        """The prices in the engine's type."""
         return Prices(
             input=self.input_price,
             output=self.output_price,

@@ -68,7 +68,6 @@ class Scores:
         return sum(row.is_dated for row in temporal) / len(temporal) if temporal else None
 
     def tokens(self) -> float:
-        """Return the mean number of prompt tokens."""
         return sum(row.tokens for row in self.rows) / max(len(self.rows), 1)
 
     def cached_share(self) -> float:

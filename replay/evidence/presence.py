@@ -47,7 +47,6 @@ class WordRarity:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "WordRarity":
-        """Count the messages that contain each word."""
         listed = [set(split_lowercase_words(text)) for text in texts]
         return cls(len(listed), Counter(word for words in listed for word in words))
 

@@ -53,7 +53,6 @@ class AuditEventAdmin(ReadOnlyAdmin):
     )
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the verification page."""
         page = self.admin_site.admin_view(self.verification)
         return [path("verify/", page, name="contextpolicy_ledger_verify"), *super().get_urls()]
 
@@ -135,7 +134,6 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Description"))
     def what(self, event: AuditEvent) -> str:
-        """Return the event in words."""
         return describe_event(event, names=load_event_names([event]))
 
     @admin.display(description=gettext_lazy("Time (UTC)"), ordering="at")
@@ -145,7 +143,6 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Details"))
     def details(self, event: AuditEvent) -> SafeString:
-        """Show the stored data unchanged."""
         text = json.dumps(event.data, indent=2, sort_keys=True, ensure_ascii=False)
         return render_to_string("admin/contextpolicy/_json.html", {"text": text})
 

@@ -71,13 +71,11 @@ class ReadReceiptAdmin(ReceiptAdmin):
         return response
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the page."""
         page = self.admin_site.admin_view(self.read_words)
         return [path("words/", page, name="chats_receipt_words"), *super().get_urls()]
 
     @admin.display(description=gettext_lazy("Prompt text"))
     def words(self, receipt: Receipt) -> SafeString:
-        """Link to the prompt text."""
         address = reverse("admin:chats_receipt_words")
         said = gettext("Read the prompt (requires a reason)")
         return format_html('<a href="{}?receipt={}">{}</a>', address, receipt.pk, said)
@@ -203,7 +201,6 @@ def list_waiting_requests(*, actor: str, now: datetime) -> list[Waiting]:
 
 
 def download_request_file(file: RequestFile) -> HttpResponse:
-    """Return a file response with a request."""
     return files.build_text_download(file.text, name=file.name, kind=file.kind)
 
 

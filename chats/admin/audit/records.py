@@ -41,7 +41,6 @@ class CodeFilter(admin.AllValuesFieldListFilter):
     """A filter by code that labels rows without one."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
-        """Yield the choices."""
         for choice in super().choices(changelist):
             yield {**choice, "display": choice["display"] or gettext("No error")}
 
@@ -77,7 +76,6 @@ class TurnAdmin(ReadOnlyAdmin):
     )
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow the filters used in dashboard links."""
         return lookup in DASHBOARD_LOOKUPS or super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Turn]:
@@ -92,7 +90,6 @@ class TurnAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Error sentence"))
     def sentence(self, turn: Turn) -> str:
-        """Return the sentence of the failure."""
         return turn.localized_error
 
     @admin.display(description=gettext_lazy("Compaction due after this turn"))
@@ -206,7 +203,6 @@ class ReceiptAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Budget"))
     def arithmetic(self, receipt: Receipt) -> SafeString:
-        """Return the budget as JSON."""
         return render_json(receipt.budget)
 
     @admin.display(description=gettext_lazy("Summary due"))

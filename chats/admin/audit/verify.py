@@ -54,7 +54,6 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
     """The audit log. Large verifications run in the background, so replies do not slow down."""
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the export, checkpoint and download pages."""
         pages = {
             "export": self.export,
             "checkpoints": self.checkpoints,
@@ -195,7 +194,6 @@ def export_verifier_script(_scope: str) -> Iterable[str]:
 
 
 def export_log_lines(_scope: str) -> Iterable[str]:
-    """Return the entries of the newest log."""
     head = signing.find_newest_checkpoint()
     return files.list_log_lines(head.origin) if head else []
 

@@ -173,5 +173,4 @@ def format_chat_name(chat: Chat) -> str:
 
 
 def get_request_user(request: HttpRequest) -> User:
-    """Return the signed-in user."""
     return cast(User, request.user)

@@ -99,7 +99,6 @@ class CompactionAdmin(SummaryReviewAdmin):
     )
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow the filters used in dashboard links."""
         return lookup in DASHBOARD_LOOKUPS or super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Compaction]:
@@ -237,7 +236,6 @@ class CompactionAdmin(SummaryReviewAdmin):
 
     @admin.display(description=gettext_lazy("Trigger"), ordering="trigger")
     def began(self, compaction: Compaction) -> str:
-        """Return the trigger as text."""
         return str(TRIGGERS.get(compaction.trigger, compaction.trigger))
 
     @admin.display(description=gettext_lazy("Method"))
@@ -247,7 +245,6 @@ class CompactionAdmin(SummaryReviewAdmin):
 
     @admin.display(description=gettext_lazy("Duration"))
     def took(self, compaction: Compaction) -> str:
-        """Return the duration in seconds."""
         if compaction.duration_ms is None:
             return ""
         return gettext("{seconds:,.1f} s").format(seconds=compaction.duration_ms / 1000)

@@ -29,7 +29,6 @@ class SummaryReviewAdmin(CompactionDeeds):
     """Adds the review page to the admin pages of compactions."""
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the page."""
         page = self.admin_site.admin_view(self.review_page)
         return [path("review/", page, name="chats_compaction_review"), *super().get_urls()]
 

@@ -120,7 +120,6 @@ class DashboardAdmin(ReadOnlyAdmin):
 
 
 def build_dashboard_range(asked: Mapping[str, str], *, today: date) -> Range:
-    """Return the requested days, including today."""
     length = int(asked.get("days") or USUAL_DAYS)
     since = today - timedelta(days=length - 1)
     return Range(since, today, asked.get("model", ""), asked.get("policy", ""))

@@ -110,7 +110,6 @@ def build_rows_url(page: str, wanted: Range, at: str, found_by: Mapping[str, str
 
 
 def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
-    """Return the headline numbers."""
     n = whole.numbers
     share, slow = whole.cache_share, format_bucket_seconds(whole.first_token(0.95))
     took_effect = whole.named["compactions"]["published"]
@@ -276,7 +275,6 @@ def narrow_range(wanted: Range, *, by: str, name: str) -> Range:
 
 
 def build_dashboard_line(name: str, total: Totals, *, within: Range, rows: Rows) -> DashboardLine:
-    """Return one table row."""
     n, share = total.numbers, total.cache_share
     effect = total.named["compactions"]["published"]
     ended = rows.of_turns(within, status__exact="completed")
@@ -415,7 +413,6 @@ def build_state_numbers(request: HttpRequest, *, now: datetime) -> list[NumberIn
 
 
 def format_waiting_age(now: datetime, since: datetime) -> str:
-    """Return the age of a waiting row as text."""
     seconds = max(int((now - since).total_seconds()), 0)
     if seconds < 120:
         return gettext("{seconds:,} s").format(seconds=seconds)
@@ -428,7 +425,6 @@ def format_worker_count(number: int) -> str:
 
 
 def format_dashboard_time(at: datetime | None) -> str:
-    """Format a time."""
     if at is None:
         return gettext("none yet")
     return gettext("{time} UTC").format(time=dateformat.format(at, gettext("d M Y H:i")))

@@ -56,7 +56,6 @@ class PolicyAssignmentAdmin(DomainAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Assign the policy."""
         said = form.cleaned_data
         row = publish.assign_policy(
             policy=said["policy"],

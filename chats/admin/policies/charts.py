@@ -25,8 +25,6 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """All values of the chart template."""
-
     lines: Sequence[Curve]
     ticks: Sequence[tuple[float, str]]
     last_turn: int
@@ -60,7 +58,6 @@ def build_token_chart(now: Sequence[Point], proposed: Sequence[Point]) -> Chart 
 
 
 def scale_turn(turn: int, turns: int) -> float:
-    """Return the x position of a turn."""
     return round(LEFT + (turn - 1) / (turns - 1) * (WIDTH - LEFT - 8), 1)
 
 
@@ -128,8 +125,6 @@ class ChartBar:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A stacked bar chart."""
-
     title: str
     bars: Sequence[ChartBar]
     ticks: Sequence[tuple[float, str]]

@@ -43,13 +43,10 @@ class JsonField(forms.JSONField):
     """A JSON field that is empty, not `null`, if nothing is set."""
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the text of the field."""
         return "" if value is None else super().prepare_value(value)
 
 
 class ObjectField(JsonField):
-    """A whole config as JSON."""
-
     def validate(self, value: Any) -> None:
         """Raise ValidationError if the config is not an object."""
         super().validate(value)

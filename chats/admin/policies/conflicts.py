@@ -56,7 +56,6 @@ def format_version_field(version: PolicyVersion, name: str) -> str:
 
 
 def format_locked_value(name: str, values: Mapping[str, object], locks: Collection[str]) -> str:
-    """Return a value and its lock as a text."""
     if name not in values:
         return gettext("not set")
     return append_lock_text(format_stored_value(name, values[name]), is_locked=name in locks)

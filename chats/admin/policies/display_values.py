@@ -32,7 +32,6 @@ def format_version_values(version: PolicyVersion) -> dict[str, str]:
 
 
 def append_lock_text(value: str, *, is_locked: bool) -> str:
-    """Add the lock to the text of a value."""
     return gettext("{value}, locked").format(value=value) if is_locked else value
 
 

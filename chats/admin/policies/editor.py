@@ -70,7 +70,6 @@ class ContextPolicyAdmin(DomainAdmin):
     change_form_template = f"{TEMPLATES}/change_form.html"
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the import page."""
         page = self.admin_site.admin_view(self.import_strategy)
         drafts = self.admin_site.admin_view(require_POST(self.create_recommended))
         return [
@@ -172,7 +171,6 @@ class ContextPolicyAdmin(DomainAdmin):
         change: bool = False,  # noqa: FBT001, FBT002 - Django's signature
         **options: Any,
     ) -> Any:
-        """Add the config fields of package strategies."""
         return super().get_form(request, obj, change, form=add_config_fields(PolicyForm), **options)
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
@@ -235,7 +233,6 @@ class ContextPolicyAdmin(DomainAdmin):
     def editor_context(
         self, request: HttpRequest, form: PolicyForm, policy: ContextPolicy | None
     ) -> dict[str, Any]:
-        """Return the template context of the editor."""
         seen = ViewpointForm(request.POST or request.GET)
         editor = build_policy_editor(
             form, viewpoint=seen.viewpoint(), search=request.POST.get("_find", "").strip()[:80]
@@ -377,7 +374,6 @@ class ContextPolicyAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("Version"))
     def version(self, policy: ContextPolicy) -> str:
-        """Return the number of the active version."""
         return f"v{policy.current.number}" if policy.current else pgettext("version", "draft")
 
     @admin.display(description=gettext_lazy("State"), ordering="retired")
@@ -395,7 +391,6 @@ class ContextPolicyAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("Assignments"), ordering="places")
     def applies(self, policy: ContextPolicy) -> str:
-        """Return the number of assignments."""
         places = getattr(policy, "places", 0)
         return ngettext("{n} assignment", "{n} assignments", places).format(n=places)
 

@@ -153,7 +153,6 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
     def editor_context(
         self, request: HttpRequest, form: PolicyForm, policy: ContextPolicy | None
     ) -> dict[str, Any]:
-        """Add the preview if one was requested."""
         context = super().editor_context(request, form, policy)
         own = get_visible_chats(user=request.user).filter(team=None)
         offered = list(own.order_by("-updated_at")[:CHATS_OFFERED])
@@ -293,7 +292,6 @@ def render_policy_balances(policy: ContextPolicy | None) -> SafeString | str:
 
 
 def list_form_errors(form: PolicyForm) -> list[str]:
-    """Return the error messages of a form."""
     return [finding.sentence for finding in form.judged if finding.level == "error"] + [
         str(error) for name in form.unread for error in form.errors.get(name, ())
     ]

@@ -89,7 +89,6 @@ class EffectivePolicyForm(forms.Form):
             self.fields["agent"].help_text = said
 
     def offer(self, name: str, choices: Sequence[tuple[str, str]]) -> None:
-        """Append choices to a field."""
         field = self.fields[name]
         if isinstance(field, forms.ChoiceField):
             field.choices = [*cast(list[tuple[str, str]], field.choices), *choices]
@@ -183,7 +182,6 @@ class ExplainedPolicyAdmin(EffectivePolicyAdmin):
     change_list_template = "admin/contextpolicy/effectivepolicy/change_list.html"
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the explanation page."""
         page = self.admin_site.admin_view(self.explain)
         return [path("explain/", page, name="contextpolicy_effective_explain"), *super().get_urls()]
 
@@ -236,7 +234,6 @@ def get_base_field_label(name: str) -> str:
 
 
 def build_explained_row(field: ExplainedField) -> dict[str, Any]:
-    """Return the template values of one field."""
     level, slug, version, locked = field.source
     return {
         "name": field.name,

@@ -72,7 +72,6 @@ class EvaluationAdmin(ReadOnlyAdmin):
     )
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the page of one evaluation."""
         page = self.admin_site.admin_view(self.compare)
         name = "contextpolicy_evaluation_compare"
         return [path("<uuid:evaluation_id>/compare/", page, name=name), *super().get_urls()]
@@ -124,6 +123,5 @@ class EvaluationAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Version"))
     def comparison(self, row: Evaluation) -> SafeString:
-        """Link to the page of the evaluation."""
         address = reverse("admin:contextpolicy_evaluation_compare", args=[row.pk])
         return format_html('<a href="{}">{}</a>', address, row.version)

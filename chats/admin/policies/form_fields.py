@@ -27,14 +27,12 @@ NO_OTHERS = gettext_lazy("0: this policy adds no text.")
 
 
 def build_lock_field() -> forms.BooleanField:
-    """Make the lock checkbox of a field."""
     return forms.BooleanField(label=gettext_lazy("Locked"), required=False)
 
 
 def build_integer_field(
     label: StrOrPromise, text: StrOrPromise, smallest: int = 0
 ) -> forms.IntegerField:
-    """Make a field for an integer."""
     return forms.IntegerField(
         label=label, help_text=text, required=False, min_value=smallest, max_value=100_000_000
     )
@@ -77,7 +75,6 @@ def build_multiple_choice_field(
 
 
 def build_textarea(rows: int) -> forms.Textarea:
-    """Make a multi-line text input."""
     return forms.Textarea(attrs={"rows": rows, "cols": 80})
 
 

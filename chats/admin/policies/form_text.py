@@ -32,7 +32,6 @@ FIGURE_CHANGED = '<a class="policy-figure is-changed" href="#id_{}" title="{}">{
 
 
 def get_form_field_label(form: PolicyForm, name: str) -> str:
-    """Return the label of a field."""
     return str(form.fields[name].label) if name in form.fields else name
 
 

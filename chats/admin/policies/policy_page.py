@@ -90,7 +90,6 @@ class Editor:
 
     @property
     def rows(self) -> list[FieldRow]:
-        """All rows of the page, in all parts."""
         inner = (row for group in self.more for row in group.rows)
         return [*self.found, *self.first, *self.also, *inner]
 
@@ -202,7 +201,6 @@ def build_field_row(
     told: Iterable[FindingLine],
     holds: Effective | None,
 ) -> FieldRow:
-    """Return the row of one field."""
     lock = form[f"lock_{name}"] if f"lock_{name}" in form.fields else None
     is_set = name in values or (name.startswith("config__") and bool(form[name].value()))
     return FieldRow(

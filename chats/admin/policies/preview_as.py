@@ -52,7 +52,6 @@ class Effective:
     names: Mapping[tuple[str, str], str]
 
     def source_of(self, name: str) -> str:
-        """Describe the source of a value."""
         level, slug, version, locked = self.sources[name]
         if level == "setting":
             return gettext("server setting")

@@ -54,7 +54,6 @@ class BlastRadiusAdmin(ReadOnlyAdmin):
     )
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the page of one count."""
         page = self.admin_site.admin_view(self.progress)
         name = "contextpolicy_blastradius_count"
         return [path("<uuid:radius_id>/count/", page, name=name), *super().get_urls()]
@@ -102,7 +101,6 @@ class BlastRadiusAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Count"))
     def count(self, row: BlastRadius) -> SafeString:
-        """Link to the page of the count."""
         return link_to(row, pgettext("button", "Open"))
 
 
@@ -113,7 +111,6 @@ def link_to(row: BlastRadius, words: str) -> SafeString:
 
 
 def build_radius_context(row: BlastRadius) -> dict[str, Any]:
-    """Return the template values of a count."""
     done = row.judged + row.failed
     is_open = row.state == BlastRadius.State.COUNTING
     return {

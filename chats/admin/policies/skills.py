@@ -75,5 +75,4 @@ class SkillAdmin(DomainAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Save the skill through its domain function."""
         save_skill(skill=obj, actor=get_request_actor(request), now=timezone.now())

@@ -117,11 +117,9 @@ class LegalHoldAdmin(DomainAdmin):
         return self.fields if obj is None else self.shown
 
     def get_readonly_fields(self, request: HttpRequest, obj: LegalHold | None = None) -> Any:
-        """Make everything but the release read-only."""
         return () if obj is None else tuple(n for n in self.shown if n != "release_reason")
 
     def has_change_permission(self, request: HttpRequest, obj: LegalHold | None = None) -> bool:
-        """Return False for a released hold."""
         is_over = obj is not None and obj.released_at is not None
         return not is_over and super().has_change_permission(request, obj)
 
@@ -130,7 +128,6 @@ class LegalHoldAdmin(DomainAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Place the hold, or release it."""
         said, actor, now = form.cleaned_data, get_request_actor(request), timezone.now()
         if change:
             hold = LegalHold.objects.get(pk=obj.pk)

@@ -44,7 +44,6 @@ class RetentionRunAdmin(ReadOnlyAdmin):
     )
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the preview and the certificates."""
         preview = self.admin_site.admin_view(self.preview)
         certificate = self.admin_site.admin_view(self.certificate)
         return [
@@ -94,7 +93,6 @@ class RetentionRunAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("State"))
     def state(self, run: RetentionRun) -> str:
-        """Return the state of the run."""
         return gettext("running") if run.is_open else gettext("finished")
 
     @admin.display(description=gettext_lazy("Audit log check"))
@@ -106,7 +104,6 @@ class RetentionRunAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Certificate"))
     def file(self, run: RetentionRun) -> str | SafeString:
-        """Return a link to the certificate."""
         if run.is_open:
             return gettext("not finished")
         address = reverse("admin:chats_retention_certificate", args=[run.pk])

@@ -23,8 +23,6 @@ class KeyList(serializers.Serializer[object]):
 
 
 class Keys(Endpoint):
-    """The user's API keys."""
-
     scopes: ClassVar = {"GET": NO_KEY, "POST": NO_KEY}
 
     @extend_schema(
@@ -54,8 +52,6 @@ class Keys(Endpoint):
 
 
 class KeyDetail(Endpoint):
-    """One of the user's API keys."""
-
     scopes: ClassVar = {"DELETE": NO_KEY}
 
     @extend_schema(

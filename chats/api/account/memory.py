@@ -80,8 +80,6 @@ class MemoryOut(serializers.Serializer[object]):
 
 
 class Memory(ConditionalEndpoint):
-    """The user's memory."""
-
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
 
     def rows(self, request: Request) -> QuerySet[MemorySettings]:
@@ -124,8 +122,6 @@ class Memory(ConditionalEndpoint):
 
 
 class Preferences(Endpoint):
-    """The user's preferences."""
-
     knows_repetitions = True
     scopes: ClassVar = {"POST": "chats:write"}
 
@@ -152,8 +148,6 @@ class Preferences(Endpoint):
 
 
 class PreferenceDetail(Endpoint):
-    """One preference."""
-
     scopes: ClassVar = {"PATCH": "chats:write", "DELETE": "chats:write"}
 
     @extend_schema(

@@ -20,8 +20,6 @@ class ModelList(serializers.Serializer[object]):
 
 
 class Models(Endpoint):
-    """The models of this instance."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(

@@ -130,8 +130,6 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
 
 
 class Webhooks(Endpoint):
-    """The user's webhooks."""
-
     scopes: ClassVar = {"GET": SCOPE, "POST": SCOPE}
 
     @extend_schema(
@@ -165,12 +163,9 @@ class Webhooks(Endpoint):
 
 
 class WebhookDetail(ConditionalEndpoint):
-    """One of the user's webhooks."""
-
     scopes: ClassVar = {"GET": SCOPE, "PATCH": SCOPE, "DELETE": SCOPE}
 
     def rows(self, _request: Request, *, webhook_id: uuid.UUID) -> QuerySet[Webhook]:
-        """Return the webhook."""
         return Webhook.objects.filter(pk=webhook_id)
 
     @extend_schema(
@@ -213,8 +208,6 @@ class WebhookDetail(ConditionalEndpoint):
 
 
 class TryWebhook(Endpoint):
-    """A test delivery."""
-
     scopes: ClassVar = {"POST": SCOPE}
 
     @extend_schema(
@@ -232,8 +225,6 @@ class TryWebhook(Endpoint):
 
 
 class Deliveries(Endpoint):
-    """The delivery log of a webhook."""
-
     scopes: ClassVar = {"GET": SCOPE}
 
     @extend_schema(
@@ -258,8 +249,6 @@ class Deliveries(Endpoint):
 
 
 class RedeliverWebhook(Endpoint):
-    """Redelivery of a webhook event."""
-
     scopes: ClassVar = {"POST": SCOPE}
 
     @extend_schema(

@@ -48,8 +48,6 @@ class InvalidSearch(Refusal):
 
 
 class Events(Endpoint):
-    """Audit events."""
-
     scopes: ClassVar = {"GET": "audit:read"}
 
     @extend_schema(
@@ -103,8 +101,6 @@ class NewLedgerExport(Strict):
 
 
 class LedgerExport(Endpoint):
-    """The audit log as a file."""
-
     scopes: ClassVar = {"POST": "audit:read"}
     # Each export adds an audit event, so a repeated request must run again.
     knows_repetitions = True

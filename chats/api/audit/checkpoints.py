@@ -63,8 +63,6 @@ class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
 
 
 class Checkpoints(Endpoint):
-    """The checkpoints."""
-
     scopes: ClassVar = {"GET": "audit:read"}
 
     @extend_schema(
@@ -87,8 +85,6 @@ class Checkpoints(Endpoint):
 
 
 class ChainProof(Endpoint):
-    """The inclusion proof of a chain."""
-
     scopes: ClassVar = {"GET": "audit:read"}
     # No HEAD: it would record an export in the audit log although no file was sent.
     http_method_names: ClassVar = ["get"]  # type: ignore[misc]  # as in `Endpoint`

@@ -167,7 +167,6 @@ class CountsOut(serializers.Serializer[object]):
 
 
 def serialize_balance(balance: Balance, **more: Any) -> dict[str, Any]:
-    """Return a balance as JSON."""
     sums = {
         name: serialize_money(getattr(balance, name)) for name in ("cost", "saved", "lost", "net")
     }
@@ -186,8 +185,6 @@ def serialize_totals(name: str, total: Totals) -> dict[str, Any]:
 
 
 class ChatBalance(Endpoint):
-    """The compaction savings of a chat."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
@@ -207,8 +204,6 @@ class ChatBalance(Endpoint):
 
 
 class PolicyBalance(Endpoint):
-    """The compaction savings of a policy."""
-
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
@@ -229,8 +224,6 @@ class PolicyBalance(Endpoint):
 
 
 class InstallationCounts(Endpoint):
-    """The daily counts of the instance."""
-
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(

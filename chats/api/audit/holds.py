@@ -77,8 +77,6 @@ class HoldOut(serializers.Serializer[LegalHold]):
 
 
 class Holds(Endpoint):
-    """All legal holds."""
-
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
 
     @extend_schema(
@@ -125,8 +123,6 @@ class Holds(Endpoint):
 
 
 class HoldDetail(Endpoint):
-    """One legal hold."""
-
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
@@ -141,8 +137,6 @@ class HoldDetail(Endpoint):
 
 
 class ReleaseHold(Endpoint):
-    """The release of a legal hold."""
-
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(

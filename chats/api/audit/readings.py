@@ -97,8 +97,6 @@ def require_auditor(request: Request) -> str:
 
 
 class Readings(Endpoint):
-    """The chats that the auditor can read."""
-
     scopes: ClassVar = {"GET": "audit:read", "POST": "audit:read"}
 
     @extend_schema(
@@ -142,8 +140,6 @@ class Readings(Endpoint):
 
 
 class ReadingRequests(Endpoint):
-    """Reading requests of auditors."""
-
     scopes: ClassVar = {"GET": "audit:read"}
 
     @extend_schema(
@@ -167,8 +163,6 @@ class ReadingRequests(Endpoint):
 
 
 class GrantReading(Endpoint):
-    """Grant a reading request."""
-
     scopes: ClassVar = {"POST": "audit:read"}
 
     @extend_schema(
@@ -187,8 +181,6 @@ class GrantReading(Endpoint):
 
 
 class RefuseReading(Endpoint):
-    """Refuse a reading request."""
-
     scopes: ClassVar = {"POST": "audit:read"}
 
     @extend_schema(
@@ -207,8 +199,6 @@ class RefuseReading(Endpoint):
 
 
 class ReadingDetail(Endpoint):
-    """Access to one chat."""
-
     scopes: ClassVar = {"GET": "audit:read", "DELETE": "audit:read"}
 
     @extend_schema(
@@ -243,8 +233,6 @@ class ReadingDetail(Endpoint):
 
 
 class ReadRequest(Endpoint):
-    """A model request in another person's chat."""
-
     scopes: ClassVar = {"GET": "audit:read"}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
@@ -289,8 +277,6 @@ class ReadRequestFile(Endpoint):
 
 
 class ReadSummaryRequest(Endpoint):
-    """A summary request in another person's chat."""
-
     scopes: ClassVar = {"GET": "audit:read"}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 

@@ -116,8 +116,6 @@ class RetentionCertificate(serializers.Serializer[object]):
 
 
 class RetentionForecast(Endpoint):
-    """Preview of a retention run."""
-
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
@@ -137,8 +135,6 @@ class RetentionForecast(Endpoint):
 
 
 class RetentionRuns(Endpoint):
-    """All retention runs."""
-
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
     # If a run is in progress, POST returns that run.
     knows_repetitions = True
@@ -176,8 +172,6 @@ class RetentionRuns(Endpoint):
 
 
 class RetentionCertificates(Endpoint):
-    """The certificate of a run."""
-
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(

@@ -34,8 +34,6 @@ class ArchiveHitOut(serializers.Serializer[Any]):
 
 
 class Archive(Endpoint):
-    """The archive of a chat's active branch."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(

@@ -19,8 +19,6 @@ from chats.record import access
 
 
 class Branches(Endpoint):
-    """All branches of a chat."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
@@ -45,8 +43,6 @@ class Branches(Endpoint):
 
 
 class ChooseBranch(Endpoint):
-    """Choose the active branch."""
-
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(

@@ -40,8 +40,6 @@ PLACES = ("pinned", "archived", "folder")
 
 
 class Chats(Endpoint):
-    """The user's chats."""
-
     parser_classes = (MessageParser,)
 
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
@@ -99,12 +97,9 @@ class Chats(Endpoint):
 
 
 class ChatDetail(ConditionalEndpoint):
-    """One chat."""
-
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write", "DELETE": "chats:write"}
 
     def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
-        """Return the chat."""
         return Chat.objects.filter(pk=chat_id)
 
     @extend_schema(
@@ -171,8 +166,6 @@ class ChatDetail(ConditionalEndpoint):
 
 
 class RestoreChat(Endpoint):
-    """Restore a deleted chat."""
-
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(

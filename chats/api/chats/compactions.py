@@ -84,8 +84,6 @@ class Compactions(Endpoint):
 
 
 class Resume(Endpoint):
-    """Resume automatic compaction after an undo."""
-
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(
@@ -104,8 +102,6 @@ class Resume(Endpoint):
 
 
 class Compare(Endpoint):
-    """Comparison of two summaries."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
@@ -128,8 +124,6 @@ class Compare(Endpoint):
 
 
 class CompactionDetail(Endpoint):
-    """One compaction."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(

@@ -119,12 +119,10 @@ class ContextOut(serializers.Serializer[Any]):
 def serialize_text_segment(
     segment: Sequence[object], *, sent: sent_texts.SentText
 ) -> dict[str, Any]:
-    """Return a segment with its text."""
     return {**serialize_row(SegmentOut, segment), "text": sent.text, "hidden": sent.hidden}
 
 
 def serialize_context(made: NextContext, *, form: str, include_system: bool) -> dict[str, Any]:
-    """Return a context in the requested format."""
     found = made.outlook
     values = found.choice.values
     budget: Budget = found.sent.budget
@@ -167,8 +165,6 @@ def find_segment_text(segment: Sequence[object], *, made: NextContext) -> sent_t
 
 
 class Context(Endpoint):
-    """The context of the next message."""
-
     knows_repetitions = True
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:read"}
 
@@ -208,8 +204,6 @@ class Context(Endpoint):
 
 
 class TurnReceipts(Endpoint):
-    """The receipts of a turn, with texts."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(

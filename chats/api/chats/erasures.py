@@ -130,8 +130,6 @@ class EraseChat(Erasure):
 
 
 class PendingErasures(Endpoint):
-    """The user's pending erasures."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
@@ -153,8 +151,6 @@ class PendingErasures(Endpoint):
 
 
 class PendingErasureDetail(Endpoint):
-    """One pending erasure."""
-
     scopes: ClassVar = {"DELETE": "chats:erase"}
 
     @extend_schema(

@@ -62,8 +62,6 @@ ONLY_SENT = ["get"]
 
 
 class ChatExport(Endpoint):
-    """Export of one chat."""
-
     scopes: ClassVar = {"GET": "chats:read"}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
@@ -131,8 +129,6 @@ class WholeQuery(Strict):
 
 
 class ExportAll(Endpoint):
-    """Export of all data of a person."""
-
     scopes: ClassVar = {"GET": "chats:read"}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 

@@ -27,8 +27,6 @@ class FolderList(serializers.Serializer[object]):
 
 
 class Folders(Endpoint):
-    """The user's folders."""
-
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
 
     @extend_schema(
@@ -60,8 +58,6 @@ class Folders(Endpoint):
 
 
 class FolderDetail(ConditionalEndpoint):
-    """One folder."""
-
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write", "DELETE": "chats:write"}
 
     def rows(self, request: Request, **_named: Any) -> QuerySet[User]:

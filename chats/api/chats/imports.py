@@ -198,8 +198,6 @@ class FileParser(BaseParser):
 
 
 class Imports(Endpoint):
-    """The user's imports."""
-
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
     parser_classes = (FileParser,)
     file: IO[bytes] | None = None
@@ -255,8 +253,6 @@ class Imports(Endpoint):
 
 
 class ImportConditions(Endpoint):
-    """The limits of imports."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
@@ -280,8 +276,6 @@ class ImportConditions(Endpoint):
 
 
 class ImportDetail(Endpoint):
-    """One of the user's imports."""
-
     scopes: ClassVar = {"GET": "chats:read", "DELETE": "chats:write"}
 
     @extend_schema(
@@ -308,8 +302,6 @@ class ImportDetail(Endpoint):
 
 
 class StopImport(Endpoint):
-    """Cancel an import."""
-
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(
@@ -331,8 +323,6 @@ class StopImport(Endpoint):
 
 
 class ImportOutcomes(Endpoint):
-    """The report of an import."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(

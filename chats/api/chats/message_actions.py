@@ -28,8 +28,6 @@ from chats.record import access
 
 
 class Pins(Endpoint):
-    """The token budget of pinned messages."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(

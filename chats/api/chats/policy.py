@@ -28,8 +28,6 @@ SOURCE = ("level", "policy", "version", "locked")
 
 
 class ChatPolicy(Endpoint):
-    """The effective policy of a chat."""
-
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
@@ -81,8 +79,6 @@ class ExplainedChatPolicy(Endpoint):
 
 
 class ExplainedPolicy(Endpoint):
-    """The policy of any user."""
-
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(

@@ -35,8 +35,6 @@ class RecentOut(serializers.Serializer[object]):
 
 
 class RecentMessages(Endpoint):
-    """The user's recent messages."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(

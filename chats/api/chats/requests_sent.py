@@ -195,8 +195,6 @@ class SummaryRequestOut(serializers.Serializer[Any]):
 
 
 class SentRequest(Endpoint):
-    """The request of a model call."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
@@ -245,8 +243,6 @@ class SentRequestFile(Endpoint):
 
 
 class SentSummaryRequest(Endpoint):
-    """The request for a summary."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
@@ -269,8 +265,6 @@ class SentSummaryRequest(Endpoint):
 
 
 class SentSummaryRequestFile(Endpoint):
-    """The request for a summary, as a file."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(

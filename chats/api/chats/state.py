@@ -21,8 +21,6 @@ from chats.record import access
 
 
 class StateEndpoint(ConditionalEndpoint):
-    """The state of a chat's active branch."""
-
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
 
     def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
@@ -107,8 +105,6 @@ class StateVersionList(serializers.Serializer[object]):
 
 
 class StateVersions(Endpoint):
-    """The version history of a state."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
@@ -127,8 +123,6 @@ class StateVersions(Endpoint):
 
 
 class RestoreState(Endpoint):
-    """Restore an older version."""
-
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(

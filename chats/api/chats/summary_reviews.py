@@ -51,8 +51,6 @@ class SummaryReviewOut(serializers.Serializer[Any]):
 
 
 class ReviewSummary(Endpoint):
-    """Review of a pending summary."""
-
     knows_repetitions = True
     scopes: ClassVar = {"POST": "audit:read"}
 

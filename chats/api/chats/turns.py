@@ -21,8 +21,6 @@ from chats.turns.stop import stop_turn
 
 
 class TurnDetail(Endpoint):
-    """One turn."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(

@@ -132,8 +132,6 @@ class UIChats(Endpoint):
 
 
 class UIChatDetail(Endpoint):
-    """The UI messages of a chat."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
@@ -162,8 +160,6 @@ class UIChatDetail(Endpoint):
 
 
 class UIChatStream(Endpoint):
-    """The running reply of a chat."""
-
     content_negotiation_class = ResumedOrJSON
     scopes: ClassVar = {"GET": "chats:read", "DELETE": "chats:write"}
 

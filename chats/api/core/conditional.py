@@ -67,7 +67,6 @@ class ConditionalEndpoint(Endpoint):
 
 
 def compute_etag(answer: Response) -> str:
-    """Return the ETag of a response."""
     said = json.dumps(answer.data, sort_keys=True, cls=JSONEncoder)
     return f'"{hashlib.sha256(said.encode()).hexdigest()[:32]}"'
 

@@ -67,8 +67,6 @@ SwaggerUIBundle({
 
 
 class Schema(Endpoint):
-    """The OpenAPI schema, for any authenticated request."""
-
     scopes: ClassVar = {"GET": ANY_KEY}
 
     @extend_schema(exclude=True)
@@ -84,7 +82,6 @@ class Schema(Endpoint):
 @login_required
 @require_GET
 def docs_page(request: HttpRequest) -> HttpResponse:
-    """Render the API documentation page."""
     html = format_html(
         PAGE,
         icon=static("favicon.svg"),
@@ -105,5 +102,4 @@ def docs_page(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_GET
 def docs_script(request: HttpRequest) -> HttpResponse:
-    """Return the script that starts the viewer."""
     return HttpResponse(SCRIPT, content_type="text/javascript; charset=utf-8")

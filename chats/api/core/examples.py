@@ -10,7 +10,6 @@ SUMMARY = """## Facts
 
 
 def build_request_example(name: str, **body: object) -> OpenApiExample:
-    """Return an example of a request body."""
     return OpenApiExample(name, value=body, request_only=True)
 
 

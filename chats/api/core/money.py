@@ -30,6 +30,5 @@ class MoneyOut(serializers.Serializer[object]):
 
 
 def serialize_money(money: Money) -> dict[str, Any]:
-    """Return amounts by currency as JSON."""
     amounts = [{"currency": name, "amount": money.amounts[name]} for name in sorted(money.amounts)]
     return {"amounts": amounts, "unknown": money.unknown}

@@ -592,8 +592,6 @@ class ModelOut(serializers.Serializer[Any]):
 
 
 class KeyOut(serializers.Serializer[ApiKey]):
-    """An API key without its secret."""
-
     id = serializers.UUIDField()
     name = serializers.CharField()
     prefix = serializers.CharField()
@@ -647,7 +645,6 @@ def build_page_serializer(
 
 
 def serialize_row(kind: type[serializers.Serializer[Any]], row: object) -> dict[str, Any]:
-    """Return the JSON of a row."""
     answered: dict[str, Any] = _made(kind).to_representation(row)
     return answered
 
@@ -659,5 +656,4 @@ def _made(kind: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any
 
 
 def serialize_rows(kind: type[serializers.Serializer[Any]], rows: Iterable[object]) -> list[Any]:
-    """Return the JSON of several rows."""
     return [serialize_row(kind, row) for row in rows]

@@ -63,7 +63,6 @@ def build_keyset_filter(order: Sequence[str], values: Sequence[str]) -> Q:
 
 
 def write_cursor(values: Sequence[Any], *, name: str) -> str:
-    """Return the values as a signed cursor."""
     texts = [value.isoformat() if hasattr(value, "isoformat") else str(value) for value in values]
     return signing.dumps(texts, salt=f"cursor:{name}")
 

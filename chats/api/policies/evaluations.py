@@ -140,8 +140,6 @@ class EvaluationDetailOut(EvaluationOut):
 
 
 class Evaluations(Endpoint):
-    """All shadow evaluations."""
-
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
     # If the draft is already being evaluated, POST returns that evaluation.
     knows_repetitions = True
@@ -191,8 +189,6 @@ class Evaluations(Endpoint):
 
 
 class EvaluationDetail(Endpoint):
-    """One shadow evaluation."""
-
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
@@ -207,8 +203,6 @@ class EvaluationDetail(Endpoint):
 
 
 class EndEvaluation(Endpoint):
-    """End an evaluation early."""
-
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(
@@ -229,8 +223,6 @@ class EndEvaluation(Endpoint):
 
 
 class PromoteEvaluation(Endpoint):
-    """Publish an evaluated version."""
-
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(

@@ -74,8 +74,6 @@ def serialize_policy(slug: str) -> dict[str, Any]:
 
 
 class Policies(Endpoint):
-    """All policies."""
-
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
 
     @extend_schema(
@@ -120,12 +118,9 @@ class Policies(Endpoint):
 
 
 class PolicyDetail(ConditionalEndpoint):
-    """One policy."""
-
     scopes: ClassVar = {"GET": "policy:read", "PATCH": "policy:write"}
 
     def rows(self, _request: Request, *, slug: str) -> QuerySet[ContextPolicy]:
-        """Return the policy."""
         return ContextPolicy.objects.filter(slug=slug)
 
     @extend_schema(
@@ -160,8 +155,6 @@ class PolicyDetail(ConditionalEndpoint):
 
 
 class LintPolicy(Endpoint):
-    """Check of unsaved values."""
-
     scopes: ClassVar = {"POST": "policy:read"}
 
     @extend_schema(
@@ -182,8 +175,6 @@ class LintPolicy(Endpoint):
 
 
 class ExportPolicy(Endpoint):
-    """Export of a policy."""
-
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
@@ -200,8 +191,6 @@ class ExportPolicy(Endpoint):
 
 
 class ImportPolicy(Endpoint):
-    """Import of a policy."""
-
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(
@@ -234,8 +223,6 @@ class ImportPolicy(Endpoint):
 
 
 class RecommendedDrafts(Endpoint):
-    """Drafts with recommended values."""
-
     knows_repetitions = True
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
 

@@ -32,7 +32,6 @@ TARGETS = ("group", "user", "chat")
 
 
 def build_field_error(param: str, problem: str | Promise) -> InvalidField:
-    """Return a refusal for an invalid field."""
     return InvalidField(code="invalid_value", param=param, problem=problem)
 
 
@@ -58,8 +57,6 @@ def parse_assignment_target(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 class Assignments(Endpoint):
-    """All policy assignments."""
-
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
 
     @extend_schema(
@@ -114,8 +111,6 @@ class Assignments(Endpoint):
 
 
 class AssignmentDetail(Endpoint):
-    """One assignment."""
-
     scopes: ClassVar = {"DELETE": "policy:write"}
 
     @extend_schema(

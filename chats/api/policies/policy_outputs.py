@@ -106,7 +106,6 @@ class ExportedPolicyOut(serializers.Serializer[Row]):
 
 
 def serialize_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Return warnings as JSON."""
     return [
         {
             "code": finding.code,

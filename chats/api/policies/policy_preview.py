@@ -81,7 +81,6 @@ class PolicySample(Endpoint):
 
 
 def parse_proposal(asked: dict[str, Any]) -> PolicyProposal:
-    """Return the policy in a request body."""
     return PolicyProposal(
         slug=asked["policy"] or "-new-",
         name=asked["policy"] or "This policy",
@@ -93,7 +92,6 @@ def parse_proposal(asked: dict[str, Any]) -> PolicyProposal:
 
 
 def serialize_sample(findings: list[Finding], found: Sampled | None) -> dict[str, Any]:
-    """Return warnings and a sample as JSON."""
     counts = ("in_use", "judged", "changed", "would_refuse", "low", "high")
     return {
         "findings": serialize_findings(findings),
@@ -110,7 +108,6 @@ def serialize_sample(findings: list[Finding], found: Sampled | None) -> dict[str
 
 
 def serialize_preview(findings: list[Finding], made: Preview | None) -> dict[str, Any]:
-    """Return warnings and both sides as JSON."""
     return {
         "findings": serialize_findings(findings),
         "state": made.token if made else None,
@@ -120,7 +117,6 @@ def serialize_preview(findings: list[Finding], made: Preview | None) -> dict[str
 
 
 def serialize_estimate(likely: Estimate | None) -> dict[str, Any] | None:
-    """Return an estimate as JSON."""
     if likely is None:
         return None
     return {
@@ -134,7 +130,6 @@ def serialize_estimate(likely: Estimate | None) -> dict[str, Any] | None:
 
 
 def serialize_side(side: Side, likely: Estimate | None = None) -> dict[str, Any]:
-    """Return one side as JSON."""
     return {
         "refused": {"code": side.code, "message": side.sentence} if side.code else None,
         "tokens": side.tokens,

@@ -63,8 +63,6 @@ class TrialOut(serializers.Serializer[Any]):
 
 
 class PolicyTrial(Endpoint):
-    """A trial run of the summariser."""
-
     scopes: ClassVar = {"POST": "policy:write"}
     # Responses are not stored, and the model is called outside of transactions.
     knows_repetitions = True
@@ -99,6 +97,5 @@ class PolicyTrial(Endpoint):
 
 
 def serialize_trial(made: trial.Trial) -> dict[str, Any]:
-    """Return a trial as JSON."""
     said = {name: getattr(made, name) for name in made.__slots__}
     return {**said, "cost": serialize_money(made.cost)}

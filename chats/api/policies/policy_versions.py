@@ -62,8 +62,6 @@ def retrieve_version(policy: ContextPolicy, number: int) -> dict[str, Any]:
 
 
 class PolicyVersions(Endpoint):
-    """The versions of a policy."""
-
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
 
     @extend_schema(
@@ -127,8 +125,6 @@ def build_conflict_refusal(
 
 
 class PolicyVersionDetail(Endpoint):
-    """One version of a policy."""
-
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
@@ -144,8 +140,6 @@ class PolicyVersionDetail(Endpoint):
 
 
 class ActivateVersion(Endpoint):
-    """Publish a draft."""
-
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(
@@ -174,8 +168,6 @@ class ActivateVersion(Endpoint):
 
 
 class RestoreVersion(Endpoint):
-    """Restore an older version."""
-
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(

@@ -123,8 +123,6 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
 
 
 class RadiusList(Endpoint):
-    """All counts of affected chats."""
-
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
     # If the same values are already being counted, POST returns that count.
     knows_repetitions = True
@@ -173,8 +171,6 @@ class RadiusList(Endpoint):
 
 
 class RadiusDetail(Endpoint):
-    """One count of affected chats."""
-
     scopes: ClassVar = {"GET": "policy:read"}
 
     @extend_schema(
@@ -189,8 +185,6 @@ class RadiusDetail(Endpoint):
 
 
 class StopRadius(Endpoint):
-    """Stop a count."""
-
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(
@@ -209,8 +203,6 @@ class StopRadius(Endpoint):
 
 
 class ResumeRadius(Endpoint):
-    """Resume a count."""
-
     scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(

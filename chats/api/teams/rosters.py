@@ -77,8 +77,6 @@ def serialize_team(team: Team) -> dict[str, Any]:
 
 
 class Rosters(Endpoint):
-    """The teams that the user can use."""
-
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
 
     @extend_schema(
@@ -114,8 +112,6 @@ class Rosters(Endpoint):
 
 
 class RosterDetail(ConditionalEndpoint):
-    """One team."""
-
     scopes: ClassVar = {"GET": "chats:read", "PUT": "chats:write", "DELETE": "chats:write"}
     http_method_names: ClassVar = [  # type: ignore[misc]  # the base class declares no ClassVar
         *Endpoint.http_method_names,
@@ -123,7 +119,6 @@ class RosterDetail(ConditionalEndpoint):
     ]
 
     def rows(self, _request: Request, *, team_id: uuid.UUID) -> QuerySet[Team]:
-        """Return the team."""
         return Team.objects.filter(pk=team_id)
 
     @extend_schema(
@@ -171,8 +166,6 @@ class RosterDetail(ConditionalEndpoint):
 
 
 class CopyRoster(Endpoint):
-    """Copy of a team."""
-
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(
@@ -234,8 +227,6 @@ def serialize_round(made: Round) -> dict[str, Any]:
 
 
 class Rounds(Endpoint):
-    """The rounds of a chat's active branch."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
@@ -260,8 +251,6 @@ class Rounds(Endpoint):
 
 
 class ContinueRound(Endpoint):
-    """Continue a round that ended early."""
-
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(

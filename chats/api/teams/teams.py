@@ -45,7 +45,6 @@ LOOKED_FOR = ("id", "speaker", "since", "until")
 
 
 def serialize_team_chat(chat: Chat, *, notice: str = "") -> dict[str, Any]:
-    """Return a team chat as JSON."""
     newest = conversation.find_newest_message(chat)
     branch = chat.active_branch
     return {
@@ -89,7 +88,6 @@ class TeamOfChat(ConditionalEndpoint):
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
 
     def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
-        """Return the chat."""
         return Chat.objects.filter(pk=chat_id)
 
     @extend_schema(
@@ -183,8 +181,6 @@ class TeamMessages(Endpoint):
 
 
 class TeamContext(Endpoint):
-    """The context of an agent."""
-
     knows_repetitions = True
     scopes: ClassVar = {"POST": "chats:read"}
 
@@ -209,8 +205,6 @@ class TeamContext(Endpoint):
 
 
 class TeamPrompt(Endpoint):
-    """The prompt of an agent."""
-
     knows_repetitions = True
     scopes: ClassVar = {"POST": "chats:read"}
 
@@ -233,8 +227,6 @@ class TeamPrompt(Endpoint):
 
 
 class TeamSnapshot(Endpoint):
-    """A snapshot of a team chat."""
-
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
     parser_classes = (SnapshotParser,)
 
@@ -274,8 +266,6 @@ class TeamSnapshot(Endpoint):
 
 
 class ClearTeam(Endpoint):
-    """Clear a team chat."""
-
     scopes: ClassVar = {"POST": "chats:write"}
 
     @extend_schema(
@@ -300,7 +290,6 @@ class ClearTeam(Endpoint):
 
 
 def parse_requested_agent(data: Any) -> conversation.RequestedAgent:
-    """Return the agent in a request body."""
     values: Mapping[str, Any] = team_inputs.AgentQuery.read(data)
     window = values["windowSizeOverride"]
     return conversation.RequestedAgent(

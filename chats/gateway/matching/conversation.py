@@ -43,12 +43,10 @@ class Item:
 
     @property
     def text(self) -> str:
-        """The visible text."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
     def results(self) -> tuple[ToolResultPart, ...]:
-        """The tool results."""
         return tuple(part for part in self.parts if isinstance(part, ToolResultPart))
 
 
@@ -106,7 +104,6 @@ class RequestReader:
 
     @property
     def conversation(self) -> Conversation:
-        """The parsed conversation."""
         return Conversation(tuple(dict.fromkeys(self.system)), tuple(self.items), self.images)
 
     def take(self, message: Any, *, param: str) -> None:

@@ -77,7 +77,6 @@ class PathMatch:
 
     @property
     def seq(self) -> int:
-        """The seq of the last shared message."""
         return self.shared + self.offset
 
     @property

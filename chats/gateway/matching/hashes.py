@@ -84,7 +84,6 @@ def strip_client_tags(text: str) -> str:
 
 
 def hash_item(parts: Sequence[Part], *, room: str) -> str:
-    """Return the hash of one complete message."""
     return _keyed(room, ["item", normalise_message_parts(parts)])
 
 

@@ -115,5 +115,4 @@ async def stream_direct_call(
 
 
 def build_provider_timeouts() -> Timeouts:
-    """Return the timeouts of provider calls."""
     return Timeouts(**settings.PROVIDER_TIMEOUTS)

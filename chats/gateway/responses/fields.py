@@ -89,7 +89,6 @@ def check_forms(sent: Mapping[str, Any]) -> None:
 
 
 def build_unsupported_error(name: str, problem: str) -> InvalidRequest:
-    """Return the refusal of an unsupported field."""
     return InvalidRequest(problem, param=name, code="unsupported_parameter")
 
 

@@ -167,7 +167,6 @@ class _Items:
 
 
 def build_item_error(kind: Any, *, param: str) -> InvalidRequest:
-    """Return the refusal of an unsupported item."""
     at = f"{param}.type"
     if kind == TRIGGER:
         problem = f"{at}: compaction_trigger must be the last item."

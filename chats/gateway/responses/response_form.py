@@ -36,16 +36,13 @@ class ResponseForm:
 
     @property
     def message_id(self) -> str:
-        """The id of the text item."""
         return self.id.replace("resp_", "msg_", 1)
 
     @property
     def reasoning_id(self) -> str:
-        """The id of the reasoning item."""
         return self.id.replace("resp_", "rs_", 1)
 
     def opening(self) -> str:
-        """Return the events before the first text."""
         begun = self.frame(status="in_progress", output=[])
         return self.event("response.created", response=begun) + self.event(
             "response.in_progress", response=begun
@@ -133,7 +130,6 @@ class ResponseForm:
         )
 
     def whole(self, reply: Reply) -> str:
-        """Return the complete response."""
         return json.dumps(self.completed(reply, self.output(reply)))
 
     def broken(self, refusal: Refusal) -> str:
@@ -164,7 +160,6 @@ class ResponseForm:
 
     @property
     def thought_place(self) -> dict[str, Any]:
-        """The position of the reasoning."""
         return {"item_id": self.reasoning_id, "output_index": 0, "summary_index": 0}
 
     def output(self, reply: Reply) -> list[dict[str, Any]]:
@@ -191,7 +186,6 @@ class ResponseForm:
         return found
 
     def completed(self, reply: Reply, output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the response of a finished reply."""
         status = format_reply_status(reply)
         told = format_response_usage(reply.usage) if reply.usage else None
         made = self.frame(status=status, output=output, usage=told)
@@ -200,7 +194,6 @@ class ResponseForm:
         return made
 
     def frame(self, *, status: str, output: Sequence[Any], **more: Any) -> dict[str, Any]:
-        """Return a response with the given status."""
         return {
             "id": self.id,
             "object": "response",
@@ -216,7 +209,6 @@ class ResponseForm:
         }
 
     def event(self, kind: str, **fields: Any) -> str:
-        """Return one numbered stream event."""
         told = {"type": kind, "sequence_number": self.number, **fields}
         self.number += 1
         return f"event: {kind}\ndata: {json.dumps(told, separators=(',', ':'))}\n\n"
@@ -280,7 +272,6 @@ def build_request_echo(
 
 
 def format_reply_status(reply: Reply) -> str:
-    """Return the status of a finished reply."""
     return "incomplete" if reply.finish == "length" else "completed"
 
 
@@ -297,12 +288,10 @@ def build_text_item(item_id: str, text: str | None, *, status: str) -> dict[str,
 
 
 def build_text_part(text: str) -> dict[str, Any]:
-    """Return a text part."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def format_response_usage(told: Mapping[str, int]) -> dict[str, Any]:
-    """Return the provider's token counts."""
     sent, written = told.get("input", 0), told.get("output", 0)
     return {
         "input_tokens": sent,

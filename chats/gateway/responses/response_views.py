@@ -188,7 +188,6 @@ def generate_response_id() -> str:
 
 
 def build_compaction_item(said: Conversation, *, user: User) -> dict[str, Any]:
-    """Return the compaction item of a conversation."""
     return {
         "id": f"cmp_{uuid.uuid4().hex}",
         "type": "compaction",

@@ -98,7 +98,6 @@ def build_stored_response(turn: Turn) -> dict[str, Any]:
 
 
 def build_response_form(turn: Turn) -> ResponseForm:
-    """Return the response format for a turn."""
     return ResponseForm(
         id=previous_response.format_response_id(turn.pk, stored=True),
         created=int(turn.queued_at.timestamp()),
@@ -160,7 +159,6 @@ def find_item_message(item_id: str, *, among: QuerySet[Message]) -> Message:
 
 
 def iter_items_after(listed: Iterator[dict[str, Any]], item_id: str) -> Iterator[dict[str, Any]]:
-    """Yield the items after the one with this id."""
     for item in listed:
         if item["id"] == item_id:
             break

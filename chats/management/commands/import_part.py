@@ -20,7 +20,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Add the id of the import."""
         parser.add_argument("import_id", type=uuid.UUID)
 
     def handle(self, *_args: Any, import_id: uuid.UUID, **_options: Any) -> None:

@@ -20,7 +20,6 @@ class Command(BaseCommand):
     help = "Print a one-time link that signs a user in without a password. Valid for one hour."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Add one optional name."""
         parser.add_argument(
             "username", nargs="?", help="Default: the first administrator, created if missing."
         )
@@ -45,7 +44,6 @@ class Command(BaseCommand):
 
 
 def base_address() -> str:
-    """Return the base URL of the product."""
     if settings.PUBLIC_URL:
         return str(settings.PUBLIC_URL)
     try:

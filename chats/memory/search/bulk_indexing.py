@@ -38,7 +38,6 @@ class NewMessages:
 
     @property
     def owner_id(self) -> int:
-        """The person whose words are counted."""
         return self.rows[0].branch.chat.owner_id
 
 

@@ -202,8 +202,6 @@ def add_word_weight(marks: dict[int, float], found: Sequence[int], value: float)
 def build_search_terms(
     asked: ParsedQuestion, *, stems: Mapping[str, float], counts: WordCounts
 ) -> SearchTerms:
-    """Return the search terms with their weights."""
-
     def weigh(stem: str) -> float:
         return calculate_word_weight(counts.words.get(stem, 0), total=counts.total)
 
@@ -219,7 +217,6 @@ def build_search_terms(
 
 
 def read_texts(keys: Sequence[int], *, wanted: SearchTerms, line: TextOrder) -> list[RankedText]:
-    """Read texts and count the search terms in each."""
     found = []
     for text in fulltext.load_texts(keys, with_times=bool(wanted.days)):
         place = line.place_of(text.id)

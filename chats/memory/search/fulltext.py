@@ -198,7 +198,6 @@ def build_or_query(words: Iterable[str]) -> str:
 
 
 def fetch_text_ids(statement: str, values: Sequence[Any]) -> list[int]:
-    """Return the ids that a statement selects."""
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         return [key for (key,) in cursor.fetchall()]

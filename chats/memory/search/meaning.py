@@ -10,9 +10,7 @@ class TextLikeness(Protocol):
     """Similarities of texts: the nearest ones, and the floor that random texts rarely reach."""
 
     @property
-    def nearest(self) -> Mapping[int, float]:
-        """The most similar texts by id."""
-        ...
+    def nearest(self) -> Mapping[int, float]: ...
 
     @property
     def floor(self) -> float:

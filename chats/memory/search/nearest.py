@@ -116,11 +116,9 @@ class Matrix:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
         return sum(block.nbytes for block in self.rows)
 
     def add(self, found: Sequence[tuple[int, int, bytes]]) -> None:
-        """Add rows of number, text and vector."""
         np = import_numpy()
         numbers = [row[0] for row in found]
         self.newest = max(self.newest, *numbers)

@@ -151,7 +151,6 @@ def get_sent_range(passage: Passage) -> tuple[int, int]:
 
 
 def build_reference(passage: Passage) -> Reference:
-    """Return the reference of a passage."""
     if passage.message_id is None:
         raise ValueError("a summary is not a reference")
     return Reference(passage.message_id, *get_sent_range(passage), score=round(passage.score, 4))

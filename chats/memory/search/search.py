@@ -58,7 +58,6 @@ class Part:
 
     @property
     def stretch(self) -> tuple[int, int]:
-        """The range of its text ids."""
         return self.place.id_at(self.after + 1), self.place.id_at(self.to)
 
 
@@ -75,7 +74,6 @@ class SearchablePath:
 
     @property
     def length(self) -> int:
-        """The number of messages."""
         return sum(part.to - part.after for part in self.parts)
 
     def id_at(self, seq: int) -> int | None:

@@ -50,7 +50,6 @@ class Progress:
 
     @property
     def missing(self) -> int:
-        """The number of texts without a vector."""
         return max(self.texts - self.done, 0) + self.refused
 
 
@@ -235,7 +234,6 @@ def delete_vectors_by_id(keys: Collection[int]) -> int:
 
 
 def measure_space_progress(space: VectorSpace) -> Progress:
-    """Return the progress of a space."""
     texts = SearchText.objects.filter(message__isnull=False).count()
     rows = TextVector.objects.filter(space=space)
     first = rows.filter(passage=0).count()

@@ -33,8 +33,6 @@ class ToolAnswer:
 
 
 class ToolSource(Protocol):
-    """A source of tools."""
-
     def offered(
         self, *, branch: Branch, values: PolicyValues, model: ModelSpec
     ) -> tuple[ToolSpec, ...]:

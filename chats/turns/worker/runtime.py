@@ -149,7 +149,6 @@ class Runtime:
         return await asyncio.wrap_future(self.spare.submit(call))
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
-        """Publish a frame on the live bus."""
         self.writer.put(turn_id, frame)
 
     async def renew_streams(self, turn_ids: Iterable[uuid.UUID]) -> None:
@@ -157,7 +156,6 @@ class Runtime:
         await self.writer.renew_streams(turn_ids)
 
     def provider(self, account: Account) -> Provider:
-        """Return the adapter of a provider account."""
         return registry.get_provider(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
 
     async def hear_stops(self) -> None:
@@ -238,7 +236,6 @@ class DatabaseCall(Generic[Result]):
         self.attempt = self.submit()
 
     def submit(self) -> "Future[Result]":
-        """Make one attempt, in a thread."""
         since = None if self.patience else ASKED_AT.get()
         return self.threads.submit(self.call, patience=self.patience, since=since)
 

@@ -84,12 +84,10 @@ EVERYTHING = (
 @require_GET
 @signed_in
 def exchange(request: PersonRequest) -> HttpResponse:
-    """Show the import and export options."""
     return render_exchange_page(request)
 
 
 def render_exchange_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
-    """Render the page with the recent imports."""
     rows = upload.list_imports(request.user).order_by("-created_at", "-pk")
     context = {
         "everything": EVERYTHING,

@@ -32,8 +32,6 @@ MOST_SOURCES = 3
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """A source message of a preference."""
-
     chat: Chat
     message: Message
 
@@ -53,12 +51,10 @@ class PreferenceView:
 
     @property
     def kind(self) -> str:
-        """Label of the kind."""
         return str(Preference.Kind(self.row.kind).label)
 
 
 def build_preference_view(row: Preference) -> PreferenceView:
-    """Return a preference for display."""
     alive = [m for m in (item.message for item in row.evidence.all()) if is_alive(m)]
     alive.sort(key=lambda message: message.created_at, reverse=True)
     sources = [SourceView(message.branch.chat, message) for message in alive[:MOST_SOURCES]]

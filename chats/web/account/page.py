@@ -119,5 +119,4 @@ def session_end(request: PersonRequest, session: str) -> HttpResponse:
 
 
 def get_session_id(request: PersonRequest) -> str:
-    """Return the ID of this request's session."""
     return sessions.derive_session_id(request.session.session_key or "")

@@ -85,7 +85,6 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
 
 @require_POST
 def logout(request: HttpRequest) -> HttpResponse:
-    """End this session."""
     if request.user.is_authenticated:
         deletion.sign_out(user=request.user, now=timezone.now())
     auth.logout(request)

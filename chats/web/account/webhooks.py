@@ -65,7 +65,6 @@ def list_page(
 @require_GET
 @signed_in
 def webhook(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
-    """Show a webhook and its newest deliveries."""
     return render_webhook_page(
         request, managing.get_webhook(user=request.user, webhook_id=webhook_id)
     )
@@ -74,7 +73,6 @@ def webhook(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
 def render_webhook_page(
     request: PersonRequest, row: Webhook, *, refusal: Refusal | None = None
 ) -> HttpResponse:
-    """Render the page of a webhook."""
     log = list(managing.list_delivery_log(row)[:SHOWN])
     context = {
         "webhook": row,
@@ -118,7 +116,6 @@ def webhook_events(request: PersonRequest, webhook_id: uuid.UUID) -> HttpRespons
 @require_POST
 @signed_in
 def webhook_switch(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
-    """Enable or disable the webhook."""
     is_on = request.POST.get("on") == "1"
     now = timezone.now()
     return run_webhook_action(
@@ -152,7 +149,6 @@ def webhook_send(
 @require_POST
 @signed_in
 def webhook_delete(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
-    """Delete the webhook with its log."""
     row = managing.get_webhook(user=request.user, webhook_id=webhook_id)
     managing.delete_webhook(webhook=row, now=timezone.now())
     return redirect("chats:webhooks")

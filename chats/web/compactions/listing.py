@@ -116,7 +116,6 @@ def build_compaction_lines(
 def build_compaction_line(
     row: Compaction, *, path: Sequence[PathSegment], cover: Coverage, user: User
 ) -> CompactionLine:
-    """Return one list row."""
     kind, status, state = describe_compaction_state(row, cover=cover)
     is_window = row.kind == Compaction.Kind.WINDOW
     reason = (

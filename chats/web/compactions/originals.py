@@ -80,7 +80,6 @@ def build_originals_page(
 def build_originals(
     messages: Sequence[Message], *, row: Compaction, ground: BranchUnderPolicy
 ) -> list[Original]:
-    """Return the messages with HTML and marks."""
     html = render_texts([message.text for message in messages], seen=row.branch)
     outlook = ground.outlook if is_range_on_path(row, ground.branch) else None
     return [

@@ -54,7 +54,6 @@ class FactReport:
 
     @property
     def words(self) -> str:
-        """The count as text: 33 of 36."""
         found = sum(row.found for row in self.kinds)
         words = gettext("{kept:,} of {total:,}")
         return words.format(kept=found - len(self.lost), total=found) if found else ""

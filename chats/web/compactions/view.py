@@ -189,7 +189,6 @@ def build_prompt_bar(
 def build_compaction_figures(
     row: Compaction, *, marker: CompactionMarker, chat: Chat, user: User, report: FactReport
 ) -> list[CompactionFigure]:
-    """Return the headline numbers with notes."""
     found = []
     if row.kind == Compaction.Kind.SUMMARY and row.summary_tokens and marker.folded_tokens:
         share = 100 * (1 - row.summary_tokens / marker.folded_tokens)
@@ -281,14 +280,12 @@ def describe_trigger(row: Compaction, chat: Chat) -> tuple[str, str]:
 
 
 def describe_summary_author(row: Compaction, *, user: User) -> str:
-    """Return the author of the summary."""
     if row.trigger == "revision":
         return describe_ledger_actor(row.asked_by, user=user)
     return gettext("no model") if row.model_name in {"", EXTRACTIVE} else row.model_name
 
 
 def describe_generation(row: Compaction) -> str:
-    """Return duration, attempt and method."""
     took = tries = ""
     if row.duration_ms is not None:
         took = gettext("{seconds:.1f} s").format(seconds=row.duration_ms / 1000)

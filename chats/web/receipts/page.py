@@ -54,8 +54,6 @@ class ReceiptFigure:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptView:
-    """A model call."""
-
     receipt: Receipt
     title: str
     outcome: tuple[str, str]
@@ -96,7 +94,6 @@ def build_receipt_views(turn: Turn) -> list[ReceiptView]:
 
 
 def build_receipt_view(row: Receipt, *, sources: SegmentSources, many: bool) -> ReceiptView:
-    """Return one receipt for display."""
     values = load_policy_values(row.effective_policy)
     has_form = any(note.startswith(f"{PROMPT_FORM}:") for note in row.notes)
     # A text form is one block of text including the question, like layout A.

@@ -63,7 +63,6 @@ class Value(forms.JSONField):
 
 
 def build_state_field(name: str, schema: Mapping[str, Any], value: Any) -> forms.Field:
-    """Return the control for a field."""
     common: dict[str, Any] = {
         "label": str(schema.get("title", name)),
         "help_text": str(schema.get("description", "")),

@@ -34,14 +34,11 @@ class FieldView:
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """The state for display."""
-
     fields: Sequence[FieldView]
     version: int
 
     @property
     def known(self) -> int:
-        """Number of fields with a value."""
         return sum(1 for field in self.fields if field.source)
 
     @property
@@ -66,7 +63,6 @@ def get_field_title(name: str, *, kept: Kept) -> str:
 
 
 def build_field_view(kept: Kept, name: str) -> FieldView:
-    """Return one field with its title."""
     title = get_field_title(name, kept=kept)
     if name not in kept.values:
         return FieldView(name=name, label=title, value="", source="", at=None)
@@ -118,7 +114,6 @@ def chat_state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def state_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Clear the state."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     version = parse_base_version(request.POST)
     try:
@@ -145,15 +140,12 @@ class ChangeView:
 
 @dataclass(frozen=True, slots=True)
 class VersionView:
-    """A version of the state for display."""
-
     row: ChatState
     changes: Sequence[ChangeView]
     is_current: bool
 
     @property
     def kind(self) -> str:
-        """Label of its origin."""
         return str(ChatState.Kind(self.row.kind).label)
 
 
@@ -180,7 +172,6 @@ def state_history(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 def render_state_history(
     request: PersonRequest, chat: Chat, *, refusal: Refusal | None = None
 ) -> HttpResponse:
-    """Render the history, with a refusal if any."""
     found, versions = state_edits.list_state_history(chat=chat)
     context = {
         "chat": chat,
@@ -194,7 +185,6 @@ def render_state_history(
 
 
 def build_version_view(version: states.Version, *, kept: Kept) -> VersionView:
-    """Return a version with field titles."""
     changes = [
         ChangeView(
             label=get_field_title(change.name, kept=kept),

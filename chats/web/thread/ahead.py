@@ -100,7 +100,6 @@ def round_estimate(tokens: int) -> int:
 
 
 def format_cost(cost: Decimal) -> str:
-    """Format an amount."""
     if cost >= SMALLEST or not cost:
         return f"{cost:,.4f}"
     return gettext("less than {amount}").format(amount=SMALLEST)

@@ -108,7 +108,6 @@ class CompactionMarker:
 
     @property
     def author(self) -> str:
-        """Label of who started the compaction."""
         trigger = self.compaction.trigger
         if trigger == "revision":
             return gettext("edited by a user")
@@ -118,13 +117,11 @@ class CompactionMarker:
 
     @property
     def count(self) -> int:
-        """Number of messages that the compaction covers."""
         row = self.compaction
         return row.to_seq - row.from_seq + 1 - len(row.exceptions)
 
     @property
     def covered(self) -> str:
-        """The number of covered messages as text."""
         return format_message_count(self.count)
 
     @property
@@ -136,7 +133,6 @@ class CompactionMarker:
 
     @property
     def what(self) -> str:
-        """Title of the marker."""
         n = self.named_count
         if self.compaction.kind == Compaction.Kind.WINDOW:
             words = ngettext("{n:,} message no longer sent", "{n:,} messages no longer sent", n)
@@ -221,7 +217,6 @@ def group_facts_by_kind(facts: Sequence[Sequence[str]]) -> list[tuple[str, str]]
 
 
 def list_summary_texts(row: Compaction) -> list[str]:
-    """Return the texts of a compaction to render."""
     return [row.text, *(bullet["text"] for _, bullet in iter_summary_bullets(row))]
 
 

@@ -103,7 +103,6 @@ def describe_request_status(answer: RequestStatus) -> tuple[str, str]:
 
 
 def describe_failed_attempt(row: Compaction) -> tuple[str, str]:
-    """Return the notice for a failed attempt."""
     title = gettext("This summary was not used: {reason}")
     if row.rung == "extractive":
         then = gettext("If the prompt gets too long, only the newest messages are sent.")

@@ -63,7 +63,6 @@ class Composer:
 
     @property
     def model(self) -> OfferedModel | None:
-        """The model that replies next."""
         return next((choice for choice in self.models if choice.current), None)
 
     @property
@@ -95,12 +94,10 @@ class Composer:
 
     @property
     def length(self) -> str:
-        """Number of characters in the box."""
         return format_number(len(self.text))
 
     @property
     def limit_words(self) -> str:
-        """The formatted limit."""
         return format_number(self.limit)
 
 

@@ -58,8 +58,6 @@ class ShownImage:
 
 @dataclass(frozen=True, slots=True)
 class DayMark:
-    """A line between two days."""
-
     partial: ClassVar[str] = "chats/_daymark.html"
     day: date
     name: str
@@ -169,7 +167,6 @@ class MessageEntry:
 
     @property
     def offered(self) -> Sequence[str]:
-        """Names of the actions the message offers."""
         return list_message_actions(self.message, pin_lock=self.pin_lock)
 
     @property
@@ -179,7 +176,6 @@ class MessageEntry:
 
     @property
     def images(self) -> list[ShownImage]:
-        """The images of the message, in order."""
         files = [part for part in self.message.parts if part["type"] == "file"]
         found = [(part["media_type"], parse_image_reference(part["reference"])) for part in files]
         return [
@@ -239,7 +235,6 @@ class Queue:
 
     @property
     def title(self) -> str:
-        """Reason for the wait."""
         if self.is_served:
             return gettext("Waiting: every worker is busy.")
         return gettext("Waiting: no worker is running.")
@@ -265,7 +260,6 @@ class Live:
 
     @property
     def name(self) -> str:
-        """Name of the agent, or "Assistant"."""
         return self.turn.agent.name if self.turn.agent else gettext("Assistant")
 
     @property

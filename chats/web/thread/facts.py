@@ -81,7 +81,6 @@ def load_branch_facts(branch: Branch) -> BranchFacts:
 
 
 def build_count_subquery(rows: QuerySet[Any]) -> Subquery:
-    """Return a subquery that counts rows."""
     one = rows.order_by().annotate(all=Value(1)).values("all")
     return Subquery(one.annotate(number=Count("pk")).values("number"))
 

@@ -100,5 +100,4 @@ def describe_pending_agents(following: Sequence[str]) -> str:
 
 
 def format_reply_count(number: int) -> str:
-    """Format a number of replies."""
     return ngettext("{n:,} reply", "{n:,} replies", number).format(n=number)

@@ -302,7 +302,6 @@ def get_path_id(branch: Branch) -> str:
 
 
 def hash_facts(*facts: object) -> str:
-    """Return a short digest of the facts."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 

@@ -110,7 +110,6 @@ class ThreadPage:
 
     @property
     def is_empty(self) -> bool:
-        """True if the thread is empty."""
         return not self.entries and not self.tail
 
 

@@ -173,7 +173,6 @@ class Maker:
         return True
 
     def arranged(self, parts: Parts) -> tuple[Block, ...]:
-        """Return the blocks in wire order."""
         return tuple(order_multi_turn_blocks(parts))
 
     def message(self, origin: Origin, role: WireRole, parts: Sequence[tuple[str, str]]) -> Block:
@@ -191,7 +190,6 @@ class Maker:
         return self.weighed(block.segments, (wire,))
 
     def weighed(self, segments: tuple[Segment, ...], wires: tuple[WireMessage, ...]) -> Block:
-        """Make a block with its weight."""
         tokens = sum(segment.tokens for segment in segments)
         return Block(
             segments, wires, self.scale.weight(tokens, count_wire_bytes(wires) + JOINT_BYTES)

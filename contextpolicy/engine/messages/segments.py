@@ -58,7 +58,6 @@ class Block(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Local tokens of the block."""
         return sum(segment.tokens for segment in self.segments)
 
     @property
@@ -100,7 +99,6 @@ class Scale:
 
 
 def count_block_tokens(blocks: Iterable[Block]) -> int:
-    """Count the local tokens of several blocks."""
     return sum(segment.tokens for block in blocks for segment in block.segments)
 
 

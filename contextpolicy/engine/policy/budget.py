@@ -55,7 +55,6 @@ class Budget:
 
     @property
     def used(self) -> int:
-        """Local tokens of the whole prompt."""
         return (
             self.system
             + self.tools

@@ -71,7 +71,6 @@ def format_state_text(state: Mapping[str, object]) -> str:
 
 
 def format_request_schema(schema: Mapping[str, object]) -> str:
-    """Write the schema for the request."""
     return json.dumps(schema, ensure_ascii=False, sort_keys=True)
 
 

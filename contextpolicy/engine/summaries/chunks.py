@@ -39,7 +39,6 @@ class MapReduce:
 
     @property
     def calls(self) -> int:
-        """The total number of calls."""
         return len(self.chunks) + sum(len(merges) for merges in self.rounds)
 
 

@@ -114,7 +114,6 @@ class _Line:
 
     @property
     def length(self) -> float:
-        """The approximate number of tokens of the text."""
         return len(self.said.text.encode()) / PER_TOKEN
 
 

@@ -201,7 +201,6 @@ def count_transcript_tokens(
 
 
 def count_request_tokens(request: Sequence[WireMessage], *, counter: TokenCounter) -> int:
-    """Count the tokens of a summary request."""
     return sum(count_wire_tokens(wire, counter=counter) for wire in request)
 
 

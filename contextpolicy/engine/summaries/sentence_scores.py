@@ -111,7 +111,6 @@ def _facts_of(found: Mapping[Kind, Iterable[str]]) -> dict[str, float]:
 
 
 def get_fact_weight(kind: Kind, fact: str) -> float:
-    """Return the weight of one fact."""
     return DIGIT if kind == "number" and len(fact) == 1 else WEIGHTS[kind]
 
 

@@ -15,7 +15,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the launcher's options."""
         launcher.add_arguments(parser)
 
     def handle(self, *_args: Any, host: str, port: int, **_options: Any) -> None:

@@ -39,7 +39,6 @@ class Command(BaseCommand):
     def handle(
         self, *_args: Any, base_url: str, take_over: str, with_link: bool, **_options: Any
     ) -> None:
-        """Create the tables or migrate them, and seed."""
         refuse_newer_database()
         create_in_empty_database()
         # After the tables were created, this only sends `post_migrate` to the apps.

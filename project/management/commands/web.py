@@ -81,7 +81,6 @@ class Command(BaseCommand):
         ready: Path | None,
         **_options: Any,
     ) -> None:
-        """Serve until a stop signal."""
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         if not uds:
             try:

@@ -180,5 +180,4 @@ def format_report(results: Results) -> Iterator[str]:
 
 
 def format_markdown_row(*cells: object) -> str:
-    """Return the row of a Markdown table."""
     return f"| {' | '.join(map(str, cells))} |"

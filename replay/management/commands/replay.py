@@ -58,7 +58,6 @@ class Command(BaseCommand):
     help = "Play recorded conversations (JSONL) through the pipeline against the fake server."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the files to play, and the policy."""
         parser.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl")
         parser.add_argument("--policy", default="", help="Slug of a policy; empty: the default.")
         parser.add_argument(
