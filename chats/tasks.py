@@ -175,13 +175,13 @@ def read_preferences(*, chat_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.EMBED)
 def embed(**_later: Any) -> None:
-    """Continue the due embedding pass."""
+    """Embed texts that have no vector yet, for some seconds, and enqueue the next part."""
     embedding.continue_embedding_pass(now=timezone.now())
 
 
 @shared_task(name=queue.EMBED_CHAT)
 def embed_chat(*, chat_id: str, **_later: Any) -> None:
-    """Embed the messages of a chat."""
+    """Embed the indexed messages of a chat that have no vector yet."""
     embedding.embed_chat(uuid.UUID(chat_id), now=timezone.now())
 
 
@@ -327,7 +327,7 @@ def keep_heartbeat(sender: Any = None, **_signal: Any) -> None:
 
 
 def sweep_instead() -> None:
-    """Run the sweep in place of the schedule."""
+    """Run the sweep from a worker while the schedule sends no heartbeats."""
     logger.warning("the schedule is late; this worker sweeps instead of it")
     try:
         background_sweep.run_sweep(now=timezone.now())

@@ -70,7 +70,7 @@ class BlastRadiusNeeded(Exception):
 
 
 def describe_count_progress(row: BlastRadius | None) -> str:
-    """Describe how far a count is."""
+    """Return a localized sentence about the progress of a count; None: no count was started."""
     if row is None:
         return gettext("The affected chats have not been counted yet.")
     said = gettext(
@@ -217,7 +217,7 @@ def is_sufficient_count(row: BlastRadius) -> bool:
 
 
 def build_radius_data(row: BlastRadius) -> dict[str, Any]:
-    """Return the data of a count for the ledger."""
+    """Return the numbers of a count for its ledger events, without texts."""
     told: dict[str, Any] = {
         "radius": str(row.pk),
         "policy": row.policy.slug,

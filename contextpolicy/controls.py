@@ -239,7 +239,7 @@ class Story:
         return ended_at is not None and now - ended_at <= AGREED and self.ended is not None
 
     def event_of(self, number: int, kind: str) -> AuditEvent | None:
-        """Return the event of this type about a version."""
+        """Return the ledger event of this type about a version; None if there is none."""
         found = (each for each in self.events if each.type == kind)
         return next((each for each in found if each.data.get("version") == number), None)
 

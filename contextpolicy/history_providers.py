@@ -43,7 +43,7 @@ class HistoryQuery:
 
 @runtime_checkable
 class HistoryProvider(Protocol):
-    """Selects the messages that a prompt starts from."""
+    """Protocol of history providers: selects the earlier messages from which a strategy chooses."""
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class HistoryProvider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InstalledProvider:
-    """A provider, and the package with its version."""
+    """An installed history provider, and the name and version of its package."""
 
     provider: HistoryProvider
     package: str

@@ -390,7 +390,7 @@ def find_chain_breaks(*, scope: str | None = None) -> Iterator[Break]:
 
 
 class Chain:
-    """One chain, read in order."""
+    """One chain of the ledger, whose rows are read in order to verify their hashes."""
 
     def __init__(self, scope: str = "") -> None:
         self.scope = scope

@@ -173,7 +173,7 @@ def apply_waiting_head(message: Mapping[str, Any], held: WaitingHead) -> Mapping
 
 
 class RequestBody:
-    """The body of one request, up to its limit."""
+    """The body of one request, read in pieces and refused above its size limit."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -236,10 +236,10 @@ class Around:
         return self.after(request, self.before(request) or self.get_response(request))
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Prepare the request; a returned response ends it."""
+        """Prepare the request. A returned response is sent instead of calling the view."""
 
     def after(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        """Complete the response."""
+        """Change the response of the view before it is sent, and return it."""
         return response
 
 

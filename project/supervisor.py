@@ -42,7 +42,7 @@ def bind_to_parent(niceness: int = 0) -> None:
 
 @dataclass
 class Child:
-    """One supervised program."""
+    """A program that the supervisor starts and restarts: command, environment and delay."""
 
     name: str
     command: Sequence[str]
@@ -140,7 +140,7 @@ class Supervisor:
         self.children.append(child)
 
     def request_stop(self, *_signal: object) -> None:
-        """Stop watching at the next check."""
+        """Ask the supervisor to stop its children at the next check."""
         self.stopping = True
 
     def watch(self) -> None:

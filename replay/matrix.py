@@ -47,7 +47,7 @@ class ByteCounter:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """One row of the matrix."""
+    """One combination of strategy, layout and token budget."""
 
     strategy: str
     values: PolicyValues

@@ -29,7 +29,7 @@ class RecordedCall:
 
 @dataclass(slots=True)
 class RecordedStep:
-    """One reply of the model."""
+    """One recorded reply of the model: its text and its tool calls."""
 
     text: str
     calls: list[RecordedCall] = field(default_factory=list)

@@ -33,7 +33,7 @@ class Placeholder(Expression):
         self.kind = field
 
     def as_sql(self, _compiler: Any, _connection: Any) -> tuple[str, Any]:
-        """Return a parameter that is this placeholder itself."""
+        """Return `%s` with this placeholder as its parameter, which is replaced at each run."""
         return "%s", [self]
 
     def taker(self, vendor: str) -> "Take":
@@ -161,7 +161,7 @@ class Compiled:
 
 
 class Statement:
-    """One statement, compiled once per database vendor."""
+    """An ORM statement whose SQL is compiled once per database vendor and then reused."""
 
     def __init__(self) -> None:
         self.compiled: dict[str, Compiled] = {}
@@ -316,7 +316,7 @@ class Update(Statement):
 
 
 class Insert(Statement):
-    """Adds one row of a model."""
+    """Inserts one row of a model with SQL that is compiled once."""
 
     def __init__(self, model: type[models.Model]) -> None:
         super().__init__()

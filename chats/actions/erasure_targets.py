@@ -134,7 +134,9 @@ def forget_requests(message: Message, summaries: list[Compaction], marks: Erasur
 
 
 def erase_partials(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete partial texts of turns related to the message."""
+    """Delete the partial texts of turns that answer, contain or cite the message. Return their
+    number.
+    """
     del summaries, marks
     turns = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message))
     with_text = turns.exclude(partial_text="", partial_reasoning="")
@@ -171,7 +173,7 @@ def forget_frames(turn_ids: Collection[uuid.UUID]) -> int:
 
 
 def forget_keys(keys: Sequence[str]) -> None:
-    """Delete streams from the bus."""
+    """Delete the streams with these keys from the live bus. Without a broker, nothing happens."""
     try:
         with Redis.from_url(
             settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2
@@ -308,7 +310,7 @@ def erase_of_person(
 
 
 def erase_images(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the bytes of the message's images."""
+    """Delete the bytes of the message's images that no other message uses. Return their number."""
     del summaries, marks
     return MessageImage.objects.filter(message=message).delete()[0]
 
@@ -393,13 +395,13 @@ def erase_all_preferences(chat: Chat, *, marks: ErasureMarks) -> int:
 
 
 def forget_all_frames(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete the chat's frames on the live bus."""
+    """Delete the live streams of the chat's turns. Return the number of turns."""
     since = marks.now - timedelta(seconds=live.TURN_SECONDS)
     turns = Turn.objects.filter(branch__chat=chat, finished_at__gte=since)
     return forget_frames(list(turns.values_list("pk", flat=True)))
 
 
 def erase_all_references(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete the chat's texts in prompts of other chats."""
+    """Delete excerpts of the chat from stored prompts of other chats. Return their number."""
     rows = TurnReference.objects.filter(message__branch__chat=chat)
     return forget_references(rows, marks=marks)

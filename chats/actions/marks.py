@@ -165,7 +165,7 @@ def exclude_message(*, message: Message, actor: str, now: datetime) -> Message:
 
 @transaction.atomic
 def include_message(*, message: Message, actor: str, now: datetime) -> Message:
-    """Undo an exclusion. Raises `NotTakenUp` and `MessageErased`."""
+    """Include an excluded message in prompts again. Raises `NotTakenUp` and `MessageErased`."""
     chat, message = lock_for_marking(message)
     if not message.excluded:
         return message

@@ -245,7 +245,7 @@ def hash_entry_lines(lines: Sequence[str], *, start: str = GENESIS) -> str:
 
 
 def extend_run_digest(entry: RetentionEntry) -> str:
-    """Return a run's digest including its newest entry."""
+    """Return the next digest of a run: SHA-256 of the previous digest and the entry, in hex."""
     before = RetentionRun.objects.values_list("digest", flat=True).get(pk=entry.run_id)
     return hash_entry_lines([serialize_retention_entry(entry)], start=before)
 

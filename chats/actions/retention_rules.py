@@ -27,7 +27,9 @@ MOST_PEOPLE = 100
 
 @dataclass(frozen=True, slots=True)
 class PersonDue:
-    """A person with messages that are due."""
+    """A person with messages past their retention period: numbers of chats and messages, and the
+    oldest time.
+    """
 
     username: str
     chats: int
@@ -110,7 +112,7 @@ def has_younger(chat: Chat, *, days: int, now: datetime) -> bool:
 
 
 def list_next_chats(place: uuid.UUID | None) -> list[Chat]:
-    """Return the next page of chats by id."""
+    """Return the next chats after a position, in order of their ids."""
     rows = Chat.objects.order_by("pk").only("pk", "owner", "policy")
     return list((rows.filter(pk__gt=place) if place else rows)[:PAGE])
 

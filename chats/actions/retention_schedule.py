@@ -41,7 +41,7 @@ def is_retention_due(*, now: datetime) -> bool:
 
 
 def match_free_runs() -> Q:
-    """Return the condition for rows that no worker holds."""
+    """Return the condition for unfinished rows without a lease, or with an expired one."""
     return Q(lease_until=None) | leases.match_expired_leases()
 
 

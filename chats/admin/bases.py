@@ -34,7 +34,7 @@ class DomainAdmin(ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show or save the form; a refusal changes nothing."""
+        """Show or save the form. A refusal is shown as a message and changes nothing."""
 
         def view() -> HttpResponse:
             return super(DomainAdmin, self).changeform_view(
@@ -46,7 +46,7 @@ class DomainAdmin(ModelAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Confirm or delete; a refusal changes nothing."""
+        """Ask for confirmation, or delete. A refusal is shown as a message and changes nothing."""
 
         def view() -> HttpResponse:
             return super(DomainAdmin, self).delete_view(request, object_id, extra_context)

@@ -200,7 +200,7 @@ def prepare_warm_up(
 
 
 def load_newest_question(branch: Branch, *, counter: TokenCounter) -> engine.Message | None:
-    """Return the newest user message."""
+    """Return the newest user message of the branch with its token count. None: there is none."""
     rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
     said = rows.filter(role=Message.Role.USER).order_by("-seq")[:1]
     return next(iter(history.load_all(said, counter=counter)), None)
@@ -341,7 +341,7 @@ def find_last_turn(branch: Branch) -> Turn | None:
 
 
 def number_warm_up_call(turn: Turn) -> int:
-    """Return the number of the turn's next warm-up."""
+    """Return the call number of the turn's next warm-up, from 1."""
     rows = Receipt.objects.filter(turn=turn, attempt=turn.attempt, step=Receipt.AFTERWARDS)
     rows = rows.filter(call__lt=Receipt.INFERRING)
     return cast(int, rows.aggregate(last=Max("call"))["last"] or 0) + 1

@@ -325,7 +325,7 @@ def compose_inference_prompt(
 
 
 def number_inference_call(turn: Turn) -> int:
-    """Return the number of the turn's next inference call."""
+    """Return the call number of the turn's next inference, from 1."""
     rows = Receipt.objects.filter(turn=turn, step=Receipt.AFTERWARDS, call__gte=Receipt.INFERRING)
     last: int | None = rows.aggregate(last=Max("call"))["last"]
     return Receipt.INFERRING if last is None else last + 1

@@ -57,7 +57,7 @@ def take_over(*, now: datetime, worker: str) -> int:
 
 
 def enqueue_verifications(*, now: datetime) -> int:
-    """Enqueue overdue verifications of the ledger again."""
+    """Enqueue requested verifications again whose task was lost. Return their number."""
     found = verification.list_overdue_verifications(
         now=now, age=timedelta(seconds=settings.REQUEUE_AFTER)
     )

@@ -61,7 +61,7 @@ class NothingToOpen(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The log of an origin while entries are appended."""
+    """The checkpoint log of an origin. Entries are appended in memory until it is signed."""
 
     origin: LedgerOrigin
     frontier: Frontier
@@ -177,7 +177,7 @@ def append_grown_chains(log: Log) -> Iterator[LedgerLeaf]:
 
 
 def open_log(*, now: datetime) -> Log:
-    """Return the active log, created at the first checkpoint."""
+    """Return the log of the current origin. The first checkpoint creates it."""
     origin = LedgerOrigin.objects.order_by("-pk").first()
     if origin is None:
         origin = LedgerOrigin.objects.create(name=settings.LEDGER_ORIGIN, opened_at=now)

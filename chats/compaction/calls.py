@@ -101,7 +101,7 @@ class SummarySources:
         return found
 
     def request(self, call: SummaryCall, record: CallRecord) -> tuple[WireMessage, ...]:
-        """Compose the request of a call."""
+        """Return the messages that a call of this summary sends, in order."""
         previous = self.previous if call.is_last else None
         if call.texts:
             return build_merge_request(

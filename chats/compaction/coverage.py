@@ -227,7 +227,7 @@ def retire_covering_summaries(
 
 
 def forget_request(branch: Branch) -> None:
-    """Clear a person's request, because they acted since."""
+    """Clear a person's request for a compaction, because they acted again since."""
     Branch.objects.filter(pk=branch.pk).update(request_outcome=None)
 
 

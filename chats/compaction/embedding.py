@@ -63,7 +63,7 @@ BREAKER = LatenessBreaker()
 
 @dataclass(frozen=True, slots=True)
 class QuestionEmbedder:
-    """The active vector space, and its client for questions."""
+    """The vector space that serves questions, and the client that embeds them."""
 
     space_id: int
     dimensions: int
@@ -99,7 +99,7 @@ class NotInstalled(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class SpaceView:
-    """A vector space as operators see it."""
+    """A vector space for the setup page: model, state, progress and fault."""
 
     space: VectorSpace
     progress: vectors.Progress

@@ -177,7 +177,7 @@ def run_summary_attempt(
 
 
 def record_failed_attempt(claimed: Claimed, *, reason: str, now: datetime) -> Attempt:
-    """Record a failed attempt. Raises `ClaimLost`."""
+    """Record an attempt as failed, with the code of the reason. Raises `ClaimLost`."""
     publish.mark_attempt_failed(claimed=claimed, reason=reason, now=now)
     return Attempt(claimed.attempt.rung or "model", "failed", (reason,), now)
 

@@ -31,7 +31,7 @@ BY_PEOPLE = frozenset({"cancelled", "rejected_by_person"})
 
 
 def list_counted_attempts(branch: Branch) -> QuerySet[Compaction]:
-    """Return the finished summary attempts that count, newest first."""
+    """Return the finished summary attempts that the breaker counts, newest first."""
     rows = branch.compactions.filter(kind=Compaction.Kind.SUMMARY).exclude(rung="")
     if branch.breaker_reset_at:
         rows = rows.filter(created_at__gt=branch.breaker_reset_at)
@@ -54,7 +54,7 @@ def build_ladder_attempt(row: Compaction) -> Attempt:
 
 
 def list_latest_attempts(rows: QuerySet[Compaction]) -> list[Attempt]:
-    """Return the last of these attempts, oldest first."""
+    """Return the newest of these attempts, at most as many as the breaker counts, oldest first."""
     attempts = [
         build_ladder_attempt(row) for row in rows.defer("text", "sections", "retention")[:LAST]
     ]

@@ -101,7 +101,7 @@ def perform_compaction(claimed: Claimed, *, counter: TokenCounter, renew: Renew)
 
 
 def write_extractive_summary(claimed: Claimed, *, counter: TokenCounter) -> Written:
-    """Write the extractive summary, which needs no model."""
+    """Return a summary of sentences selected from the messages. No model is called."""
     plan, most = claimed.plan, claimed.values.summary_max_tokens
     text = extract_summary_text(
         plan.sources,

@@ -55,7 +55,7 @@ class CompactionRequest:
 
     @property
     def is_plain(self) -> bool:
-        """True if any summary fulfils the request."""
+        """True if the request names no model, focus or base, so that any new summary fulfils it."""
         return not self.focus and self.model is None and not self.compaction
 
 
@@ -220,7 +220,9 @@ def plan_for(
     attempt: AttemptSpec,
     counter: TokenCounter,
 ) -> CompactionPlan | NotNeeded:
-    """Plan with the finished turns after the active summary."""
+    """Plan a compaction of the finished turns after the active summary, or return why none is
+    needed.
+    """
     if attempt.asked and attempt.asked.compaction:
         zone = composition.get_prompt_zone(branch, values=choice.values)
         return plan_rerun(branch, compaction=attempt.asked.compaction, counter=counter, zone=zone)

@@ -112,13 +112,13 @@ def explain_shortfall(claimed: Claimed, *, tokens_after: int) -> str:
 def end_attempt(
     claimed: Claimed, *, status: str, reason: str, now: datetime, **values: Any
 ) -> None:
-    """Record an attempt without a summary. Raises `ClaimLost`."""
+    """End an attempt without a summary, with this status and reason code. Raises `ClaimLost`."""
     check_claim(claimed)
     close_attempt(row=claimed.row, status=status, reason=reason, now=now, **values)
 
 
 def mark_attempt_failed(*, claimed: Claimed, reason: str, now: datetime) -> None:
-    """Record a failed attempt. Raises `ClaimLost`."""
+    """Record an attempt as failed, with the code of the reason. Raises `ClaimLost`."""
     end_attempt(claimed, status=Compaction.Status.FAILED, reason=reason, now=now)
 
 

@@ -285,7 +285,7 @@ def build_summary_bodies(
 
 
 def build_previous_summary(row: Compaction) -> Summary:
-    """Return the summary that a new one replaces."""
+    """Return the summary that a new one continues, as the engine's value."""
     return Summary(
         id=str(row.pk),
         text=row.text,

@@ -26,7 +26,7 @@ Renew = Callable[[dict[uuid.UUID, str]], object]
 
 
 class HandedBack(Exception):
-    """This process ends; the next worker writes the summary."""
+    """The worker shuts down, so another worker writes the summary."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Summaries:
 
     @contextmanager
     def held(self, *, row_id: uuid.UUID, token: str) -> Iterator[None]:
-        """Renew the claim until the block ends."""
+        """Renew the worker's claim on a compaction while the block runs."""
         with self.lock:
             self.writing[token] = Writing(row_id, token)
         try:
@@ -103,7 +103,7 @@ class Summaries:
                     writing.cancel = None
 
     def hand_back(self) -> None:
-        """Cancel every model call; nothing starts from now on."""
+        """Cancel all running model calls of summaries, and refuse new ones. For a shutdown."""
         with self.lock:
             self.closing = True
             for writing in self.writing.values():

@@ -137,7 +137,7 @@ def list_counted_rows(
 
 
 def list_counted_names(column: str) -> Iterable[str]:
-    """Return the models or policies with counts."""
+    """Return the names of models or policies that occur in daily counts, for a filter."""
     rows = DailyCount.objects.exclude(**{column: ""}).order_by(column)
     return rows.values_list(column, flat=True).distinct()
 

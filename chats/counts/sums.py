@@ -63,7 +63,7 @@ class Additions:
 
 @dataclass(slots=True)
 class Sums:
-    """The additions of a batch of events, by row."""
+    """The numbers that a batch of events adds to daily counts and compaction savings, by row."""
 
     days: dict[DayGroup, Additions] = field(default_factory=lambda: defaultdict(Additions))
     balances: dict[tuple[uuid.UUID, str], Additions] = field(

@@ -256,7 +256,7 @@ def load_branch_reversals(
 
 
 def sum_events(events: Sequence[AuditEvent]) -> Sums:
-    """Return the additions of events. Reads only, never writes."""
+    """Return the numbers that these events add to the counts. Reads rows, and writes nothing."""
     reading = EventRows(events)
     for event in events:
         reading.read(event)

@@ -91,7 +91,7 @@ class _Chat:
 
 
 def read_text_lines(file: IO[bytes]) -> Iterator[str]:
-    """Yield the lines of a text. Raises `ImportRefused`."""
+    """Yield the lines of a UTF-8 file. Raises `ImportRefused` for other encodings."""
     number = 0
     while line := file.readline(bounds.LINE_BYTES + 1):
         number += 1

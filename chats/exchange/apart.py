@@ -83,5 +83,5 @@ class ClosingWatch:
         os._exit(1)
 
     def is_closing(self) -> bool:
-        """Return True if this process should end."""
+        """Return True once the parent process has ended or asked this one to stop."""
         return self.event.is_set()

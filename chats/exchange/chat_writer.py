@@ -437,7 +437,7 @@ def write_draft_messages(
 def flush_message_rows(
     rows: list[Message], places: Places, before: dict[Any, int], *, images: ChatDraft
 ) -> None:
-    """Write the buffered messages, after their branches."""
+    """Insert the buffered messages, after their branches, and empty the buffer."""
     new = [branch for branch in places.branches if branch.pk not in before]
     Branch.objects.bulk_create(new, batch_size=PAGE)
     before |= {branch.pk: branch.last_seq for branch in new}
@@ -483,7 +483,7 @@ def pop_valid_metadata(kept: dict[str, object], name: str, is_sound: Any) -> Any
 
 
 def is_bounded_name(said: object, *, most: int = 100) -> bool:
-    """Return True if a value is a valid name."""
+    """Return True if a value is a string of 1 to `most` printable characters."""
     return isinstance(said, str) and len(said) <= most and names.is_allowed_name(said)
 
 
@@ -493,7 +493,7 @@ def is_valid_addressees(said: object) -> bool:
 
 
 def is_valid_speaker(said: object) -> bool:
-    """Return True if a value is a valid speaker."""
+    """Return True if a value is an object with a valid `roleId`, `roleName` and `type`."""
     if not isinstance(said, Mapping) or set(said) != {"roleId", "roleName", "type"}:
         return False
     return (
@@ -681,5 +681,5 @@ def clean_node(node: Node) -> Node:
 
 
 def clean_part(part: Any) -> Any:
-    """Return a part whose texts can be stored."""
+    """Return a message part with NUL and lone surrogates replaced by U+FFFD."""
     return type(part)(**{name: sanitise_text(getattr(part, name)) for name in part.__slots__})

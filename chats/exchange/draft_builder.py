@@ -39,7 +39,7 @@ NAMES = {dict: "object", list: "list", bool: "boolean", int: "number", float: "n
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A chat of a file in an unknown format."""
+    """A chat of a file that cannot be imported, with the reason."""
 
     title: str
     reason: str | Promise
@@ -132,13 +132,13 @@ class Builder:
         return self.shelf.parts(parts)
 
     def skip(self, own_id: str, *, parent: str | None) -> None:
-        """Skip an entry: its children follow its parent."""
+        """Leave out an entry that is not a message. Its children are attached to its parent."""
         parent = intern(parent) if parent is not None else None
         self.entries.setdefault(intern(own_id), SourceEntry(own_id, parent))
         self.noted = len(self.losses)
 
     def drop(self, loss: str) -> None:
-        """Report a message that cannot be imported."""
+        """Record the loss of a message that cannot be imported."""
         self.counted += 1
         self.lost += 1
         self.losses.append(loss)

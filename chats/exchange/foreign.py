@@ -152,7 +152,7 @@ def detect_session_format(first: Mapping[str, Any]) -> str:
 
 
 def parse_session(form: str, lines: sessions.Lines) -> list[Found]:
-    """Read a session. Raises `ImportRefused`."""
+    """Return the chats of a session file of this format. Raises `ImportRefused`."""
     if form == "llama_app":
         return list(sessions.parse_llama_chats(lines))
     readers = {

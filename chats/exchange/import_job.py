@@ -135,7 +135,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportWork:
-    """A running import with its lease and dependencies."""
+    """A running import: its row, lease, clock, and functions that report progress."""
 
     row: FileImport
     lease: ImportLease

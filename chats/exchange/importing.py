@@ -106,7 +106,7 @@ def build_chat_limit_error() -> NotTaken:
 
 
 def ignore_tick() -> None:
-    """Do nothing between two pieces of a file."""
+    """Do nothing. The default of a function that is called between pieces of a file."""
 
 
 def read_import_file(
@@ -511,7 +511,7 @@ def join_archive_parts(parts: Sequence[ArchivePart], *, strange: Sequence[NotTak
 
 
 def build_single_source(form: str, draft: Draft) -> Source:
-    """Return the content of a file with one chat."""
+    """Return a source with one chat, for formats that have one chat per file."""
     return join_archive_parts([build_sequential_part(form, 1, lambda: iter([draft]))])
 
 

@@ -44,7 +44,9 @@ class LineReader:
         self.shelf = Shelf()
 
     def read(self, value: object, *, place: Promise) -> UIMessage:
-        """Read a message. Raises `ImportRefused`."""
+        """Return a JSON value as a UI message. Raises `ImportRefused` for a wrong form or a
+        repeated id.
+        """
         try:
             message, losses = parse_ui_message(value)
         except MalformedUIMessage as error:

@@ -62,7 +62,7 @@ def parse_chatgpt_chat(chat: Mapping[str, Any]) -> Found:
 
 
 def parse_chatgpt_node(own: str, node: Mapping[str, Any], *, builder: Builder) -> None:
-    """Read one node of ChatGPT."""
+    """Add a node of a ChatGPT conversation to the builder, or skip it if it has no message."""
     parent = node.get("parent")
     parent = parent if isinstance(parent, str) else None
     message = node.get("message")

@@ -73,7 +73,7 @@ class HistoryNotStored(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class UIRequest:
-    """A parsed request of `useChat`."""
+    """A parsed request of `useChat`: the chat's id, the last message, the trigger and the model."""
 
     # Id of the chat: ours, or one that the client made up.
     chat_id: str
@@ -167,7 +167,7 @@ def reply_to_ui_request(
 
 
 class UIAction:
-    """One request of a person."""
+    """One `useChat` request of a person, applied to their chat: send, replace or regenerate."""
 
     def __init__(
         self,
@@ -407,7 +407,7 @@ def resolve_turn(turn_id: uuid.UUID) -> Turn | None:
 
 
 def parse_own_id(text: str) -> uuid.UUID | None:
-    """Return a UUID, or None for other ids."""
+    """Return the UUID that a text contains, or None for ids that a client made up."""
     try:
         return uuid.UUID(text)
     except ValueError:

@@ -88,7 +88,7 @@ class Sent:
 
     @property
     def room(self) -> str:
-        """The room in which to match the request."""
+        """Key that separates conversations of the owner's end users when requests are matched."""
         chat, known = self.chat, self.identity
         if chat is not None:
             # A chat created by a client keeps the room that its messages were hashed with.

@@ -265,7 +265,9 @@ def parse_tool_entries(body: Mapping[str, Any]) -> list[Any]:
 
 
 def validate_tool(item: Any, *, param: str) -> dict[str, Any]:
-    """Validate one tool. Raises `InvalidRequest`."""
+    """Return a function tool of the request if its name and schema are valid. Raises
+    `InvalidRequest`.
+    """
     function = item.get("function") if isinstance(item, dict) else None
     if not isinstance(function, dict) or item.get("type") != "function":
         problem = f"{param} must be of type function. The server does not run tools of other types."

@@ -97,7 +97,7 @@ class Asker:
 def build_relay_response(
     request: HttpRequest, asker: Asker, *, headers: dict[str, str]
 ) -> HeldResponse:
-    """Return the response that carries the reply."""
+    """Return a streaming or complete response that follows the turn until it ends."""
     return build_held_response(
         request, partial(stream_relayed_reply, asker), is_stream=asker.is_stream, headers=headers
     )
@@ -161,7 +161,7 @@ class Watch:
         self.check_at = now + settings.STREAM_RECHECK_SECONDS
 
     def note_words(self) -> None:
-        """Restart the silence timer."""
+        """Restart the timer after which a ping is sent to the client."""
         self.silent_at = asyncio.get_running_loop().time() + SILENCE_SECONDS
 
     async def is_silent(self) -> bool:
@@ -183,7 +183,7 @@ class Watch:
 
 
 class Relay:
-    """The transfer of one reply to its client."""
+    """Follows one turn and sends its reply to the client, as a stream or complete."""
 
     def __init__(self, asker: Asker, held: WaitingHead) -> None:
         self.asker, self.held = asker, held

@@ -61,7 +61,9 @@ class TurnFailed(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A stored reply, with the fields of its response."""
+    """A finished reply in the form of the database: text, reasoning, calls, usage and finish
+    reason.
+    """
 
     id: str
     model: str

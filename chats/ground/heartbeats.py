@@ -40,7 +40,7 @@ class HeartbeatAge:
 
 
 def store_heartbeat(name: str, *, taken: Sequence[str] = ()) -> None:
-    """Store a heartbeat. Raises RedisError or OSError."""
+    """Store a heartbeat in the broker until it expires. Raises RedisError or OSError."""
     with broker_facts.connect_to_broker(settings.REDIS_URL) as client:
         client.hset(KEY, name, json.dumps([_clock(client), list(taken)]))
 
@@ -104,7 +104,7 @@ def note_schedule() -> None:
 
 
 def note_sweep() -> None:
-    """Record the time of a sweep."""
+    """Record in the broker when a sweep last ran, so that workers notice a dead schedule."""
     with suppress(RedisError, OSError):
         store_heartbeat(SWEEP)
 

@@ -83,7 +83,7 @@ class Frame:
 
     @classmethod
     def from_fields(cls, fields: dict[str, str], *, key: str) -> "Frame":
-        """Return the frame of a stream entry."""
+        """Return the frame that an entry of a live stream contains."""
         return cls(
             kind=fields["k"],
             attempt=int(fields["a"]),
@@ -263,7 +263,7 @@ class FrameWriter:
                 await pipeline.execute()
 
     async def close(self) -> None:
-        """Send the remaining frames and stop."""
+        """Send the queued frames, then stop the writer's thread."""
         if self.task:
             await cancelling.cancel_tasks(self.task)
         await self.flush(set(self.pending))
@@ -286,7 +286,7 @@ class Subscription:
         self.wake()
 
     def wake(self) -> None:
-        """End the wait for a frame."""
+        """Wake the viewer that waits for a frame, so that it checks whether its stream ends."""
         if self.waiting is not None and not self.waiting.done():
             self.waiting.set_result(None)
 
@@ -393,7 +393,7 @@ class Hub:
             await asyncio.sleep(REST_PER_STREAM * len(self.positions))
 
     def deliver(self, key: str, fields: dict[str, str]) -> None:
-        """Deliver one entry to its viewers."""
+        """Deliver an entry of a live stream to all subscriptions of its key."""
         watching = self.watched.get(key)
         if watching:
             frame = Frame.from_fields(fields, key=key)

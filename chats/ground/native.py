@@ -31,7 +31,7 @@ class MissingLibrary:
 
     @property
     def remedy(self) -> str:
-        """A sentence on how to install it."""
+        """A sentence that says how to install the library."""
         package = PACKAGES.get(self.name)
         if package is None:
             return f"Install the system package that contains {self.name}."

@@ -81,7 +81,7 @@ class Buckets:
         return allowed, left
 
     def clear(self) -> None:
-        """Fill all buckets of this process."""
+        """Reset all buckets of this process to full. For tests."""
         with self.lock:
             self.levels.clear()
 

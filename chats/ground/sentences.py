@@ -37,7 +37,7 @@ class Sentence(Promise):
 
 
 def render_english(sentence: str | Promise) -> str:
-    """Return a sentence for a row or a log."""
+    """Return the English text of a sentence, for a row or a log."""
     if isinstance(sentence, str):
         return sentence
     with translation.override(settings.LANGUAGE_CODE):

@@ -39,7 +39,7 @@ def pack_parts(parts: list[Any]) -> list[Any] | dict[str, str]:
 
 
 def unpacked(stored: Any) -> Any:  # JSON
-    """Return the list of parts from either stored form."""
+    """Return the message parts from the stored value: a JSON list, or a compressed one."""
     if isinstance(stored, dict) and set(stored) == {DEFLATED}:
         return json.loads(zlib.decompress(base64.b64decode(stored[DEFLATED])))
     return stored

@@ -11,7 +11,7 @@ from contextpolicy.models.base import Stored
 
 
 class AccountSettings(Stored):
-    """Account settings used by pages and prompts."""
+    """Settings of an account: language, colours, time zone, and password confirmation."""
 
     class Appearance(models.TextChoices):
         SYSTEM = "system", gettext_lazy("System")

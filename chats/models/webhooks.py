@@ -14,7 +14,9 @@ class Webhook(Stored):
     """A URL of a user that receives events, signed with the webhook's secret."""
 
     class Off(models.TextChoices):
-        """Reasons a webhook is disabled."""
+        """Reasons a webhook is disabled: by its owner, after three days of failures, or by status
+        410.
+        """
 
         ON = "", gettext_lazy("active")
         OWNER = "owner", gettext_lazy("switched off")

@@ -97,7 +97,7 @@ def renew_invitation(*, user_id: int, actor: str, now: datetime) -> tuple[User, 
 
 
 def select_passwordless_users() -> QuerySet[User]:
-    """Return the invited people who have no password yet."""
+    """Return the active people without a usable password, who need a sign-in link."""
     invited = LoginLink.objects.filter(invitation=True).values("user")
     return User.objects.filter(
         pk__in=invited, is_active=True, password__startswith=UNUSABLE_PASSWORD_PREFIX
@@ -105,7 +105,9 @@ def select_passwordless_users() -> QuerySet[User]:
 
 
 def link_for(person: User, *, actor: str, now: datetime) -> str:
-    """Create an invitation link and return its token."""
+    """Create a one-time sign-in link for an invited person and return its token. Record it in the
+    ledger.
+    """
     return create_link(user=person, now=now, actor=actor, lifetime=LIFETIME, invitation=True)
 
 

@@ -62,7 +62,9 @@ class AgentView:
         return Speaker("assistant", "Assistant", "ai")
 
     def seen(self, message: engine.Message, *, counter: TokenCounter) -> engine.Message:
-        """Return a message as the agent sees it."""
+        """Return a message from the viewpoint of an agent: its own replies as assistant, others
+        with names.
+        """
         speaker = self.speaker(message)
         show = rewrite_for_text_prompt if self.form else rewrite_for_viewer
         return show(message, speaker=speaker, viewer=self.viewer, counter=counter)

@@ -334,7 +334,9 @@ def compose_lead(
 
 
 def ask_engine(given: ComposeInput) -> AssembledContext | WindowNeeded:
-    """Let the engine compose. Converts its refusals. Raises `PromptRefused`."""
+    """Return the prompt that the engine composes, or the window move that it needs. Raises
+    `PromptRefused`.
+    """
     try:
         return assemble(given)
     except BudgetRefusal as refusal:
@@ -373,7 +375,7 @@ def compose_with_search(
 
 
 def read_branch(turn: Turn) -> Branch:
-    """Read the turn's branch from the database."""
+    """Read the turn's branch again, with the changes of other transactions."""
     branch = statements.BRANCH.first(branch=turn.branch_id)
     if branch is None:
         raise Branch.DoesNotExist

@@ -33,7 +33,7 @@ OPTIONAL = frozenset({"tools", "tail"})
 
 @dataclass(frozen=True, slots=True)
 class MeterPart:
-    """One line of the meter: label, tokens and reason."""
+    """One line of the context meter: label, tokens, and a note about its contents."""
 
     key: str
     label: str
@@ -282,7 +282,7 @@ def describe_full_room(values: PolicyValues, *, limit: int) -> str:
 
 
 def format_seq_range(first: int, last: int) -> str:
-    """Format a range of messages."""
+    """Return “message 5” or “messages 5 to 9”, localized."""
     if first == last:
         return gettext("message {first:,}").format(first=first)
     return gettext("messages {first:,} to {last:,}").format(first=first, last=last)

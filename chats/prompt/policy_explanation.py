@@ -36,7 +36,7 @@ class PersonViewpoint:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Every field of the effective policy of a viewpoint."""
+    """The effective policy of a person, chat, agent and model, explained field by field."""
 
     viewpoint: PersonViewpoint
     fields: Sequence[ExplainedField]

@@ -94,7 +94,7 @@ def iter_chats_in_rotation() -> Iterator[uuid.UUID]:
 
 
 def store_reading_position(last: int) -> None:
-    """Store the position after which the next run starts."""
+    """Store the last message that was compared, after which the next run continues."""
     LedgerReader.objects.update_or_create(name=READER, defaults={"last": last})
 
 
@@ -126,7 +126,7 @@ def verify_chat_messages(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[
 
 
 def is_id(text: object) -> bool:
-    """Return True if a segment names a message."""
+    """Return True if the text is a UUID, so that a segment names a message."""
     try:
         uuid.UUID(str(text))
     except ValueError:

@@ -183,7 +183,7 @@ def connect_server(
 
 
 def refuse_twice(url: str, *, but: ProviderAccount | None = None) -> None:
-    """Raise AlreadyConnected if another account has this address."""
+    """Raise `AlreadyConnected` if an account other than `but` has this base URL."""
     for account in ProviderAccount.objects.filter(base_url=url):
         if account != but:
             raise AlreadyConnected(name=account.name)

@@ -161,7 +161,7 @@ class WholeMessage:
         self._sent: dict[str, str] = {}
 
     def note_delta(self, delta: Mapping[str, Any]) -> None:
-        """Record the content of a delta."""
+        """Add the content of a delta, in case the server sends no complete message."""
         said = {
             "content": coerce_text(delta.get("content")),
             "thoughts": extract_delta_reasoning(delta),

@@ -180,7 +180,7 @@ class ReplyCollector:
             asking.extras = replace(asking.extras, call=fields)
 
     def grow(self, kind: str, text: Growing, piece: str) -> None:
-        """Append a delta and forward it with its offset."""
+        """Append a piece of text or reasoning and forward it with its offset in code points."""
         if self.first_token_at is None and self.clock is not None:
             self.first_token_at = self.clock()
         piece = self.fitting(piece)
@@ -207,7 +207,7 @@ class ReplyCollector:
         return piece
 
     def request(self, delta: ToolCallDelta) -> None:
-        """Append a piece of a tool call."""
+        """Append a piece of a tool call: its id and name come first, its arguments in pieces."""
         asking = self.asked.get(delta.index)
         if asking is None:
             if len(self.asked) == settings.TOOL_CALLS_PER_STEP:

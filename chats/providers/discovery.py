@@ -41,7 +41,7 @@ LARGEST_WINDOW = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """A model server on this host and its models."""
+    """A model server found on this computer: its base URL and the names of its models."""
 
     name: str
     base_url: str

@@ -11,7 +11,7 @@ GROWING = ("text", "summary")
 
 
 def merge_values(known: Any, piece: Any) -> Any:
-    """Return a value with another piece merged into it."""
+    """Merge a streamed piece into a value: texts are joined, objects merged, others replaced."""
     if isinstance(known, dict) and isinstance(piece, dict):
         return {
             **known,
@@ -31,7 +31,7 @@ class TextPieces(list[str]):
 
 
 def extend_field(name: str, known: Any, piece: Any) -> Any:
-    """Return a field with another piece added."""
+    """Return a provider field with a streamed piece added, by the rules of `merge_values`."""
     if name in GROWING and isinstance(known, str | TextPieces) and isinstance(piece, str):
         found = known if isinstance(known, TextPieces) else TextPieces([known])
         found.append(piece)

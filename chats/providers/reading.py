@@ -177,7 +177,7 @@ class PayloadReader:
             self._is_waiting = False
 
     def close(self) -> None:
-        """Cancel the timer."""
+        """Cancel the timer of the read deadline."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -82,7 +82,7 @@ class Uninstalled:
     """Replaces an adapter whose package is not installed: each call fails with that error."""
 
     async def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
-        """Yield nothing. Raises ProviderError."""
+        """Raise ProviderError, because the package of the provider is not installed."""
         events: tuple[ProviderEvent, ...] = ()
         for event in events:
             yield event

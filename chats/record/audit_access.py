@@ -231,7 +231,7 @@ def find_waiting_request(*, chat_id: uuid.UUID, actor: str, now: datetime) -> Re
 
 
 def derive_request_id(row: AuditEvent) -> uuid.UUID:
-    """Return the id of an entry's request."""
+    """Return the id of a reading request, derived from the hash of its ledger entry."""
     return uuid.UUID(hex=row.hash[:32])
 
 

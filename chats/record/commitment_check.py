@@ -119,7 +119,7 @@ def iter_ledger_chat_pages(scope: str | None) -> Iterator[list[uuid.UUID]]:
 
 
 class EndedCall(NamedTuple):
-    """A call of an attempt that has ended."""
+    """A model call whose attempt has ended: its receipt and the commitment to compare."""
 
     chat: uuid.UUID
     receipt: uuid.UUID
@@ -160,7 +160,7 @@ class LedgerClaims:
         self.gone |= event.type == DELETED and "erase_at" not in event.data
 
     def hear_calls(self, event: AuditEvent) -> None:
-        """Process the calls that an entry commits to."""
+        """Add the model calls to which an entry commits, so that their receipts can be compared."""
         for receipt, committed in event.data["calls"]:
             self.calls[receipt] = (committed, event.seq)
         self.bodies |= event.data.get("bodies", {})

@@ -17,7 +17,7 @@ MOST = 500
 
 @dataclass(slots=True)
 class ErasureMarks:
-    """The receipts that one erasure marks, by chat."""
+    """The receipts that an erasure makes not rebuildable, by chat, for one ledger entry each."""
 
     now: datetime
     by_chat: dict[uuid.UUID, list[str]] = field(default_factory=lambda: defaultdict(list))

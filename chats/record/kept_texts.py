@@ -65,7 +65,7 @@ def store_kept_text(
     chat_id: uuid.UUID | None = None,
     folder_id: uuid.UUID | None = None,
 ) -> None:
-    """Add a row, in the caller's transaction."""
+    """Store the previous text under a legal hold, in the caller's transaction."""
     KeptText.objects.create(
         kind=kind,
         text=text,

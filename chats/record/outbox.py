@@ -84,7 +84,7 @@ class Subscribers:
         return self.found
 
     def know(self, found: Any, *, seconds: float = KNOWN_SECONDS) -> None:
-        """Use these as the active webhooks for `seconds`."""
+        """Cache these webhooks as the active ones for `seconds`."""
         self.found, self.known_until = tuple(found), time.monotonic() + seconds
 
     def forget(self) -> None:

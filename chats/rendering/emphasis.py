@@ -26,7 +26,7 @@ class WideInline(ParserInline):
     """An inline parser whose emphasis supports wide characters."""
 
     def parse(self, src: str, md: MarkdownIt, env: EnvType, tokens: list[Token]) -> list[Token]:
-        """Parse a paragraph."""
+        """Return the tokens of a paragraph, with emphasis next to wide characters."""
         state = WideState(src, md, env, tokens)
         self.tokenize(state)
         for rule in self.ruler2.getRules(""):

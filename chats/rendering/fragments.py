@@ -57,7 +57,7 @@ def build_delta_fragments(previous_text: str, new_text: str) -> list[Fragment]:
 
 
 def render_closed_blocks(text: str) -> str:
-    """Render closed blocks, with htmx disabled inside."""
+    """Return the HTML of Markdown blocks that no later text can change, with htmx disabled."""
     return f'<div class="block" hx-disable>{render_markdown(text)}</div>'
 
 

@@ -115,5 +115,5 @@ CLEANER = nh3.Cleaner(
 
 
 def sanitize_html(html: str) -> str:
-    """Remove everything that is not on the list."""
+    """Return HTML with only the allowed elements and attributes."""
     return CLEANER.clean(html)

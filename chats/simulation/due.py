@@ -51,5 +51,5 @@ def is_evaluation_due(row: Evaluation, *, now: datetime) -> bool:
 
 
 def match_free_simulations() -> Q:
-    """Return the condition for rows that no worker holds."""
+    """Return the condition for unfinished rows without a lease, or with an expired one."""
     return Q(lease_until=None) | leases.match_expired_leases()

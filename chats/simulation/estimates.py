@@ -98,7 +98,7 @@ def select_quartile_turns(turns: Sequence[tuple[int, int]]) -> list[tuple[int, i
 
 
 def find_first_compaction(points: Sequence[Point]) -> int | None:
-    """Return the first turn that shortens the history."""
+    """Return the number of the first turn that shortens the history; None if none does."""
     return next((point.turn for point in points if point.compacted), None)
 
 

@@ -75,7 +75,7 @@ def resolve_assigned_policies(
 def remove_policy(
     found: tuple[resolution.Assigned, ...], proposal: PolicyProposal
 ) -> tuple[resolution.Assigned, ...]:
-    """Return the policies without that of the proposal."""
+    """Return the assigned policies without the proposal's policy, as if it were removed."""
     if proposal.group_id is None:
         return tuple(each for each in found if each[1] != proposal.slug)
     kept = list(found)

@@ -30,7 +30,7 @@ CERTAINTY = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One chat with its next prompt under both policies."""
+    """One evaluated chat: its next prompt under the active and under the proposed policy."""
 
     chat: Chat
     now: Side

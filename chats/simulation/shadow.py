@@ -98,7 +98,7 @@ def evaluate_turn(evaluation: Evaluation, *, turn: Turn) -> Judgement:
 
 
 def count_turn_totals(row: EvaluatedTurn) -> dict[str, int]:
-    """Return the increments of the totals for one row."""
+    """Return the numbers that an evaluated turn adds to the totals of its evaluation."""
     if row.outcome == Outcome.UNKNOWN:
         return {"turns": 1, "unknown": 1}
     return {

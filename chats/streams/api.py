@@ -155,7 +155,7 @@ def load_viewer_user(viewer: FollowingPerson) -> AbstractBaseUser | None:
 
 
 class Program:
-    """One client's position in a turn's text."""
+    """One API client of a turn's stream: its position, and the events that it gets."""
 
     def __init__(self, *, turn_id: uuid.UUID, seen: StreamPosition | None) -> None:
         self.turn_id = turn_id
@@ -180,7 +180,7 @@ class Program:
                 return self.end(row)
 
     def begin_anew(self, beginning: Beginning) -> str:
-        """Return the event that discards the text so far."""
+        """Return the `reshaped` event: the client discards the text of the step."""
         self.beginning, self.position = beginning, 0
         return self.event("reshaped")
 

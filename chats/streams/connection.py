@@ -49,7 +49,7 @@ class Streams:
         self.hubs: dict[asyncio.AbstractEventLoop, live.Hub] = {}
 
     def hub(self) -> live.Hub:
-        """Return the hub of the running loop."""
+        """Return the live-bus hub of the running event loop, started at the first use."""
         loop = asyncio.get_running_loop()
         if loop not in self.hubs:
             self.hubs[loop] = live.Hub(live.connect_to_bus(settings.REDIS_URL))

@@ -186,12 +186,12 @@ class TurnFollower:
         ]
 
     async def look(self) -> TurnRow:
-        """Read the row and record the time."""
+        """Read the turn's row again, and note the time for the next silence."""
         self.looked_at = asyncio.get_running_loop().time()
         return await self.read(self.turn_id)
 
     def snapshot(self, row: TurnRow) -> Snapshot:
-        """Start over from the row."""
+        """Return the stored text of the row as a snapshot, which replaces the text of the viewer."""
         if row.beginning != self.beginning:
             self.thought = 0
         self.beginning, self.position = row.beginning, len(row.text)
@@ -209,11 +209,11 @@ class TurnFollower:
         return [Thoughts(offset=offset, text=text)]
 
     def over(self, row: TurnRow) -> list[Update]:
-        """Return the end, if the turn has ended."""
+        """Return `Done` in a list if the turn has ended, else an empty list."""
         return [Done(row)] if row.is_over else []
 
     def catch_up(self, row: TurnRow) -> list[Update]:
-        """Return the row's content beyond this viewer's position."""
+        """Return the updates that bring the viewer from its position to the stored row."""
         if row.is_over:
             return [Done(row)]
         if row.beginning != self.beginning:
@@ -225,7 +225,7 @@ class TurnFollower:
         return [Reshaped(beginning)] if self.beginning.attempt else []
 
     def more(self, text: str, offset: int) -> list[Update]:
-        """Return a delta that continues this viewer's text."""
+        """Return the part of a text that this viewer has not received, as updates."""
         if not text:
             return []
         self.position = offset + len(text)

@@ -109,7 +109,7 @@ class AgentDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamDraft:
-    """A requested team."""
+    """A team as submitted: its name, rules and agents, not yet validated."""
 
     name: str
     agents: Sequence[AgentDraft] = ()

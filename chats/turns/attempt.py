@@ -262,7 +262,7 @@ class TurnAttempt:
             )
 
     async def extract_state(self, choice: model_choice.ChosenModel) -> None:
-        """Update the chat's state up to the question."""
+        """Have the model update the chat's state with the messages up to the question."""
         tail = await self.worker.db(
             state_extraction.begin_extraction,
             lease=self.lease,
@@ -391,7 +391,7 @@ class TurnAttempt:
             self.publish("anew")
 
     async def call_once(self, prompt: composition.Prompt, number: int) -> ModelCall:
-        """Record one call, then read its stream."""
+        """Store the receipt of a call, send it, and collect the streamed reply."""
         receipt_id = await self.create_receipt(prompt, number)
         self.prompt = prompt
         call = ModelCall(receipt_id=receipt_id, say=self.publish, clock=self.worker.clock)
@@ -546,7 +546,7 @@ class TurnAttempt:
             self.stop_if_unwanted()
 
     async def end_without_reply(self, status: str, ending: StepResult) -> None:
-        """Write the end and send it on."""
+        """End the turn without a reply, and announce the end on the live bus."""
         await self.wait_for_lane()
         await self.worker.db(
             writes.end_early,
@@ -561,7 +561,7 @@ class TurnAttempt:
     def build_result(
         self, call: ModelCall | None, *, code: str = "", sentence: str | Promise = ""
     ) -> StepResult:
-        """Return the ending of a call as a value."""
+        """Return the result of a step from its call: texts, usage, and the code of a failure."""
         if call is None:
             return StepResult(error_code=code, error_sentence=sentence)
         if call.error and not code:

@@ -181,7 +181,7 @@ def chat_changes(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_GET
 @signed_in
 def chat_meter(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the context meter for the next message."""
+    """Render the context meter for the next message of a chat."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     return render(
         request, "chats/_meter.html", {"chat": chat, "meter": build_meter_view(chat=chat)}

@@ -23,7 +23,7 @@ class LeftOutWords(NamedTuple):
 
 
 class FactWords(NamedTuple):
-    """Name of a kind of facts, singular and plural."""
+    """Localized name of a kind of facts, such as “Date”, singular and plural."""
 
     one: StrOrPromise
     many: StrOrPromise

@@ -29,7 +29,7 @@ from chats.web.state import page as state
 
 
 class Sha256(StringConverter):
-    """A hash, in hex."""
+    """URL converter for a SHA-256 hash: 64 hexadecimal digits."""
 
     regex = r"[0-9a-f]{64}"
 

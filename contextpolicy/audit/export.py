@@ -159,7 +159,7 @@ def stream_ledger_export(export: ExportUnderWay, *, checkpoint: str) -> Iterator
 
 
 def format_csv_row(cells: tuple[object, ...]) -> str:
-    """Write cells as a line of CSV without formulas."""
+    """Return cells as a CSV line. Cells that a spreadsheet would run as formulas get a quote."""
     held = io.StringIO()
     csv.writer(held, quoting=csv.QUOTE_ALL).writerow(
         [escape_csv_formula(str(cell)) for cell in cells]

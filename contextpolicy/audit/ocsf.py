@@ -79,7 +79,7 @@ def format_ocsf_line(event: AuditEvent) -> str:
 
 
 def build_native_event(event: AuditEvent) -> dict[str, Any]:
-    """Return an event in its native envelope."""
+    """Return an audit event as an OCSF event of the base class, with all data under `unmapped`."""
     hashed: dict[str, Any] = json.loads(ledger.format_event_line(event))
     return {
         "schema": ENVELOPE,

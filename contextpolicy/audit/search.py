@@ -286,7 +286,7 @@ def filter_by_id(value: str) -> tuple[Q, str]:
 
 
 def filter_by_policy(value: str) -> tuple[Q, str]:
-    """Filter by the short name of a policy."""
+    """Return the condition and the description for events about the policy with this slug."""
     return Q(type__startswith="policy.", data__policy=value), value
 
 

@@ -125,7 +125,7 @@ class WindowMove:
 
 
 def keep_all(view: HistoryView) -> WindowChoice:
-    """Send every message of the view."""
+    """Return the choice that sends every message of the view."""
     return WindowChoice(tuple(range(len(view.entries))))
 
 

@@ -69,7 +69,7 @@ class MeasuringWorker:
         return await sync_to_async(function, thread_sensitive=True)(**arguments)
 
     async def aside(self, function: Callable[..., Result], **arguments: Any) -> Result:
-        """Run a database function as `db` does."""
+        """Run a database function in the caller's connection, as `db` does."""
         return await self.db(function, **arguments)
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
@@ -166,7 +166,7 @@ def set_up_model() -> None:
 
 @contextmanager
 def roll_back_changes() -> Iterator[None]:
-    """Undo everything that is written within."""
+    """Roll back everything that the block writes to the database."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)

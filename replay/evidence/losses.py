@@ -29,7 +29,7 @@ class LookedUp:
 
 
 def repeat_search(measured: MeasuredChat, *, turn: Turn, prompt: Prompt) -> LookedUp:
-    """Repeat the search of a turn without a limit."""
+    """Search again as a turn did, but without a limit on the number of hits."""
     values = load_policy_values(prompt.effective)
     question = turn.trigger
     if question is None:

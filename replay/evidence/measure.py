@@ -94,7 +94,7 @@ class Scorer:
     def score(
         self, question: EvidenceQuestion, texts: Sequence[str], *, tokens: int
     ) -> QuestionScore:
-        """Score the texts of a prompt."""
+        """Score the texts of a prompt by the evidence of a question that they contain."""
         missing = set(self.missing(question, texts))
         undated = 0
         if question.is_temporal:

@@ -187,7 +187,7 @@ class Waiting:
 
 
 def list_waiting_requests(*, actor: str, now: datetime) -> list[Waiting]:
-    """Return the pending requests for a second auditor."""
+    """Return the reading requests that wait for a second auditor, newest first."""
     rows = audit_access.list_reading_requests(now=now)
     names = dict(
         User.objects.filter(pk__in={row.user for row in rows}).values_list("pk", "username")
@@ -206,7 +206,7 @@ def download_request_file(file: RequestFile) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class CallToRead:
-    """A requested call and its chat."""
+    """A model call that an auditor wants to read, with its chat."""
 
     row: Receipt | Compaction
     chat_id: uuid.UUID

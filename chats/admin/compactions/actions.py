@@ -78,7 +78,7 @@ class CompactionDeeds(ReadOnlyAdmin):
 
     @admin.action(description=gettext_lazy("Redo"), permissions=["govern"])
     def redo_compaction(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Publish undone summaries again."""
+        """Make undone summaries active again, after confirmation."""
         user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
@@ -96,7 +96,7 @@ class CompactionDeeds(ReadOnlyAdmin):
         description=gettext_lazy("Regenerate summaries from the originals"), permissions=["govern"]
     )
     def write_again(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Request new versions of active summaries."""
+        """Request a new version of each selected active summary, after confirmation."""
         user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
@@ -112,7 +112,7 @@ class CompactionDeeds(ReadOnlyAdmin):
 
     @admin.action(description=gettext_lazy("Cancel running summaries"), permissions=["stop"])
     def stop_writing(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Cancel summaries that are being written."""
+        """Cancel the selected summaries that are being written, after confirmation."""
         user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
@@ -162,7 +162,7 @@ class CompactionDeeds(ReadOnlyAdmin):
 
 
 def select_compacted_chats(compactions: QuerySet[Compaction]) -> QuerySet[Chat]:
-    """Return the distinct chats of compactions, without their titles."""
+    """Return the distinct chats of compactions. Titles are not loaded, because they are content."""
     rows = Chat.objects.filter(branches__compactions__in=compactions, deleted_at=None)
     return rows.only("pk").distinct()
 

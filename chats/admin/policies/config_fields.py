@@ -94,7 +94,7 @@ def read_config(
 
 
 def build_initial_config(strategy: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the initial values of a strategy's fields."""
+    """Return the initial form values of a strategy's config fields, by field name."""
     found = {}
     for field in list_config_fields():
         if field.strategy == strategy and field.key == WHOLE:

@@ -109,7 +109,7 @@ class ContextPolicyAdmin(DomainAdmin):
         return HttpResponseRedirect(reverse(name, current_app=self.admin_site.name))
 
     def import_strategy(self, request: HttpRequest) -> HttpResponse:
-        """Create a policy or a version from a file."""
+        """Show the import form, or create a policy or a version from the given JSON or file."""
         return import_strategy_view(self, request, tell=self.tell_findings)
 
     def changeform_view(

@@ -170,7 +170,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         return context
 
     def tried(self, request: HttpRequest, form: PolicyForm, tried: PreviewForm) -> dict[str, Any]:
-        """Compute the requested preview. Never writes."""
+        """Return the template values of the requested preview. Nothing is stored."""
         errors = list_form_errors(form)
         if errors or not tried.is_valid():
             refused = PreviewRefusal("no_chat_chosen", gettext("Choose a chat, or enter its ID."))
@@ -215,7 +215,9 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
     def counted(
         self, request: HttpRequest, form: PolicyForm, proposal: PolicyProposal
     ) -> dict[str, Any]:
-        """Start counting all chats under the policy as edited."""
+        """Start a count of the chats that the edited policy would change; return its template
+        values.
+        """
         policy = ContextPolicy.objects.filter(pk=form.instance.pk).first()
         if policy is None:
             sentence = gettext(

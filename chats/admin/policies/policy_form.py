@@ -166,7 +166,7 @@ class PolicyForm(
                 return
 
     def put(self, fields: Mapping[str, Any]) -> None:
-        """Put values into the fields of a submitted form."""
+        """Replace the submitted values of these fields, for a form that is shown again."""
         data = cast(QueryDict, self.data).copy()
         for name, value in fields.items():
             field = self.fields.get(name)
@@ -181,7 +181,7 @@ class PolicyForm(
 
     @cached_property
     def judged(self) -> list[Finding]:
-        """All errors and warnings about the fields."""
+        """All errors, risks and notes of the linter about the submitted values."""
         found = lint_policy(self.policy_values, locks=self.policy_locks)
         return [each for each in found if each.level != "error" or each.field not in self.unread]
 

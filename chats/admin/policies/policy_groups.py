@@ -145,7 +145,7 @@ def list_main_fields(strategy: str) -> list[str]:
 
 
 def list_other_groups(strategy: str) -> list[tuple[str, str, list[str]]]:
-    """Return all other groups: title, sentence, fields."""
+    """Return the field groups collapsed under a strategy: title, sentence and field names."""
     found = []
     for title, options in build_policy_fieldsets():
         names = [each if isinstance(each, str) else each[0] for each in options["fields"]]

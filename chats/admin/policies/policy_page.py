@@ -27,7 +27,7 @@ from contextpolicy.resolution import Layer
 
 @dataclass(frozen=True, slots=True)
 class FindingLine:
-    """An error or warning as the page shows it."""
+    """An error or warning of the linter for the page: level, sentence, fields and suggested fix."""
 
     finding: Finding
     sentence: SafeString

@@ -16,7 +16,7 @@ TARGETS = {
 
 
 class TargetInputs(forms.Form):
-    """A level and exactly the target that it needs."""
+    """Form fields for a level and the target that it needs: a group, a user or a chat."""
 
     place = forms.ChoiceField(
         label=gettext_lazy("Applies to"),

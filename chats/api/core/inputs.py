@@ -380,6 +380,8 @@ class CompareQuery(Strict):
 
 
 class NewKey(Strict):
+    """An API key to create."""
+
     name = PlainText(help_text="Name of the application that uses the key, 1 to 200 characters.")
     scopes = serializers.ListField(
         child=ScopeName(), help_text="One or more scopes. The key can do nothing else."

@@ -592,6 +592,8 @@ class ModelOut(serializers.Serializer[Any]):
 
 
 class KeyOut(serializers.Serializer[ApiKey]):
+    """An API key without its secret. `prefix` has its first characters."""
+
     id = serializers.UUIDField()
     name = serializers.CharField()
     prefix = serializers.CharField()

@@ -93,7 +93,7 @@ def check_conversation(said: Conversation, *, field: str) -> Conversation:
 
 
 class RequestReader:
-    """Parses messages one at a time."""
+    """Parses the messages of a request one at a time, and attaches tool results to their calls."""
 
     def __init__(self) -> None:
         self.system: list[str] = []
@@ -251,7 +251,7 @@ def attach_provider_fields(
 
 
 def parse_tool_call(item: Any, *, param: str) -> ToolCallPart:
-    """Parse one call. Raises `InvalidRequest`."""
+    """Return a tool call with its id, name and JSON arguments. Raises `InvalidRequest`."""
     fields = item if isinstance(item, dict) else {}
     function = fields.get("function")
     named = function if isinstance(function, dict) else {}

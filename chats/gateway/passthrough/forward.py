@@ -45,7 +45,7 @@ FINISHES = {"stop": "stop", "refusal": "stop", "length": "length", "tool_calls":
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A provider request, and the form of its reply."""
+    """A pass-through request to a provider, and the wire form in which its reply is returned."""
 
     request: ProviderRequest
     form: Form
@@ -107,7 +107,7 @@ def build_passthrough_request(
 
 
 class Voice:
-    """The unsent part of a reply."""
+    """The text and reasoning of a reply that were received and not yet sent to the client."""
 
     def __init__(self, spoken: Spoken) -> None:
         self.form, self.is_stream = spoken.form, spoken.is_stream

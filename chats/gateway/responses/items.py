@@ -199,7 +199,7 @@ def convert_item_part(part: Any) -> Any:
 
 
 def parse_call_item(item: Mapping[str, Any], *, param: str) -> ToolCallPart:
-    """Parse one call. Raises `InvalidRequest`."""
+    """Return a tool call with its id, name and JSON arguments. Raises `InvalidRequest`."""
     call_id, name = (
         item.get("call_id"),
         tools.join_function_name(item.get("namespace"), item.get("name")),

@@ -45,7 +45,7 @@ RUNNING = (Turn.Status.QUEUED, Turn.Status.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class ItemQuery:
-    """The requested page of a list."""
+    """The page of input items that a client requests: limit, order and cursor."""
 
     limit: int = USUAL
     newest_first: bool = True

@@ -333,7 +333,7 @@ def mask_quotations(text: str) -> str:
 
 
 def detect_slot(text: str) -> str:
-    """Return the slot of a text; `note` by default."""
+    """Return the slot that a preference belongs to, by its first words; `note` by default."""
     return next((slot for slot, pattern in _SLOT_PATTERNS if pattern.search(text)), "note")
 
 

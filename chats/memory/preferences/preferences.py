@@ -620,7 +620,7 @@ def build_replacement_filter(row: Preference) -> Q:
 
 
 def activate_preference(row: Preference, *, closes: QuerySet[Preference]) -> None:
-    """Save an active row, and close those it replaces."""
+    """Save a preference as current, and mark the rows that it replaces as superseded."""
     closed = list(closes.values_list("pk", flat=True))
     rows = Preference.objects.filter(pk__in=closed)
     rows.update(

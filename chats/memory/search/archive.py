@@ -401,7 +401,7 @@ def build_indexed_text(row: Message) -> SearchText:
 
 
 def build_word_fields(text: str) -> dict[str, str]:
-    """Return the word fields of a text's row."""
+    """Return the columns of a text for the full-text index: words and stems, by name."""
     stems, full = split_words(text)
     return {"words": " ".join(stems), "full": " ".join(fulltext.FULL + word for word in full)}
 

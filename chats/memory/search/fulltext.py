@@ -40,7 +40,7 @@ INDEXED = (
 
 
 class Text(NamedTuple):
-    """A text of the index."""
+    """One text of the index: its id, kind, words and token count."""
 
     id: int
     words: str

@@ -365,7 +365,7 @@ def apply_scope_filters(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[S
 
 
 def build_passage(row: SearchText, found: FoundText, *, matches: Matches) -> Passage:
-    """Return a text of the index as a passage."""
+    """Return an indexed text as a search hit, with its matching words and score."""
     message, summary = row.message, row.summary
     if message is not None:
         branch, seq, role, speaker = message.branch, message.seq or 0, message.role, message.said_by

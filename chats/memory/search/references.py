@@ -249,7 +249,7 @@ def get_speaker_name(speaker: Mapping[str, Any] | None) -> str:
 
 
 def build_author(message: Message) -> Author:
-    """Return the author and time of a message."""
+    """Return the name, role and writing time of a message, for the label of an excerpt."""
     return Author(message.role, get_speaker_name(message.speaker), message.created_at)
 
 

@@ -93,7 +93,7 @@ class SearchablePath:
 
 @dataclass(frozen=True)
 class SaidBy:
-    """A filter for messages by speaker or time."""
+    """A filter for messages by author, role name, or time of writing."""
 
     condition: Q
 

@@ -135,7 +135,7 @@ def choose_vector_space(
 
 
 def retire_space(space: VectorSpace, *, now: datetime) -> None:
-    """Schedule the deletion of a space in steps."""
+    """Mark a vector space as retired. The background worker deletes its vectors in steps."""
     rows = VectorSpace.objects.filter(pk=space.pk)
     rows.update(state=VectorSpace.State.RETIRED, due_at=now, lease_token="", lease_until=None)
 

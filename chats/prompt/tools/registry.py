@@ -116,7 +116,7 @@ def run_tool_call(
     sent: Collection[int] = (),
     look: Look | None = None,
 ) -> ToolAnswer:
-    """Return the result of a call."""
+    """Run a tool call of the model and return its result, or a result that describes the error."""
     return _source.answer(
         call, branch=branch, offered=offered, counter=counter, sent=sent, look=look
     )

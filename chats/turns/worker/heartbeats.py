@@ -38,7 +38,7 @@ class Host(Protocol):
     """The worker: runs database functions outside the event loop, and writes to the live bus."""
 
     async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
-        """Return the function's result."""
+        """Run a database function in a thread and return its result."""
         ...
 
     async def renew_streams(self, turn_ids: Iterable[uuid.UUID]) -> None:
@@ -47,12 +47,12 @@ class Host(Protocol):
 
 
 def get_turn_id(run: LeasedTurn) -> uuid.UUID:
-    """Return the turn's id, the lock order of turns."""
+    """Return the id of a running turn. Rows are locked in the order of these ids."""
     return run.lease.turn_id
 
 
 class LeaseKeeper:
-    """The two timers of a worker."""
+    """Two timers of a worker: one renews the leases of its turns, one saves partial texts."""
 
     def __init__(self, *, worker: Host, runs: Mapping[uuid.UUID, LeasedTurn]) -> None:
         self.worker = worker

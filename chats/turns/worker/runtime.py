@@ -116,7 +116,7 @@ class Runtime:
         over.result()
 
     def opening(self, turn_id: uuid.UUID) -> dict[str, Any]:
-        """Return the arguments of `open_turn`."""
+        """Return the keyword arguments with which the worker opens a turn."""
         return {
             "turn_id": turn_id,
             "worker": self.name,
@@ -264,5 +264,5 @@ def load_what_calls_need() -> None:
 
 
 def call_and_release(function: Callable[..., Result], arguments: dict[str, Any]) -> Result:
-    """Call the function, then release its database connection."""
+    """Call the function in the current thread, then close its database connection."""
     return databases.close_connections_after(function)(**arguments)

@@ -103,7 +103,7 @@ def run_webhook_action(
 @require_POST
 @signed_in
 def webhook_events(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
-    """Choose the events of the webhook."""
+    """Save the events of a webhook and redirect to its page."""
     events = request.POST.getlist("events")
     now = timezone.now()
     return run_webhook_action(

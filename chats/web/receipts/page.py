@@ -227,7 +227,7 @@ def build_segment_view(
 
 
 def format_message_range(first: int, last: int) -> str:
-    """Return the label of a range of messages."""
+    """Return the localized label of a range of messages: “Message 5” or “Messages 5 to 9”."""
     if first == last:
         return gettext("Message {seq}").format(seq=first)
     return gettext("Messages {first} to {last}").format(first=first, last=last)

@@ -35,7 +35,7 @@ class StateForm(forms.Form):
 
     @property
     def said(self) -> dict[str, Any]:
-        """Values of the fields that are not empty."""
+        """Submitted values of the fields that are not empty, by name."""
         given = {name: self.cleaned_data[key] for key, name in self.names.items()}
         return {
             name: normalise_field_value(value)

@@ -43,7 +43,7 @@ class StateView:
 
     @property
     def words(self) -> str:
-        """The number as text: 2 of 3 fields known."""
+        """Localized count of known fields, such as “2 of 3 fields known”."""
         return ngettext(
             "{known:,} of {n:,} field known", "{known:,} of {n:,} fields known", len(self.fields)
         ).format(known=self.known, n=len(self.fields))

@@ -201,7 +201,7 @@ class CompactionMarker:
 def list_side_facts(
     retention: Mapping[str, Mapping[str, Sequence[str]]], side: str
 ) -> list[list[str]]:
-    """Return the facts of one side as [kind, fact]."""
+    """Return the kept or lost facts of a summary as [kind, fact] pairs."""
     found = retention.get(side, {})
     return [[kind, fact] for kind in FACT_KINDS for fact in found.get(kind, ())]
 

@@ -73,7 +73,7 @@ def load_request_notice(branch: Branch) -> RequestNotice | None:
 
 
 def describe_request_status(answer: RequestStatus) -> tuple[str, str]:
-    """Return the title and the body."""
+    """Return the title and the body of the notice about a requested compaction."""
     row = answer.row
     if answer.state == "nothing":
         next_step = NEXT_STEPS.get(answer.reason, "")

@@ -112,7 +112,7 @@ class BarPart:
 
 @dataclass(frozen=True, slots=True)
 class MeterRow:
-    """A line of the breakdown."""
+    """A line of the context breakdown: label, tokens and share of the limit."""
 
     key: str
     label: str

@@ -118,12 +118,12 @@ class MessageEntry:
 
     @property
     def rail(self) -> str:
-        """The value of `data-sent`."""
+        """The value of `data-sent`: how the next prompt sends the message."""
         return "full" if self.sent == "pinned" else self.sent
 
     @property
     def sizes(self) -> str:
-        """Sizes under the message, before the label about sending."""
+        """Localized sizes shown under the message: its tokens, and the cut length if it is cut."""
         message = self.message
         if message.erased_at:
             return ""
@@ -230,7 +230,7 @@ class Queue:
 
     @property
     def late_in(self) -> int:
-        """Seconds until the wait is late."""
+        """Seconds until the page says that the turn waits longer than usual."""
         return max(LATE - self.seconds, 1)
 
     @property

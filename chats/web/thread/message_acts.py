@@ -41,7 +41,7 @@ class Act:
 
     @property
     def control(self) -> str:
-        """Prefix of the control's ID."""
+        """First part of the HTML id of the action's control."""
         return self.key or self.name
 
 
@@ -105,7 +105,7 @@ class MessageActs:
     offered: frozenset[str] | None
 
     def among(self, acts: Sequence[Act]) -> list[Act]:
-        """Return the offered ones of the actions, in order."""
+        """Return those of the given actions that the message offers, in the given order."""
         return [act for act in acts if self.offered is None or act.name in self.offered]
 
     @property

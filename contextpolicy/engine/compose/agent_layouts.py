@@ -59,7 +59,7 @@ class AgentMaker(TextMaker):
         return super().system([(name, text) for name, text in parts if name not in inner])
 
     def summary(self, summary: Summary) -> Block:
-        """Make the piece of the summary."""
+        """Return the block with the summary, in the agent's text form."""
         segment = Segment("summary", summary.id, 0, "user", 0)
         return self._piece(segment, self._guard(summary.text))
 
@@ -77,7 +77,7 @@ class AgentMaker(TextMaker):
         )
 
     def pin(self, message: Message) -> Block:
-        """Make the piece of a pinned message."""
+        """Return the block with a pinned message, in the agent's text form."""
         segment = Segment("pin", message.id, message.seq, "user", 0)
         return self._piece(
             segment, self._entry_of(message, extract_message_text(message)), note=False

@@ -121,7 +121,7 @@ class TextMaker(Maker):
         )
 
     def tail(self, background: Background, text: str) -> tuple[Block, ...]:
-        """Make a piece for each non-empty part."""
+        """Return one block for each non-empty part before the question."""
         sections = [*self.writer.background(background), ("tail", text)]
         return tuple(
             self._piece(Segment("tail", name, 0, "user", 0), told)

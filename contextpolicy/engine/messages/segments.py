@@ -68,7 +68,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The chosen parts of a prompt."""
+    """The parts of a prompt that were chosen, before they are ordered by the layout."""
 
     system: tuple[Block, ...] = ()
     tools: tuple[Block, ...] = ()

@@ -100,7 +100,7 @@ class TranscriptWriter:
         self._pattern = compile_imitation_pattern([*words, own] if own else words)
 
     def entry(self, role: EntryRole, text: str) -> str:
-        """Write one message: its role and its text."""
+        """Return one entry of a transcript: the role as a label, and the text."""
         # The first line follows the role and cannot imitate anything.
         guarded = indent_matching_lines(f"\0{text}", self._pattern)[1:]
         return f"{PREFIXES[role]} {guarded}"
@@ -110,7 +110,7 @@ class TranscriptWriter:
         return f"{title} {indent_matching_lines(chr(0) + text, self._pattern)[1:]}"
 
     def section(self, title: str, text: str) -> str:
-        """Write a section of one text under its title."""
+        """Return a titled section of a transcript, with one text."""
         return f"{title}\n{self.guarded(text)}"
 
     def guarded(self, text: str) -> str:

@@ -78,7 +78,7 @@ class Money:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A number of tokens and their cost; None: unknown."""
+    """A number of tokens and their cost; a cost of None means that no price is known."""
 
     tokens: int = 0
     worth: Decimal | None = NOTHING

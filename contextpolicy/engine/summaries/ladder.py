@@ -30,7 +30,7 @@ WORKER_LOST = ("worker_lost",)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt: its rung, outcome, reasons and time."""
+    """One attempt to summarise: its rung, outcome, reason codes and end time."""
 
     rung: Rung
     outcome: AttemptOutcome

@@ -33,7 +33,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The rules of a team's rounds."""
+    """The rules of a team's rounds: routing, independence, and limits of replies, tokens and
+    seconds.
+    """
 
     routing: Routing = "all"
     hop_limit: int = HOP_LIMIT
