@@ -84,7 +84,7 @@ def _take_any(value: Any, connection: Any) -> Any:
 
 
 def inline_values(values: Mapping[str, Any]) -> At:
-    """Return a maker that puts the values themselves in place of placeholders."""
+    """Return a function that gives a query the actual value of a name instead of a placeholder."""
 
     def at(name: str, field: "models.Field[Any, Any] | None" = None) -> Any:
         value = values[name]

@@ -53,7 +53,7 @@ CAUSES: Mapping[str, str] = {
     ),
     "connections_used_up": gettext_noop("all its connections are in use"),
     "starting_or_stopping": gettext_noop("it is starting or shutting down"),
-    "tls_failed": gettext_noop("TLS failed"),
+    "tls_failed": gettext_noop("the TLS connection failed"),
     "no_answer": gettext_noop("its host does not answer"),
     "lost": gettext_noop("the connection was lost"),
 }

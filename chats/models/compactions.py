@@ -46,7 +46,7 @@ class Compaction(Stored):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="+",
-        verbose_name=gettext_lazy("base"),
+        verbose_name=gettext_lazy("based on"),
     )
     previous = models.ForeignKey(
         "self",
@@ -54,7 +54,7 @@ class Compaction(Stored):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="+",
-        verbose_name=gettext_lazy("previous"),
+        verbose_name=gettext_lazy("continued summary"),
     )
     # The compaction that was active when this one was planned. Undo restores it.
     displaced = models.ForeignKey(
@@ -63,7 +63,7 @@ class Compaction(Stored):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="+",
-        verbose_name=gettext_lazy("displaced"),
+        verbose_name=gettext_lazy("restored by an undo"),
     )
     # The summary of the same range that a user corrected or regenerated.
     revises = models.ForeignKey(
@@ -72,30 +72,37 @@ class Compaction(Stored):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="revisions",
-        verbose_name=gettext_lazy("revises"),
+        verbose_name=gettext_lazy("corrected summary"),
     )
-    from_seq = models.PositiveBigIntegerField(verbose_name=gettext_lazy("from seq"))
-    to_seq = models.PositiveBigIntegerField(verbose_name=gettext_lazy("to seq"))
-    exceptions = models.JSONField(default=list, verbose_name=gettext_lazy("exceptions"))
-    source_count = models.PositiveIntegerField(default=0, verbose_name=gettext_lazy("source count"))
+    from_seq = models.PositiveBigIntegerField(verbose_name=gettext_lazy("first message"))
+    to_seq = models.PositiveBigIntegerField(verbose_name=gettext_lazy("last message"))
+    exceptions = models.JSONField(default=list, verbose_name=gettext_lazy("messages not covered"))
+    source_count = models.PositiveIntegerField(
+        default=0, verbose_name=gettext_lazy("covered messages")
+    )
     source_digest = models.CharField(
-        max_length=64, blank=True, default="", verbose_name=gettext_lazy("source digest")
+        max_length=64,
+        blank=True,
+        default="",
+        verbose_name=gettext_lazy("digest of the covered messages"),
     )
     text = models.TextField(blank=True, default="")
     sections = models.JSONField(default=list)
     retention = models.JSONField(default=dict)
     trigger = models.CharField(max_length=20, verbose_name=gettext_lazy("trigger"))
     asked_by = models.CharField(
-        max_length=60, blank=True, default="worker", verbose_name=gettext_lazy("asked by")
+        max_length=60, blank=True, default="worker", verbose_name=gettext_lazy("requested by")
     )
     focus = models.CharField(max_length=500, blank=True, default="")
     # Step of the fallback ladder (see `engine.summaries.ladder`) and the attempt number, from 1.
     rung = models.CharField(
-        max_length=20, blank=True, default="", verbose_name=gettext_lazy("rung")
+        max_length=20, blank=True, default="", verbose_name=gettext_lazy("method")
     )
     attempt = models.PositiveIntegerField(default=1, verbose_name=gettext_lazy("attempt"))
     # A prepared summary that requires approval before use.
-    needs_approval = models.BooleanField(default=False, verbose_name=gettext_lazy("needs approval"))
+    needs_approval = models.BooleanField(
+        default=False, verbose_name=gettext_lazy("approval required")
+    )
     reason = models.CharField(
         max_length=500, blank=True, default="", verbose_name=gettext_lazy("reason")
     )
@@ -116,9 +123,11 @@ class Compaction(Stored):
         max_length=200, blank=True, default="", verbose_name=gettext_lazy("model name")
     )
     tokens_before = models.PositiveIntegerField(
-        default=0, verbose_name=gettext_lazy("tokens before")
+        default=0, verbose_name=gettext_lazy("prompt tokens before")
     )
-    tokens_after = models.PositiveIntegerField(default=0, verbose_name=gettext_lazy("tokens after"))
+    tokens_after = models.PositiveIntegerField(
+        default=0, verbose_name=gettext_lazy("prompt tokens after")
+    )
     # Tokens of the summary text alone. Empty: not counted.
     summary_tokens = models.PositiveIntegerField(
         null=True, blank=True, verbose_name=gettext_lazy("summary tokens")
@@ -137,9 +146,9 @@ class Compaction(Stored):
     # Prompt contents other than messages, such as the texts between them (see `compaction.calls`).
     # Empty for older rows and after an erasure.
     made_of = models.JSONField(default=dict, blank=True, null=True)
-    usage = models.JSONField(default=dict, blank=True, verbose_name=gettext_lazy("usage"))
+    usage = models.JSONField(default=dict, blank=True, verbose_name=gettext_lazy("token usage"))
     text_commitment = models.CharField(
-        max_length=64, blank=True, default="", verbose_name=gettext_lazy("text commitment")
+        max_length=64, blank=True, default="", verbose_name=gettext_lazy("commitment to the text")
     )
     # The worker that writes or wrote the summary. The database default serves processes that do not
     # know the column yet.

@@ -25,7 +25,7 @@ class ProviderAccount(Stored):
         max_length=20, choices=Kind.choices, default=Kind.OPENAI, verbose_name=gettext_lazy("kind")
     )
     base_url = models.CharField(
-        max_length=500, blank=True, default="", verbose_name=gettext_lazy("base url")
+        max_length=500, blank=True, default="", verbose_name=gettext_lazy("base URL")
     )
     encrypted_key = models.TextField(blank=True, default="", editable=False)
     key_last_four = models.CharField(max_length=4, blank=True, default="", editable=False)
@@ -50,7 +50,7 @@ class ProviderAccount(Stored):
         blank=True,
         default="",
         editable=False,
-        verbose_name=gettext_lazy("paused reason"),
+        verbose_name=gettext_lazy("reason for the pause"),
     )
 
     class Meta:

@@ -97,7 +97,7 @@ class RetentionRun(Stored):
     # Last chat processed.
     place = models.UUIDField(null=True, blank=True)
     # Chats checked.
-    chats = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("chats"))
+    chats = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("chats checked"))
     chats_erased = models.PositiveBigIntegerField(
         default=0, verbose_name=gettext_lazy("chats erased")
     )
@@ -106,18 +106,22 @@ class RetentionRun(Stored):
     )
     # Chats that are due but were skipped: under a legal hold, with a reply in progress, or after an
     # error (see the log).
-    chats_held = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("chats held"))
-    chats_busy = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("chats busy"))
+    chats_held = models.PositiveBigIntegerField(
+        default=0, verbose_name=gettext_lazy("chats under a hold")
+    )
+    chats_busy = models.PositiveBigIntegerField(
+        default=0, verbose_name=gettext_lazy("chats with a running reply")
+    )
     chats_failed = models.PositiveBigIntegerField(
-        default=0, verbose_name=gettext_lazy("chats failed")
+        default=0, verbose_name=gettext_lazy("chats with an error")
     )
     # SHA-256 of the previous digest and the newest entry's line; see `RetentionEntry`.
     digest = models.CharField(max_length=64, verbose_name=gettext_lazy("digest"))
 
     class Meta:
         ordering: ClassVar = ["-started_at"]
-        verbose_name = gettext_lazy("run of retention")
-        verbose_name_plural = gettext_lazy("runs of retention")
+        verbose_name = gettext_lazy("retention run")
+        verbose_name_plural = gettext_lazy("retention runs")
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["is_open"], condition=Q(is_open=True), name="one_run_of_retention"

@@ -53,9 +53,11 @@ class Turn(Stored):
     lease_token = models.CharField(max_length=43, blank=True, default="")
     lease_until = models.DateTimeField(null=True, blank=True)
     worker = models.CharField(
-        max_length=100, blank=True, default="", verbose_name=gettext_lazy("worker")
+        max_length=100, blank=True, default="", verbose_name=gettext_lazy("worker process")
     )
-    handed_back = models.BooleanField(default=False, verbose_name=gettext_lazy("handed back"))
+    handed_back = models.BooleanField(
+        default=False, verbose_name=gettext_lazy("returned to the queue")
+    )
     queued_at = models.DateTimeField(verbose_name=gettext_lazy("queued at"))
     started_at = models.DateTimeField(
         null=True, blank=True, verbose_name=gettext_lazy("started at")
@@ -134,12 +136,12 @@ class Turn(Stored):
     reply = models.OneToOneField(
         "Message", null=True, blank=True, on_delete=models.SET_NULL, related_name="reply_of"
     )
-    usage = models.JSONField(default=dict, blank=True, verbose_name=gettext_lazy("usage"))
+    usage = models.JSONField(default=dict, blank=True, verbose_name=gettext_lazy("token usage"))
     error_code = models.CharField(
         max_length=60, blank=True, default="", verbose_name=gettext_lazy("error code")
     )
     error_sentence = models.CharField(
-        max_length=500, blank=True, default="", verbose_name=gettext_lazy("error sentence")
+        max_length=500, blank=True, default="", verbose_name=gettext_lazy("error message")
     )
     # Template and values of the sentence; see `chats.ground.sentences`. Empty: it has no values.
     error_details = models.JSONField(default=dict, blank=True)
@@ -282,7 +284,7 @@ class Receipt(Stored):
     prompt_tokens = models.PositiveIntegerField(verbose_name=gettext_lazy("prompt tokens"))
     # Hash of the prompt as sent, and the salt of the commitment. Erasing a part empties both.
     prompt_sha256 = models.CharField(
-        max_length=64, blank=True, verbose_name=gettext_lazy("prompt sha256")
+        max_length=64, blank=True, verbose_name=gettext_lazy("SHA-256 of the prompt")
     )
     salt = models.CharField(max_length=64, blank=True, default="")
     # SHA-256 of the request body as sent. Empty if the call got no response, used no HTTP
@@ -294,7 +296,7 @@ class Receipt(Stored):
     )
     # Time from which the prompt cannot be rebuilt because a part of it was erased.
     erased_at = models.DateTimeField(null=True, blank=True)
-    last_seq = models.PositiveBigIntegerField(verbose_name=gettext_lazy("last seq"))
+    last_seq = models.PositiveBigIntegerField(verbose_name=gettext_lazy("last message"))
     notes = models.JSONField(default=list)
     # Whether a summary was needed at this prompt: action, reason, tokens, mark, turns.
     compaction_need = models.JSONField(default=dict, blank=True)

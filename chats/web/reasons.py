@@ -199,7 +199,7 @@ CALL_OUTCOMES: Mapping[str, tuple[str, StrOrPromise]] = {
 ORIGINS: Mapping[str, StrOrPromise] = {
     "system": gettext_lazy("System"),
     "tools": gettext_lazy("Tools"),
-    "opening": gettext_lazy("Opening"),
+    "opening": gettext_lazy("Added opening message"),
     "summary": gettext_lazy("Summary"),
     "pin": pgettext_lazy("part of a prompt", "Pin"),
     "day": gettext_lazy("Date"),

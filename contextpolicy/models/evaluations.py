@@ -40,10 +40,12 @@ class Evaluation(Stored):
     # The number of the active version when it began; 0: none.
     base = models.PositiveIntegerField()
     place = models.CharField(
-        max_length=10, choices=BlastRadius.APPLIED, verbose_name=gettext_lazy("place")
+        max_length=10, choices=BlastRadius.APPLIED, verbose_name=gettext_lazy("evaluated chats")
     )
     # Share of the branches, in percent.
-    share = models.PositiveSmallIntegerField(default=100, verbose_name=gettext_lazy("share"))
+    share = models.PositiveSmallIntegerField(
+        default=100, verbose_name=gettext_lazy("share of branches (%)")
+    )
     state = models.CharField(
         max_length=10, choices=State.choices, default=State.OPEN, verbose_name=gettext_lazy("state")
     )
@@ -51,27 +53,29 @@ class Evaluation(Stored):
     reason = models.CharField(max_length=20, blank=True, default="")
     started_by_id = models.BigIntegerField(null=True, blank=True)
     started_at = models.DateTimeField(verbose_name=gettext_lazy("started"))
-    ends_at = models.DateTimeField(verbose_name=gettext_lazy("end"))
+    ends_at = models.DateTimeField(verbose_name=gettext_lazy("planned end"))
     ended_at = models.DateTimeField(null=True, blank=True, verbose_name=gettext_lazy("ended"))
     lease_until = models.DateTimeField(null=True, blank=True)
     lease_token = models.UUIDField(null=True, blank=True)
     # All turns up to this row of the ledger are evaluated.
     cursor = models.PositiveBigIntegerField(default=0)
-    turns = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("turns"))
-    unknown = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("unknown"))
-    changed = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("changed"))
+    turns = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("replies"))
+    unknown = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("not evaluated"))
+    changed = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("would change"))
     would_refuse = models.PositiveBigIntegerField(
         default=0, verbose_name=gettext_lazy("would be refused")
     )
     compactions_now = models.PositiveBigIntegerField(
-        default=0, verbose_name=gettext_lazy("compactions now")
+        default=0, verbose_name=gettext_lazy("compactions, active version")
     )
     compactions_then = models.PositiveBigIntegerField(
-        default=0, verbose_name=gettext_lazy("compactions then")
+        default=0, verbose_name=gettext_lazy("compactions, draft")
     )
-    tokens_now = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("tokens now"))
+    tokens_now = models.PositiveBigIntegerField(
+        default=0, verbose_name=gettext_lazy("prompt tokens, active version")
+    )
     tokens_then = models.PositiveBigIntegerField(
-        default=0, verbose_name=gettext_lazy("tokens then")
+        default=0, verbose_name=gettext_lazy("prompt tokens, draft")
     )
 
     class Meta:

@@ -45,9 +45,9 @@ class BlastRadius(Stored):
     # SHA-256 of values and locks; the count applies to a version with the same digest.
     digest = models.CharField(max_length=64, verbose_name=gettext_lazy("digest"))
     # The number of the active version; 0: none.
-    base = models.PositiveIntegerField(verbose_name=gettext_lazy("based on"))
+    base = models.PositiveIntegerField(verbose_name=gettext_lazy("compared with version"))
     place = models.CharField(
-        max_length=10, choices=Place.choices, verbose_name=gettext_lazy("place")
+        max_length=10, choices=Place.choices, verbose_name=gettext_lazy("counted chats")
     )
     # The chats of this group's members are counted, as if the policy replaced the group's current
     # one; with `REMOVED`, as if it did not apply to the group.
@@ -73,14 +73,16 @@ class BlastRadius(Stored):
     # The last chat that was counted.
     cursor = models.UUIDField(null=True, blank=True)
     # Active chats when it began; chats removed since are not counted.
-    in_use = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("in use"))
-    judged = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("checked"))
-    changed = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("changed"))
+    in_use = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("chats in use"))
+    judged = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("chats checked"))
+    changed = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("would change"))
     would_refuse = models.PositiveBigIntegerField(
         default=0, verbose_name=gettext_lazy("would be refused")
     )
     # Chats that could not be counted because of an error, which is logged.
-    failed = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("failed"))
+    failed = models.PositiveBigIntegerField(
+        default=0, verbose_name=gettext_lazy("could not be evaluated")
+    )
     # The result of a random sample; empty until it was taken.
     sampled = models.PositiveIntegerField(null=True, blank=True)
     sampled_changed = models.PositiveIntegerField(default=0)
@@ -92,8 +94,8 @@ class BlastRadius(Stored):
 
     class Meta:
         ordering: ClassVar = ["-started_at"]
-        verbose_name = gettext_lazy("blast radius")
-        verbose_name_plural = gettext_lazy("blast radii")
+        verbose_name = gettext_lazy("count of affected chats")
+        verbose_name_plural = gettext_lazy("counts of affected chats")
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["policy"],

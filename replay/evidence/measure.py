@@ -32,7 +32,7 @@ class QuestionScore:
 
     @property
     def is_dated(self) -> bool:
-        """Return True if it also has their days."""
+        """Return True if the prompt also has the days of all these messages."""
         return self.dated == len(self.question.evidence)
 
 
