@@ -191,7 +191,7 @@ class TurnFollower:
         return await self.read(self.turn_id)
 
     def snapshot(self, row: TurnRow) -> Snapshot:
-        """Return the stored text of the row as a snapshot, which replaces the text of the viewer."""
+        """Return the stored text as a snapshot, which replaces the text of the viewer."""
         if row.beginning != self.beginning:
             self.thought = 0
         self.beginning, self.position = row.beginning, len(row.text)
