@@ -16,6 +16,7 @@ from celery.signals import (
     beat_embedded_init,
     beat_init,
     task_failure,
+    task_prerun,
     worker_init,
     worker_ready,
     worker_shutdown,
@@ -40,6 +41,7 @@ from chats.counts import keeping
 from chats.exchange import apart
 from chats.files import reading
 from chats.ground import databases, heartbeats, queue, queues
+from chats.ground.request_ids import HEADER, NONE, REQUEST
 from chats.models import SkippedRow
 from chats.prompt.tokenizer import O200kCounter
 from chats.simulation import radius
@@ -279,6 +281,13 @@ def note_failure(
             error=exception,
             now=timezone.now(),
         )
+
+
+@task_prerun.connect
+def name_request(sender: Any = None, **_signal: Any) -> None:
+    """Set the id of the request that sent the task, for the log lines of this thread."""
+    REQUEST.set((sender.request.headers or {}).get(HEADER) or NONE)
+    logger.debug("%s begins", sender.name)
 
 
 @worker_init.connect

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = ArgumentParser(prog="manage.py serve", description=HELP)
     add_arguments(parser)
     given = parser.parse_args(arguments)
-    logging.config.dictConfig(logs.build_logging_config(instance.LOG_LEVEL))
+    logging.config.dictConfig(logs.build_logging_config(instance.LOG_LEVEL, instance.LOG_FORMAT))
     try:
         launch_instance(host=given.host, port=given.port)
     except NotLaunched as error:

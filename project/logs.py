@@ -1,21 +1,26 @@
 """Formats log lines that cannot be forged: one line per event, no content, no secrets."""
 
-import contextvars
+import json
 import logging
 import re
 import traceback
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
-# The id of the current request, added to every line because error pages show it.
-REQUEST = contextvars.ContextVar("request", default="-")
+from chats.ground.request_ids import REQUEST
+
+FORMS = ("line", "json")
 # Our API keys, the token of a sign-in link, and a row quoted by PostgreSQL.
 SECRETS = re.compile(r"(plm_|/login/link/)[A-Za-z0-9_-]+|(DETAIL:).*")
 
 
-def build_logging_config(level: str) -> dict[str, Any]:
-    """Return the `dictConfig`: our own loggers at a level, other loggers at a higher one."""
+def build_logging_config(level: str, form: str = "line") -> dict[str, Any]:
+    """Return the `dictConfig`: our own loggers at a level, other loggers at a higher one.
+
+    `form` is one of `FORMS`.
+    """
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -25,9 +30,10 @@ def build_logging_config(level: str) -> dict[str, Any]:
                 "format": "{asctime} {levelname} {name} {request_id} {message}",
                 "style": "{",
             },
+            "json": {"()": "project.logs.JsonFormatter"},
         },
         "filters": {"without_stack": {"()": "project.logs.WithoutStack"}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": form}},
         "root": {"handlers": ["stderr"], "level": "WARNING"},
         "loggers": {
             "project": {"level": level},
@@ -63,6 +69,24 @@ class OneLineFormatter(logging.Formatter):
         A library may quote a whole row in later lines.
         """
         return "\n".join(reversed([format_error(error) for error in walk_error_chain(ei[1])]))
+
+
+class JsonFormatter(OneLineFormatter):
+    """Writes each record as one JSON object, with the same omissions as a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the object: time in UTC, level, logger, request id, message, and any error."""
+        told = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "request_id": REQUEST.get(),
+            "process": record.process,
+            "message": SECRETS.sub(r"\1\2…", record.getMessage()),
+        }
+        if record.exc_info:
+            told["error"] = SECRETS.sub(r"\1\2…", self.formatException(record.exc_info))
+        return json.dumps(told)
 
 
 class WithoutStack(logging.Filter):

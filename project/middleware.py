@@ -28,9 +28,9 @@ from chats.api.core.errors import RequestTooLarge
 from chats.gateway.relay import HELD, WaitingHead
 from chats.ground import csrf, databases
 from chats.ground.refusals import Refusal
+from chats.ground.request_ids import REQUEST
 from chats.web.errors import is_of_programs, render_refusal
 from contextpolicy import resolution
-from project.logs import REQUEST
 
 LOGGER = logging.getLogger(__name__)
 Handler = Callable[[HttpRequest], HttpResponseBase]
@@ -255,6 +255,8 @@ class RequestIdMiddleware(Around):
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         response["X-Request-ID"] = cast(Any, request).request_id
+        # Without the query, which may contain searched words.
+        LOGGER.debug("%s %s %d", request.method, request.path, response.status_code)
         return response
 
 

@@ -462,4 +462,6 @@ METRICS_TOKEN = env.read_string("METRICS_TOKEN")
 METRICS_ADDRESSES = env.read_networks("METRICS_ADDRESSES")
 
 # --- Logs: never content ------------------------------------------------------------------------
-LOGGING = logs.build_logging_config(instance.LOG_LEVEL)
+if instance.LOG_FORMAT not in logs.FORMS:
+    raise env.Misconfigured("LOG_FORMAT must be line or json.")
+LOGGING = logs.build_logging_config(instance.LOG_LEVEL, instance.LOG_FORMAT)

@@ -17,6 +17,8 @@ from django.db import transaction
 from kombu.exceptions import KombuError, OperationalError
 from redis.exceptions import RedisError
 
+from chats.ground.request_ids import build_task_headers
+
 logger = logging.getLogger(__name__)
 
 RUN_TURN = "chats.run_turn"
@@ -149,6 +151,7 @@ def publish_task(task: str, arguments: dict[str, str], *, countdown: float = 0.0
             task,
             kwargs=arguments,
             countdown=countdown or None,
+            headers=build_task_headers(),
             retry=False,
             ignore_result=True,
             # Only monitors show these, and creating them takes as long as sending.

@@ -9,10 +9,12 @@ Connection failures become ProviderError here.
 import asyncio
 import functools
 import hashlib
+import logging
 import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from http import HTTPStatus
 
 import aiohttp
 import httpx2
@@ -23,6 +25,7 @@ from yarl import URL
 from chats.providers.address import check_addresses
 from chats.providers.base import ProviderError
 
+logger = logging.getLogger(__name__)
 MAX_HEADERS = 32 * 1024
 MAX_ERROR_BODY = 64 * 1024
 # Headers that are sent, in addition to those that aiohttp needs (Host, Content-Length). All others
@@ -140,7 +143,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 ),
             )
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            logger.info("model server %s: %s", url.host, type(error).__name__)
             raise _failure(error) from None
+        level = logging.DEBUG if response.status < HTTPStatus.BAD_REQUEST else logging.INFO
+        logger.log(level, "model server %s answered %d", url.host, response.status)
         if not _is_acceptable(response):
             response.close()
             raise ProviderError("provider_protocol")

@@ -1,6 +1,7 @@
 """S24: a log line names its request, is one line, and contains neither secrets nor rows."""
 
 import contextvars
+import json
 import logging
 import sys
 from typing import Any
@@ -9,7 +10,8 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from project.logs import REQUEST, OneLineFormatter
+from chats.ground.request_ids import REQUEST
+from project.logs import JsonFormatter, OneLineFormatter, build_logging_config
 
 LOGGING: Any = settings.LOGGING
 FORMAT = LOGGING["formatters"]["line"]["format"]
@@ -100,3 +102,25 @@ def test_S24_a_host_that_is_not_ours_is_one_line_without_a_stack(
     (record,) = caplog.records
     assert "evil.example" in record.getMessage()
     assert record.exc_info is None
+
+
+def test_S24_json_lines_leave_out_the_same() -> None:
+    def build() -> str:
+        REQUEST.set("r-1")
+        try:
+            raise ValueError(f"a check failed\nDETAIL:  Failing row contains ({CANARY})")
+        except ValueError:
+            error = sys.exc_info()
+        text = "key %s\nrefused"
+        record = logging.LogRecord("chats", logging.ERROR, "x.py", 1, text, ("plm_ab-1",), error)
+        return JsonFormatter().format(record)
+
+    line = contextvars.copy_context().run(build)
+    assert (line.isprintable(), CANARY in line, "plm_ab" in line) == (True, False, False)
+    told = json.loads(line)
+    assert (told["request_id"], told["message"]) == ("r-1", "key plm_…\nrefused")
+    assert told["error"].endswith("ValueError: a check failed")
+
+
+def test_S24_the_form_of_lines_is_a_setting() -> None:
+    assert build_logging_config("INFO", "json")["handlers"]["stderr"]["formatter"] == "json"

@@ -31,6 +31,7 @@ from redis.exceptions import RedisError
 
 from chats.ground import databases, live, queue
 from chats.ground.live import Frame
+from chats.ground.request_ids import REQUEST
 from chats.models import ProviderAccount
 from chats.prompt.tokenizer import O200kCounter, load_encoding
 from chats.providers import registry
@@ -112,7 +113,8 @@ class Runtime:
         opened = DatabaseCall(self.threads, open_turn, self.opening(turn_id))
         self.begun.add(opened)
         over: Future[None] = Future()
-        opened.attempt.add_done_callback(lambda _: self.schedule(self.work(turn_id, opened, over)))
+        work = partial(self.work, turn_id, opened, over, REQUEST.get())
+        opened.attempt.add_done_callback(lambda _: self.schedule(work()))
         over.result()
 
     def opening(self, turn_id: uuid.UUID) -> dict[str, Any]:
@@ -125,9 +127,14 @@ class Runtime:
         }
 
     async def work(
-        self, turn_id: uuid.UUID, opened: "DatabaseCall[ClaimedTurn | None]", over: "Future[None]"
+        self,
+        turn_id: uuid.UUID,
+        opened: "DatabaseCall[ClaimedTurn | None]",
+        over: "Future[None]",
+        request_id: str,
     ) -> None:
         """Work on one turn and report its end. Exceptions never stop the loop."""
+        REQUEST.set(request_id)
         ASKED_AT.set(opened.asked_at)
         try:
             await run_opened_turn(
