@@ -69,7 +69,7 @@ def restore_backup(path: Path, options: RestoreOptions, *, tell: Callable[[str],
     write_keys(keys)
     close_connections()
     tell("Restored the database and the stored files. Migrating.")
-    # The checks refuse settings of model servers, which are no reason to stop here.
+    # Without checks: a setting of a model server must not stop a restore.
     if run_manage_command("migrate", "--verbosity", "0", "--skip-checks", tell=tell):
         raise OperationRefused(
             "not_migrated",
