@@ -5,8 +5,12 @@ from functools import cache
 from zoneinfo import ZoneInfo
 
 from chats.models import AccountSettings, Branch
+from speed import prepared
 
 DEFAULT = "UTC"
+OWN_ZONE = prepared.Select(
+    lambda at: AccountSettings.objects.filter(owner=at("owner")).values_list("time_zone")
+)
 
 
 def get_branch_zone(branch: Branch) -> str:
@@ -17,8 +21,7 @@ def get_branch_zone(branch: Branch) -> str:
     """
     if branch.time_zone:
         return branch.time_zone
-    rows = AccountSettings.objects.filter(owner=branch.chat.owner_id)
-    return rows.values_list("time_zone", flat=True).first() or DEFAULT
+    return next((zone for (zone,) in OWN_ZONE.tuples(owner=branch.chat.owner_id)), "") or DEFAULT
 
 
 def freeze_zone(branch: Branch, *, zone: str) -> None:

@@ -21,12 +21,13 @@ from chats.compaction import embedding
 from chats.compaction.embedding import QuestionEmbedder, QuestionVector, Unreachable
 from chats.compaction.people import rights
 from chats.ground.breakers import LatenessBreaker
-from chats.memory.search import excerpts, meaning, references
+from chats.memory.search import excerpts, fulltext, meaning, references
 from chats.memory.search.meaning import Look
 from chats.memory.search.recall import remove_speaker_names
 from chats.memory.search.references import ChosenReferences
 from chats.models import Branch, Chat, Message, Turn, TurnReference
 from chats.prompt import composition
+from chats.record import statements
 from chats.record.history import select_path_messages
 from chats.turns.lease import Lease, lock_held_turn, update_held_turn
 from contextpolicy.engine.messages.tokens import TokenCounter
@@ -41,6 +42,16 @@ NOTES = ("none", "below_floor", "late", "breaker", "failed")
 # Shares of the time limit: for embedding the question, and for comparing vectors.
 EMBEDDED_WITHIN, COMPARED_WITHIN = 0.5, 0.75
 BREAKER = LatenessBreaker()
+# Messages that may be sent, of some ids.
+SENDABLE = prepared.Select(
+    lambda at: Message.objects.filter(
+        pk__in=fulltext.unpack_keys(at("messages")), erased_at=None, excluded=False
+    ).values_list("pk")
+)
+# Whether a turn has retrieved context from an attempt before.
+STORED = prepared.Select(
+    lambda at: TurnReference.objects.filter(turn=at("turn")).values_list("pk")[:1]
+)
 
 
 async def look_up(
@@ -258,14 +269,16 @@ def store_retrieved_context(*, lease: Lease, turn: Turn, found: ChosenReferences
     with unknown outcome. Raises `LeaseLost`.
     """
     # Ordered by id to avoid deadlocks between turns.
-    locked = Chat.objects.select_for_update(no_key=True).filter(pk__in=found.chat_ids)
-    list(locked.order_by("pk").values_list("pk"))
-    kept = Message.objects.filter(pk__in=[row.message_id for row in found.references])
-    there = set(kept.filter(erased_at=None, excluded=False).values_list("pk", flat=True))
+    for chat_id in sorted(found.chat_ids):
+        statements.CHAT_LOCK.hold(chat=chat_id)
+    ids = fulltext.pack_values([row.message_id.hex for row in found.references])
+    there = {key for (key,) in SENDABLE.tuples(messages=ids)}
     tail = {**(lock_held_turn(lease).tail or {}), "references": found.note}
     if found.by_words:
         tail["vectors"] = found.by_words
-    TurnReference.objects.filter(turn=turn).delete()
+    # Django collects the rows of a deletion, which takes longer than this look.
+    if STORED.tuples(turn=turn.pk):
+        TurnReference.objects.filter(turn=turn).delete()
     prepared.insert_all(
         [
             TurnReference(

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db.models import F, Q
 
+from chats.memory.search import fulltext
 from chats.memory.search.words import list_search_stems as stems_of
 from chats.models import Compaction, Preference, PreferenceEvidence, SearchText
 from chats.models.compactions import EXTRACTIVE
@@ -71,11 +72,7 @@ def load_summary_lines(owner_id: int, keys: Collection[int]) -> Iterator[Said]:
     summaries = [key for key in keys if key & SUMMARY_SEQ == SUMMARY_SEQ][:MOST_SUMMARIES]
     if not summaries:
         return
-    in_force = Q(branch__active_compaction=F("pk")) | Q(branch__active_compaction__base=F("pk"))
-    rows = Compaction.objects.filter(
-        in_force, search_texts__in=summaries, branch__chat__owner=owner_id, erased_at=None
-    )
-    for sections in rows.exclude(model_name=EXTRACTIVE).values_list("sections", flat=True):
+    for (sections,) in SUMMARIES.tuples(owner=owner_id, texts=fulltext.pack_values(summaries)):
         yield from select_cited_lines(sections)
 
 
@@ -94,6 +91,21 @@ def load_preference_evidence(owner_id: int, keys: Collection[int]) -> Iterator[S
     for text, message_id, key in EVIDENCE.tuples(owner=owner_id):
         if key in among:
             yield text, [message_id]
+
+
+# The sections of active summaries that a model wrote, by their texts in the index.
+SUMMARIES = prepared.Select(
+    lambda at: (
+        Compaction.objects.filter(
+            Q(branch__active_compaction=F("pk")) | Q(branch__active_compaction__base=F("pk")),
+            search_texts__in=fulltext.unpack_numbers(at("texts")),
+            branch__chat__owner=at("owner"),
+            erased_at=None,
+        )
+        .exclude(model_name=EXTRACTIVE)
+        .values_list("sections")
+    )
+)
 
 
 # The active preferences of a person, with the messages that are their evidence and their texts. A

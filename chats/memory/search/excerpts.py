@@ -8,9 +8,13 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
+from typing import NamedTuple
+
+from django.db.models import QuerySet
 
 from chats.memory.search import archive
-from chats.memory.search.fulltext import select_numbers
+from chats.memory.search.fulltext import pack_values, unpack_numbers
 from chats.memory.search.marking import find_question_matches, select_match_excerpt
 from chats.memory.search.meaning import Look
 from chats.memory.search.question import (
@@ -28,12 +32,13 @@ from chats.memory.search.references import (
     format_iso_day,
     get_speaker_name,
 )
-from chats.models import Branch, SearchPlace
+from chats.models import Branch, Message, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
 from chats.record import history, statements
 from chats.record.zones import get_branch_zone
 from contextpolicy.engine.messages.tokens import MESSAGE_OVERHEAD, TokenCounter
 from contextpolicy.engine.policy.policy import PolicyValues
+from speed import prepared
 
 # A message next to a match has this share of its score, and each further message this share of the
 # nearer one. The message that follows a match has slightly more, because it may be the answer.
@@ -50,8 +55,7 @@ STATED_FLOOR, STATED_COUNT = 2, 8
 ENTRY_TOKENS, DAY_TOKENS = 3, 11
 
 
-@dataclass(frozen=True, slots=True)
-class MatchingMessage:
+class MatchingMessage(NamedTuple):
     """A message that answers a question: its `seq`, the number of shared words, its score."""
 
     seq: int
@@ -59,8 +63,7 @@ class MatchingMessage:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class PathText:
+class PathText(NamedTuple):
     """A message on a path: its id, text, speaker and day, and its tokens if they are known."""
 
     message_id: uuid.UUID
@@ -68,6 +71,30 @@ class PathText:
     speaker: str = ""
     day: str = ""
     tokens: int | None = None
+
+
+@cache
+def build_text_query(pieces: int) -> prepared.Select[Message]:
+    """Return the query for messages by `seqs` in that many pieces of a path."""
+
+    def build(at: prepared.At) -> QuerySet[Message]:
+        places = [
+            (at(branch), at(above), at(last))
+            for branch, above, last in statements.list_piece_parameters(pieces)
+        ]
+        rows = statements.filter_by_pieces(places).filter(
+            seq__in=unpack_numbers(at("seqs")), excluded=False, erased_at=None
+        )
+        columns = ("seq", "pk", "parts", "token_count", "speaker", "created_at")
+        return rows.order_by().values_list(*columns)
+
+    return prepared.Select(build)
+
+
+# The place of a branch in the index.
+PLACES = prepared.Select(
+    lambda at: SearchPlace.objects.filter(branch=at("branch")).values_list("pk")
+)
 
 
 class PathTexts:
@@ -89,12 +116,11 @@ class PathTexts:
         missing = set(seqs) - self.known.keys() - self.sent
         if not missing or not self.pieces:
             return
-        rows = statements.filter_by_pieces(self.pieces).filter(
-            seq__in=select_numbers(missing), excluded=False, erased_at=None
-        )
         self.known |= dict.fromkeys(missing)
-        columns = ("seq", "pk", "parts", "token_count", "speaker", "created_at")
-        for seq, message_id, parts, tokens, speaker, at in rows.order_by().values_list(*columns):
+        rows = build_text_query(len(self.pieces)).tuples(
+            **statements.name_values(self.pieces), seqs=pack_values(missing)
+        )
+        for seq, message_id, parts, tokens, speaker, at in rows:
             text = "\n".join(archive.collect_searchable_texts(parts))
             # The stored count is that of the text only if nothing else is sent.
             if tokens is not None and [part["type"] for part in parts] == ["text"]:
@@ -167,8 +193,11 @@ def select_on_branch(
     """Yield the matches that are messages of a branch's path and not in its prompt, best first."""
     pieces = history.list_path_pieces(branch, after=0, before=before)
     ranges = {branch_id: (above, last) for branch_id, above, last in pieces}
-    places = SearchPlace.objects.filter(branch__in=ranges).values_list("pk", "branch")
-    of_place = {place: ranges[branch_id] for place, branch_id in places}
+    of_place = {
+        place: ranges[branch_id]
+        for branch_id in ranges
+        for (place,) in PLACES.tuples(branch=branch_id)
+    }
     # Many texts share the same words with the question.
     known: dict[tuple[str, ...], int] = {}
     for text in matches.texts:

@@ -6,6 +6,7 @@ only if rarer words matched few texts. The amount of reading is bounded.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from chats.memory.search import archive, fulltext
 from chats.memory.search.citing import Cited, score_cited_texts
@@ -24,6 +25,7 @@ from chats.memory.search.words import find_words, load_stop_words
 from chats.memory.search.words import list_search_stems as stems_of
 from chats.models import SearchCount
 from chats.models.search import SEQ_BITS
+from speed import prepared
 
 # Maximum words that select, and texts they select.
 MOST_CHOOSING = 12
@@ -44,10 +46,15 @@ RARE = 100
 OWN_KEY = fulltext.KEY + archive.build_role_key("user")
 
 Place = Callable[[int], int | None]
+# The number of a person's texts with each of some words.
+WORD_COUNTS = prepared.Select(
+    lambda at: SearchCount.objects.filter(
+        owner=at("owner"), word__in=fulltext.unpack_texts(at("words")), texts__gt=0
+    ).values_list("word", "texts")
+)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundText:
+class FoundText(NamedTuple):
     """A matching text: its id, its score, and the words it shares.
 
     `cited`: shared words of summaries or preferences that cite it. `alike`: its similarity to the
@@ -155,8 +162,7 @@ def load_word_counts(owner_id: int, asked: ParsedQuestion) -> WordCounts:
     """Read how many of a person's texts contain each word of a question."""
     words = {*asked.telling, *(stem for full in asked.full for stem in stems_of(full)[:1]), ""}
     words |= {word for pair in asked.pairs for word in pair}
-    rows = SearchCount.objects.filter(owner=owner_id, word__in=words, texts__gt=0)
-    known = dict(rows.values_list("word", "texts"))
+    known = dict(WORD_COUNTS.tuples(owner=owner_id, words=fulltext.pack_values(words)))
     return WordCounts(known.pop("", 0), known)
 
 

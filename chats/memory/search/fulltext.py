@@ -211,12 +211,38 @@ def build_id_condition(numbers: Collection[int]) -> Statement:
     return "= ANY(%s::bigint[])", [f"{{{','.join(map(str, numbers))}}}"]
 
 
-def select_numbers(numbers: Collection[int]) -> RawSQL:
-    """Return numbers for a filter `…__in`, in one parameter: Django compiles each separately."""
+def pack_values(values: Collection[Any]) -> str:
+    """Return numbers or texts as one parameter for `unpack_numbers` or `unpack_texts`."""
     if connection.vendor == "sqlite":
-        return RawSQL("SELECT value FROM json_each(%s)", [json.dumps(list(numbers))])
-    # As text, because psycopg checks each number of a list for quoting.
-    return RawSQL("SELECT unnest(%s::bigint[])", [f"{{{','.join(map(str, numbers))}}}"])
+        return json.dumps(list(values))
+    # As text, because psycopg checks each number of a list for quoting. Words need quoting.
+    inside = (json.dumps(each, ensure_ascii=False) for each in values)
+    return f"{{{','.join(inside)}}}"
+
+
+def unpack_numbers(packed: Any) -> RawSQL:
+    """Return packed numbers for a filter `…__in`. Django would compile each value separately."""
+    if connection.vendor == "sqlite":
+        return _unpack_json(packed)
+    return RawSQL("SELECT unnest(%s::bigint[])", [packed])
+
+
+def unpack_texts(packed: Any) -> RawSQL:
+    """Return packed texts for a filter `…__in`."""
+    if connection.vendor == "sqlite":
+        return _unpack_json(packed)
+    return RawSQL("SELECT unnest(%s::text[])", [packed])
+
+
+def unpack_keys(packed: Any) -> RawSQL:
+    """Return UUIDs, packed as hexadecimal texts, for a filter `…__in`."""
+    if connection.vendor == "sqlite":
+        return _unpack_json(packed)
+    return RawSQL("SELECT unnest(%s::uuid[])", [packed])
+
+
+def _unpack_json(packed: Any) -> RawSQL:
+    return RawSQL("SELECT value FROM json_each(%s)", [packed])
 
 
 def load_texts(keys: Collection[int], *, with_times: bool) -> list[Text]:

@@ -8,11 +8,11 @@ it. Of equal scores, the newer text comes first.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 # BM25: saturation of repeated words, and the penalty for long texts.
 K1 = 1.2
@@ -65,11 +65,10 @@ class SearchTerms:
     cited: Mapping[int, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RankedText:
+class RankedText(NamedTuple):
     """A text at its place: lengths, counts of search terms, session, speaker and time.
 
-    Neighbours have consecutive places.
+    Neighbours have consecutive places. A named tuple, because a question creates hundreds.
     """
 
     place: int
@@ -98,18 +97,19 @@ class RankedText:
         written_at: Any,
     ) -> Self:
         """Count the search terms in a text whose words are separated by single spaces."""
-        counts = count_search_words(words, wanted.stems)
+        said, said_full = words.split(), full.split()
+        counts = count_search_words(said, wanted.stems)
         if wanted.beginning:
             begun = f" {full}".count(f" {wanted.beginning}")
             if begun:
                 counts[wanted.beginning] = begun
         return cls(
             place=place,
-            length=count_words(words),
+            length=len(said),
             counts=counts,
-            full_length=count_words(full),
-            full=count_search_words(full, wanted.full),
-            pairs=count_word_pairs(words.split(), wanted.pairs) if len(counts) > 1 else {},
+            full_length=len(said_full),
+            full=count_search_words(said_full, wanted.full),
+            pairs=count_word_pairs(said, wanted.pairs) if len(counts) > 1 else {},
             session=session,
             speaker=speaker,
             is_own=is_own,
@@ -117,19 +117,12 @@ class RankedText:
         )
 
 
-def count_words(words: str) -> int:
-    """Count the words of a text, separated by single spaces."""
-    return words.count(" ") + 1 if words else 0
-
-
-def count_search_words(words: str, wanted: Iterable[str]) -> dict[str, int]:
+def count_search_words(said: Sequence[str], wanted: Mapping[str, float]) -> dict[str, int]:
     """Count the given words in search order."""
-    inside = f" {words} "
-    there = [word for word in wanted if f" {word} " in inside]
+    there = wanted.keys() & said
     if not there:
         return {}
-    said = words.split()
-    return {word: said.count(word) for word in there}
+    return {word: said.count(word) for word in wanted if word in there}
 
 
 def count_word_pairs(said: Sequence[str], wanted: Collection[Pair]) -> dict[Pair, int]:
@@ -187,6 +180,11 @@ def rank_texts(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tupl
     own = score_single_texts(texts, wanted=wanted)
     window = score_text_windows(texts, wanted=wanted)
     sessions = score_sessions(texts, own=own)
+    named = {
+        speaker
+        for speaker in {text.speaker for text in texts}
+        if is_speaker_named(speaker, wanted.names)
+    }
     marks: dict[int, float] = {}
     for text in texts:
         at = text.place
@@ -194,12 +192,13 @@ def rank_texts(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tupl
             continue
         mark = own[at] + NEIGHBOURS * (own.get(at - 1, 0.0) + own.get(at + 1, 0.0))
         mark += WINDOW * window[at] + SESSION * sessions[text.session]
-        if is_speaker_named(text.speaker, wanted.names):
+        if text.speaker in named:
             mark += SPEAKER
         elif wanted.own and text.is_own:
             mark += OWN
         mark += LENGTH * min(text.length / WORDS_THAT_TELL, 1.0)
-        mark += DAY * any(begin <= text.written_at < end for begin, end in wanted.days)
+        if wanted.days:
+            mark += DAY * any(begin <= text.written_at < end for begin, end in wanted.days)
         marks[at] = round(mark, DIGITS)
     newest = {text.place: text.written_at for text in texts}
     best = sorted(marks, key=lambda at: (newest[at], at), reverse=True)
@@ -210,15 +209,17 @@ def score_text_windows(texts: Sequence[RankedText], *, wanted: SearchTerms) -> d
     """Score each text together with its neighbours."""
     found = {text.place: text for text in texts}
     places = list(found)
-    steps = range(-REACH, REACH + 1)
+    steps = [step for step in range(-REACH, REACH + 1) if step]
     sizes: list[tuple[Mapping[str, int], int]] = []
-    for place in places:
-        around = [found[place + step] for step in steps if place + step in found]
-        total: dict[str, int] = {}
-        for text in around:
-            for word, number in text.counts.items():
-                total[word] = total.get(word, 0) + number
-        sizes.append((total, sum(text.length for text in around)))
+    for place, text in found.items():
+        total, length = dict(text.counts), text.length
+        for step in steps:
+            near = found.get(place + step)
+            if near is not None:
+                length += near.length
+                for word, number in near.counts.items():
+                    total[word] = total.get(word, 0) + number
+        sizes.append((total, length))
     marks = calculate_bm25_scores(sizes, wanted.stems)
     return {
         place: mark * min(1.0, WINDOW_WORDS / max(length, 1))

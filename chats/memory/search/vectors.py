@@ -18,6 +18,7 @@ from chats.models import SearchPlace, SearchText, TextVector, VectorSpace
 from chats.models.search import SEQ_BITS
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
+from speed import prepared
 from speed.commits import unflushed_transaction
 
 # Version of the chunking; a new version needs a new space.
@@ -91,10 +92,18 @@ def build_space_key(model: ModelSpec, *, base_url: str) -> str:
     return f"{model.provider}/{address}/{model.name}/{said}/{DIVIDED}"[:400]
 
 
+SERVING = prepared.Select(
+    lambda _at: (
+        VectorSpace.objects.filter(state=VectorSpace.State.SERVING)
+        .select_related("model")
+        .order_by("pk")[:1]
+    )
+)
+
+
 def get_serving_space() -> VectorSpace | None:
     """Return the space used for questions."""
-    rows = VectorSpace.objects.filter(state=VectorSpace.State.SERVING)
-    return rows.select_related("model").first()
+    return SERVING.first()
 
 
 def list_active_spaces() -> list[VectorSpace]:
