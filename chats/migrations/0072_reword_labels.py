@@ -1,5 +1,6 @@
-"""Reword labels of fields of the administration; join two lines of migrations."""
+"""Reword labels of fields of the administration."""
 
+import uuid
 from typing import ClassVar
 
 import django.db.models.deletion
@@ -10,11 +11,30 @@ class Migration(migrations.Migration):
     """Labels only; no column changes."""
 
     dependencies: ClassVar = [
-        ('chats', '0070_label_ids'),
         ('chats', '0071_file_contents'),
     ]
 
     operations: ClassVar = [
+        migrations.AlterField(
+            model_name='compaction',
+            name='id',
+            field=models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False, verbose_name='ID'),
+        ),
+        migrations.AlterField(
+            model_name='receipt',
+            name='id',
+            field=models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False, verbose_name='ID'),
+        ),
+        migrations.AlterField(
+            model_name='team',
+            name='id',
+            field=models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False, verbose_name='ID'),
+        ),
+        migrations.AlterField(
+            model_name='turn',
+            name='id',
+            field=models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False, verbose_name='ID'),
+        ),
         migrations.AlterModelOptions(
             name='retentionrun',
             options={'ordering': ['-started_at'], 'verbose_name': 'retention run', 'verbose_name_plural': 'retention runs'},
