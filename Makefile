@@ -22,7 +22,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/gateway/te
 # SQLite, unless DATABASE=postgres starts a server for the command.
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
-.PHONY: run messages test test-all test-pythons check types coverage mutation format requirements lock audit replay-all anthropic semantic \
+.PHONY: run messages test test-all test-pythons check types coverage mutation format requirements lock audit sbom replay-all anthropic semantic \
 	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients presets races previews form-errors walks recall evidence search-load bench gateway-load clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
@@ -134,11 +134,14 @@ lock:
 		$$folder/bin/uv $(COMPILE) pyproject.toml --extra small -c constraints.txt -o constraints-small.txt \
 			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt)
 
-# Known vulnerabilities of installed packages; a package unknown to the service counts as one.
-audit: $(VENV)/.for-running
-	@$(PYTHON) -m venv $(VENV)/audit && $(VENV)/audit/bin/python -m pip install --quiet pip-audit==2.10.1
-	@$(VENV)/audit/bin/pip-audit --strict --require-hashes -r constraints.txt -r constraints-anthropic.txt \
-		-r constraints-semantic.txt
+# Known vulnerabilities of the locked packages. Exit code 0: clean, 1: found, 2: not checked, because the
+# advisory service cannot be reached.
+audit:
+	@$(PYTHON) scripts/audit.py
+
+# The bill of materials of the shipped packages as CycloneDX, and their licences: make sbom [FILE=sbom.json]
+sbom:
+	@$(PYTHON) scripts/sbom.py $(or $(FILE),sbom.json)
 
 # Recorded conversations through the real pipeline, then through the engine alone in every
 # combination of strategy, layout and budget: make replay-all DATA=folder/of/jsonl

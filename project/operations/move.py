@@ -76,9 +76,9 @@ def move_to_postgres(path: Path, *, replace: bool, tell: Tell) -> None:
                 "The audit log in SQLite does not match; the lines above say where. Nothing was"
                 " copied. See docs/audit.md.",
             )
-        begin(fingerprint, replace=replace)
+        begin_move(fingerprint, replace=replace)
     copy_tables(tell)
-    add_foreign_keys()
+    restore_foreign_keys()
     verify_tables(tell)
     close_and_verify(fingerprint, tell)
 
@@ -143,8 +143,11 @@ def is_begun(fingerprint: str, *, replace: bool) -> bool:
     return False
 
 
-def begin(fingerprint: str, *, replace: bool) -> None:
-    """Create the tables without their foreign keys, and the table of the progress."""
+def begin_move(fingerprint: str, *, replace: bool) -> None:
+    """Create the tables without their foreign keys, and the table of the progress.
+
+    Raises OperationRefused if the database has tables of other programs.
+    """
     with transaction.atomic(), connection.cursor() as cursor:
         if replace:
             postgres_rows.drop_tables()
@@ -189,7 +192,7 @@ def copy_table(table: CopiedTable, progress: TableProgress) -> None:
     store_facts(table.name, asdict(progress))
 
 
-def add_foreign_keys() -> None:
+def restore_foreign_keys() -> None:
     """Add the foreign keys and set the sequences. Raises OperationRefused if rows do not fit."""
     keys = [ForeignKey(**key) for key in load_facts()["keys"]]
     try:
