@@ -6,11 +6,13 @@ WORKDIR /build
 ARG ANTHROPIC=
 # 1: with what compares vectors, for the search by meaning.
 ARG SEMANTIC=
-COPY constraints.txt constraints-anthropic.txt constraints-semantic.txt ./
+# 1: with traces for OpenTelemetry and error reports for Sentry.
+ARG TELEMETRY=
+COPY constraints.txt constraints-anthropic.txt constraints-semantic.txt constraints-telemetry.txt ./
 RUN python -m venv /venv \
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check \
         --require-hashes -r constraints.txt ${ANTHROPIC:+-r constraints-anthropic.txt} \
-        ${SEMANTIC:+-r constraints-semantic.txt}
+        ${SEMANTIC:+-r constraints-semantic.txt} ${TELEMETRY:+-r constraints-telemetry.txt}
 WORKDIR /app
 COPY manage.py pyproject.toml ./
 COPY project project

@@ -22,7 +22,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/gateway/te
 # SQLite, unless DATABASE=postgres starts a server for the command.
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
-.PHONY: run messages test test-all test-pythons check types coverage mutation format requirements lock audit sbom replay-all anthropic semantic \
+.PHONY: run messages test test-all test-pythons check types coverage mutation format requirements lock audit sbom replay-all anthropic semantic telemetry \
 	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients presets races previews form-errors walks recall evidence search-load bench gateway-load clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
@@ -129,7 +129,11 @@ lock:
 			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt) && \
 		$$folder/bin/uv $(COMPILE) pyproject.toml --extra semantic -c constraints.txt -o constraints-semantic.txt \
 			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt) && \
+		$$folder/bin/uv $(COMPILE) pyproject.toml --extra telemetry -c constraints.txt -c constraints-anthropic.txt \
+			-o constraints-telemetry.txt \
+			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt) && \
 		$$folder/bin/uv $(COMPILE) --group test -c constraints.txt -c constraints-anthropic.txt -c constraints-semantic.txt \
+			-c constraints-telemetry.txt \
 			-o constraints-test.txt && \
 		$$folder/bin/uv $(COMPILE) pyproject.toml --extra small -c constraints.txt -o constraints-small.txt \
 			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt)
@@ -307,6 +311,14 @@ $(VENV)/.semantic: constraints-semantic.txt $(VENV)/.for-running
 	@echo "Installing semantic search (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 		-r constraints.txt -r constraints-semantic.txt
+	@touch $@
+
+# The packages for traces and error reports.
+telemetry: $(VENV)/.telemetry
+$(VENV)/.telemetry: constraints-telemetry.txt $(VENV)/.for-running
+	@echo "Installing telemetry (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r constraints.txt -r constraints-telemetry.txt
 	@touch $@
 
 # 127 MB to download. Installed without some dependencies of the packages: see pyproject.toml.

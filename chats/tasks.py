@@ -16,6 +16,7 @@ from celery.signals import (
     beat_embedded_init,
     beat_init,
     task_failure,
+    task_postrun,
     task_prerun,
     worker_init,
     worker_ready,
@@ -42,6 +43,7 @@ from chats.exchange import apart
 from chats.files import reading
 from chats.ground import databases, heartbeats, queue, queues
 from chats.ground.request_ids import HEADER, NONE, REQUEST
+from chats.ground.tracing import trace_span
 from chats.models import SkippedRow
 from chats.prompt.tokenizer import O200kCounter
 from chats.simulation import radius
@@ -56,6 +58,8 @@ LAST_SECONDS = 4.0
 _making = threading.Lock()
 # Set where this worker's queues hold the upkeep.
 keeps_upkeep = threading.Event()
+# The span of the task that each thread runs, as `open`.
+spans = threading.local()
 # The heartbeat of this process, once it is a worker that is ready.
 heartbeat: list[heartbeats.WorkerHeartbeat] = []
 
@@ -286,8 +290,17 @@ def note_failure(
 @task_prerun.connect
 def name_request(sender: Any = None, **_signal: Any) -> None:
     """Set the id of the request that sent the task, for the log lines of this thread."""
-    REQUEST.set((sender.request.headers or {}).get(HEADER) or NONE)
+    headers = sender.request.headers or {}
+    REQUEST.set(headers.get(HEADER) or NONE)
     logger.debug("%s begins", sender.name)
+    spans.open = trace_span("task", {"task.name": sender.name}, carrier=headers)
+    spans.open.__enter__()
+
+
+@task_postrun.connect
+def end_span(**_signal: Any) -> None:
+    """End the span of this thread's task."""
+    spans.open.__exit__(None, None, None)
 
 
 @worker_init.connect

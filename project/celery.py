@@ -30,6 +30,16 @@ app.autodiscover_tasks()
 
 
 @worker_init.connect
+def begin_telemetry(**_signal: object) -> None:
+    """Set up traces and error reports, if the settings name them."""
+    # Django is not set up while this module is imported.
+    try:
+        import_module("project.telemetry").set_up_telemetry()
+    except Misconfigured as error:
+        sys.exit(str(error))
+
+
+@worker_init.connect
 @beat_init.connect
 def stop_on_newer_database(**_signal: object) -> None:
     """Stop a worker or a schedule with an error if a newer version has migrated the database.

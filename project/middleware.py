@@ -29,6 +29,7 @@ from chats.gateway.relay import HELD, WaitingHead
 from chats.ground import csrf, databases
 from chats.ground.refusals import Refusal
 from chats.ground.request_ids import REQUEST
+from chats.ground.tracing import trace_span
 from chats.web.errors import is_of_programs, render_refusal
 from contextpolicy import resolution
 
@@ -244,7 +245,20 @@ class Around:
 
 
 class RequestIdMiddleware(Around):
-    """Gives each request an id for errors and logs; a well-formed incoming id is kept."""
+    """Gives each request an id for errors, logs and traces; a well-formed incoming id is kept."""
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """Answer the request in a span, which ends before the body of a stream."""
+        parent = request.headers.get("traceparent", "") if settings.TRUSTED_PROXY else ""
+        facts = {"http.request.method": str(request.method)}
+        with trace_span("request", facts, carrier={"traceparent": parent}) as span:
+            response = super().__call__(request)
+            if span is not None:
+                match = request.resolver_match
+                # Not the address: its query may contain searched words, its path a sign-in token.
+                span.set_attribute("http.route", match.route if match else "")
+                span.set_attribute("http.response.status_code", response.status_code)
+            return response
 
     def before(self, request: HttpRequest) -> None:
         offered = request.headers.get("X-Request-ID", "")

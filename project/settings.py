@@ -461,6 +461,10 @@ SPECTACULAR_SETTINGS = {
 METRICS_TOKEN = env.read_string("METRICS_TOKEN")
 METRICS_ADDRESSES = env.read_networks("METRICS_ADDRESSES")
 
+# --- Traces and error reports: never content ---------------------------------------------------
+OTEL_EXPORTER_OTLP_ENDPOINT = env.read_string("OTEL_EXPORTER_OTLP_ENDPOINT")
+SENTRY_DSN = env.read_string("SENTRY_DSN")
+
 # --- Logs: never content ------------------------------------------------------------------------
 if instance.LOG_FORMAT not in logs.FORMS:
     raise env.Misconfigured("LOG_FORMAT must be line or json.")

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TOOL = "cyclonedx-bom==7.5.0"
 TOOL_PLACE = ROOT / ".venv" / "sbom"
 SHIPPED = ROOT / ".venv" / "shipped"
-LOCKED = ("constraints.txt", "constraints-anthropic.txt", "constraints-semantic.txt")
+LOCKED = tuple(f"constraints{name}.txt" for name in ("", "-anthropic", "-semantic", "-telemetry"))
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
 

@@ -6,6 +6,8 @@ its turn. Error pages show it and every log line has it.
 
 import contextvars
 
+from chats.ground.tracing import build_carrier
+
 NONE = "-"
 REQUEST = contextvars.ContextVar("request", default=NONE)
 # The header of a task.
@@ -13,6 +15,7 @@ HEADER = "request_id"
 
 
 def build_task_headers() -> dict[str, str]:
-    """Return the headers of a task that is sent for the current request."""
+    """Return the headers of a task that is sent for the current request, with its span."""
     request_id = REQUEST.get()
-    return {} if request_id == NONE else {HEADER: request_id}
+    carrier = build_carrier()
+    return carrier if request_id == NONE else {HEADER: request_id, **carrier}

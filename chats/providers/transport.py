@@ -22,6 +22,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from django.utils.translation import gettext_noop
 from yarl import URL
 
+from chats.ground.tracing import trace_span
 from chats.providers.address import check_addresses
 from chats.providers.base import ProviderError
 
@@ -131,17 +132,20 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         data = await request.aread()
         headers = [(k, v) for k, v in request.headers.items() if k.lower() in _SENT_HEADERS]
         try:
-            response = await self._open_session().request(
-                request.method,
-                url,
-                headers=[*headers, ("Accept-Encoding", "identity")],
-                data=data or None,
-                allow_redirects=False,
-                ssl=_tls_context() if url.scheme == "https" else True,
-                timeout=aiohttp.ClientTimeout(
-                    sock_connect=request.extensions["timeout"]["connect"]
-                ),
-            )
+            with trace_span("model server", {"server.address": url.host or ""}) as span:
+                response = await self._open_session().request(
+                    request.method,
+                    url,
+                    headers=[*headers, ("Accept-Encoding", "identity")],
+                    data=data or None,
+                    allow_redirects=False,
+                    ssl=_tls_context() if url.scheme == "https" else True,
+                    timeout=aiohttp.ClientTimeout(
+                        sock_connect=request.extensions["timeout"]["connect"]
+                    ),
+                )
+                if span is not None:
+                    span.set_attribute("http.response.status_code", response.status)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             logger.info("model server %s: %s", url.host, type(error).__name__)
             raise _failure(error) from None

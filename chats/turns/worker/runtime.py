@@ -32,6 +32,7 @@ from redis.exceptions import RedisError
 from chats.ground import databases, live, queue
 from chats.ground.live import Frame
 from chats.ground.request_ids import REQUEST
+from chats.ground.tracing import build_carrier, trace_span
 from chats.models import ProviderAccount
 from chats.prompt.tokenizer import O200kCounter, load_encoding
 from chats.providers import registry
@@ -113,7 +114,7 @@ class Runtime:
         opened = DatabaseCall(self.threads, open_turn, self.opening(turn_id))
         self.begun.add(opened)
         over: Future[None] = Future()
-        work = partial(self.work, turn_id, opened, over, REQUEST.get())
+        work = partial(self.work, turn_id, opened, over, REQUEST.get(), build_carrier())
         opened.attempt.add_done_callback(lambda _: self.schedule(work()))
         over.result()
 
@@ -132,14 +133,16 @@ class Runtime:
         opened: "DatabaseCall[ClaimedTurn | None]",
         over: "Future[None]",
         request_id: str,
+        carrier: dict[str, str],
     ) -> None:
         """Work on one turn and report its end. Exceptions never stop the loop."""
         REQUEST.set(request_id)
         ASKED_AT.set(opened.asked_at)
         try:
-            await run_opened_turn(
-                opened=opened.answer(), asked_at=opened.asked_at, worker=self, runs=self.runs
-            )
+            with trace_span("reply", {"turn.id": str(turn_id)}, carrier=carrier):
+                await run_opened_turn(
+                    opened=opened.answer(), asked_at=opened.asked_at, worker=self, runs=self.runs
+                )
         except Exception:
             logger.exception("turn %s ended without a result; its lease will run out", turn_id)
         finally:

@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from chats.ground import shared_figures
 from chats.streams.connection import STREAMS
 from project import launcher
+from project.telemetry import set_up_telemetry
 from project.versions import refuse_newer_database
 
 GRACE_SECONDS = 3
@@ -93,6 +94,8 @@ class Command(BaseCommand):
         if after:
             load_and_wait(after)
         refuse_newer_database()
+        # Not with the application, which the launcher loads before it forks: this starts threads.
+        set_up_telemetry()
         config = uvicorn.Config(
             "project.asgi:application",
             host=host,
