@@ -47,7 +47,7 @@ from chats.record.holds import UnderHold
 from chats.record.locking import lock_chat_for_erasure
 from chats.record.messages import Proof
 from chats.record.quotes import Quote, find_quotes
-from chats.turns.start import derive_title
+from chats.turns.start import is_derived_title
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 
@@ -245,7 +245,7 @@ def clear_summary_texts(rows: Iterable[Compaction], *, now: datetime) -> None:
 
 def forget_title(chat: Chat, *, message: Message, text: str) -> int:
     """Clear a title that was made from the message, from its first words or by a model."""
-    is_first_words = bool(text.strip()) and chat.title == derive_title(text)
+    is_first_words = bool(text.strip()) and is_derived_title(chat.title, text=text)
     if not is_first_words and not (chat.titled_by_model and title_sources.is_title_source(message)):
         return 0
     return Chat.objects.filter(pk=chat.pk).update(title="", titled_by_model=False)

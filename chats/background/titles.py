@@ -29,7 +29,7 @@ from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
 from chats.turns import side_calls
 from chats.turns.side_calls import SidePrompt
-from chats.turns.start import derive_title
+from chats.turns.start import is_derived_title
 from chats.turns.writes import WORKER, StepResult, close_call
 from contextpolicy import ledger
 from contextpolicy.engine.history.truncation import cut_text
@@ -135,7 +135,11 @@ def prepare_title_call(
     except Chat.DoesNotExist:
         return None
     rows = load_opening_messages(branch)
-    if not rows or branch.chat.deleted_at or branch.chat.title != derive_title(rows[0].text):
+    if (
+        not rows
+        or branch.chat.deleted_at
+        or not is_derived_title(branch.chat.title, text=rows[0].text)
+    ):
         return None
     try:
         choice = model_choice.choose_chat_model(chat=branch.chat)

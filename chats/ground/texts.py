@@ -1,4 +1,4 @@
-"""Replaces what databases cannot store (NUL, lone surrogates, NaN), and removes tagged blocks."""
+"""Replaces what databases cannot store (NUL, surrogates, NaN); strips tags and Markdown signs."""
 
 import json
 import math
@@ -11,6 +11,24 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
 # Of a whole number.
 MOST_DIGITS = 1000
+# Signs of Markdown: around words, and before headings. `2**3` has none.
+INLINE_SIGNS = re.compile(r"(?<!\w)\*\*|\*\*(?!\w)|~~|`+|(?<!\S)#{2,6}\s+")
+# At the beginning of a line: headings, quotations and lists.
+LINE_SIGNS = re.compile(r"^\s*(?:(?:#{1,6}|>|[-*+])\s+)+")
+
+
+def strip_inline_signs(text: str) -> str:
+    """Return Markdown without the signs of bold and struck text, code and headings.
+
+    For places that show plain text. Single asterisks and underscores stay, because names have them.
+    """
+    return INLINE_SIGNS.sub("", text)
+
+
+def strip_line_signs(line: str) -> str:
+    """Return a line of Markdown as plain text; unchanged if it consists of signs only."""
+    plain = strip_inline_signs(LINE_SIGNS.sub("", line)).strip()
+    return plain if any(char.isalnum() for char in plain) else line
 
 
 def sanitise_text(text: str) -> str:

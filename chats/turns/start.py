@@ -21,7 +21,7 @@ from django.utils.translation import gettext_noop
 from chats.ground import queue
 from chats.ground.failpoints import failpoint
 from chats.ground.refusals import NotFound, Refusal
-from chats.ground.texts import replace_tagged_blocks
+from chats.ground.texts import replace_tagged_blocks, strip_line_signs
 from chats.models import ApiKey, Branch, Chat, Message, Turn
 from chats.prompt import model_choice
 from chats.record import messages
@@ -300,16 +300,26 @@ def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | N
         raise TooManyTurns(limit=settings.TURNS_PER_USER)
 
 
-def derive_title(text: str) -> str:
-    """Make a title from the first line of the first message, cut at a word boundary."""
+def derive_title(text: str, *, is_plain: bool = True) -> str:
+    """Make a title from the first line of the first message, cut at a word boundary.
+
+    `is_plain`: without signs of Markdown. Older versions kept them.
+    """
     lines = (
         names.normalise_name(names.replace_forbidden_characters(line)) for line in text.splitlines()
     )
     line = next((line for line in lines if line), "")
+    if is_plain:
+        line = strip_line_signs(line)
     if len(line) <= 80:
         return line
     head = line[:80]
     return (head.rsplit(" ", 1)[0] if " " in head else head) + "…"
+
+
+def is_derived_title(title: str, *, text: str) -> bool:
+    """Return True if `derive_title` made the title from the text, in this or an older version."""
+    return title in {derive_title(text), derive_title(text, is_plain=False)}
 
 
 def find_first_text(texts: Iterable[str]) -> str:

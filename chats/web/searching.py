@@ -18,6 +18,7 @@ from chats.actions import branching, listing
 from chats.actions.searching import MOST, PAGE, Hit, Searched, SearchTooLong, search_chats
 from chats.compaction.coverage import get_active_summary, is_message_on_path
 from chats.ground.refusals import NotFound, Refusal
+from chats.ground.texts import strip_inline_signs
 from chats.memory.search.marking import split_excerpt
 from chats.memory.search.recall import Scope
 from chats.models import Branch, Chat, Message
@@ -213,7 +214,8 @@ def group_hits(hits: Sequence[Hit]) -> list[ChatHits]:
 
 def build_shown_hit(hit: Hit) -> ShownHit:
     passage = hit.passage
-    words = split_excerpt(passage.text, passage.marks, part=(passage.start, passage.end))
+    pieces = split_excerpt(passage.text, passage.marks, part=(passage.start, passage.end))
+    words = [(strip_inline_signs(piece), is_match) for piece, is_match in pieces]
     if hit.is_beside and passage.message_id:
         choose = reverse("chats:message-show", args=[passage.chat_id, passage.message_id])
         return ShownHit(hit, words, "", choose)
