@@ -21,6 +21,7 @@ from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 
+from chats.admin.audit.break_reasons import localize_break_reason
 from chats.admin.audit.ledger import AuditEventAdmin
 from chats.admin.site import get_request_actor
 from chats.checkpoints import files, signing, timestamps, upkeep, verify_ledger
@@ -177,7 +178,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
             "was_lost": bool(newest and newest.error),
             "found": found,
             "breaks": [
-                {"scope": place, "seq": seq, "reason": gettext(reason)}
+                {"scope": place, "seq": seq, "reason": localize_break_reason(reason)}
                 for place, seq, reason in (found.breaks if found else [])
             ],
             "broken": found.broken if found else 0,

@@ -1,0 +1,50 @@
+"""The reasons of broken chains in the reader's language. Rows, commands and logs keep English."""
+
+import re
+
+from django.utils.translation import gettext, gettext_noop
+
+# Ids and numbers in a reason. `{}` in its template stands for each of them.
+VALUES = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9]+\b")
+TEMPLATES = (
+    gettext_noop("row {} is missing"),
+    gettext_noop("it does not continue the previous row"),
+    gettext_noop("its content was changed"),
+    gettext_noop("its head row is missing"),
+    gettext_noop("{} rows were written"),
+    gettext_noop("the head row does not count it"),
+    gettext_noop("the head row names a different last row"),
+    gettext_noop("the chat is missing, and no ledger entry records its erasure"),
+    gettext_noop("no ledger entry commits to the call of receipt {}"),
+    gettext_noop("no ledger entry commits to the calls of {}"),
+    gettext_noop("no ledger entry mentions summary {}"),
+    gettext_noop("receipt {} is missing"),
+    gettext_noop("receipt {} was changed"),
+    gettext_noop("receipt {} is marked as erased without a ledger entry"),
+    gettext_noop("receipt {} has a different commitment from this entry"),
+    gettext_noop("receipt {} has a different body hash from this entry"),
+    gettext_noop("summary {} is missing"),
+    gettext_noop("summary {} was changed"),
+    gettext_noop("summary {} is marked as erased without a ledger entry"),
+    gettext_noop("summary {} has different body hashes from this entry"),
+    gettext_noop("summary {} has different calls from this entry"),
+    gettext_noop("the prompt of receipt {} differs from its stored messages"),
+    gettext_noop(
+        "the prompt of receipt {} had messages that are missing or erased without an entry in the "
+        "audit log"
+    ),
+    gettext_noop("message {} is missing"),
+    gettext_noop("message {} was changed"),
+    gettext_noop("message {} was changed before this entry"),
+    gettext_noop("message {} is marked as erased without a ledger entry"),
+    gettext_noop("an image of message {} was changed"),
+)
+
+
+def localize_break_reason(reason: str) -> str:
+    """Return the reason of a broken chain in the active language; unknown ones stay English."""
+    if not reason:
+        return ""
+    values = VALUES.findall(reason)
+    template = VALUES.sub("{}", reason)
+    return gettext(template).format(*values) if template in TEMPLATES else gettext(reason)
