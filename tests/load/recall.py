@@ -3,8 +3,9 @@
 `python -m tests.load.recall FOLDER` (or `make recall DATA=FOLDER`) reads every `NAME.qa.jsonl` that
 has a `NAME.jsonl`. Each conversation is stored as a chat of a new person, indexed, and queried with
 all its questions through `chats.memory.search.recall`, on a separate database. The program prints
-recall@10 and @20 for each category and each family: the share of each question's evidence among the
-first messages found. Questions without evidence or without an answer are left out.
+recall@10 and @20 for each category, conversation and family: the mean share of a question's
+evidence among the first messages found, and the share of questions of which any or all of it is
+among them. Questions without evidence or without an answer are left out.
 
 `--archive` uses the archive search of a chat that is fully covered by a summary. `--half even` or
 `odd` takes every second conversation. `--set NAME=VALUE` changes a constant of
@@ -78,17 +79,23 @@ def told(stored: Sequence[Any], *, change: str, through_archive: bool) -> None:
         name, _, value = pair.partition("=")
         setattr(ranking, name, type(before[name])(float(value)))
     families: dict[str, Shares] = defaultdict(list)
+    conversations: dict[str, Shares] = {}
     begun, asked_for = time.process_time(), 0
     for file, branch, places in stored:
         found = asked(file, branch=branch, places=places, through_archive=through_archive)
         families[file.name.partition("-")[0]] += found
+        conversations[file.name.removesuffix(".qa.jsonl")] = found
         asked_for += len(found)
     took = 1000 * (time.process_time() - begun) / max(asked_for, 1)
     say(f"{change or 'as it is'}: {took:.0f} ms of processor a question")
     for family, shares in families.items():
         say(f"{family}: {in_words(shares)}")
+        say(f"  questions with any of it found: {in_words(counted(shares, least=0.001))}")
+        say(f"  questions with all of it found: {in_words(counted(shares, least=1.0))}")
         for category in sorted({name for name, _, _ in shares}) if not change else ():
             say(f"  {category}: {in_words([each for each in shares if each[0] == category])}")
+    for name, shares in conversations.items():
+        say(f"{name}: {in_words(shares)}")
     for name, value in before.items():
         setattr(ranking, name, value)
 
@@ -97,6 +104,11 @@ def in_words(shares: Shares) -> str:
     """The number of questions and both means."""
     ten, twenty = (100 * sum(share[at] for share in shares) / len(shares) for at in (1, 2))  # type: ignore[misc]  # numbers
     return f"{len(shares)} questions, recall@10 {ten:.1f} %, @20 {twenty:.1f} %"
+
+
+def counted(shares: Shares, *, least: float) -> Shares:
+    """The same with 1 for a share of at least `least` and 0 for a smaller one."""
+    return [(name, float(ten >= least), float(twenty >= least)) for name, ten, twenty in shares]
 
 
 def asked(file: Path, *, branch: Any, places: dict[str, int], through_archive: bool) -> Shares:

@@ -10,7 +10,7 @@ then split where the script changes, and each part is processed by script:
 | Thai, Lao, Burmese, Khmer | groups of three |
 | Arabic, Hebrew | groups of three, without vowel marks |
 | Cyrillic | stem (Russian) |
-| all others | stem (English), and the parts of camelCase words |
+| all others | stem (English, irregular forms included), and the parts of camelCase words |
 
 A word has a stem for ranking, a full form for prefix search, and its original position for
 highlighting. Both databases index only these words, so results are the same on either. A word
@@ -24,9 +24,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
+from chats.memory.search.irregular_forms import FIRST_FORMS
+
 # Increase after every change to word extraction. Texts are then indexed again one by one; the old
 # words stay in use until then.
-VERSION = 3
+VERSION = 4
 LONGEST_WORD = 40
 # Longer runs rarely occur twice.
 _CACHED = 40
@@ -235,6 +237,7 @@ def _word(part: str, script: str, start: int) -> Word:
     full = part.translate(_FOLDING)
     for mark in _APOSTROPHES:
         base, full = base.replace(mark, ""), full.replace(mark, "")
+    base = FIRST_FORMS.get(base, base)
     language = "russian" if script == "cyrillic" else "english"
     stem = get_stemmer(language).stemWord(base) if base.isalpha() else base
     return Word(str(stem)[:LONGEST_WORD], full[:LONGEST_WORD], start, start + len(part))

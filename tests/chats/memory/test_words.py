@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chats.memory.search.irregular_forms import FIRST_FORMS
 from chats.memory.search.words import (
     LONGEST_WORD,
     extract_question_stems,
     find_words,
     list_search_stems,
+    load_stop_words,
     split_words,
 )
 
@@ -32,6 +34,8 @@ PARTS = ["Straße", "ﬁnal", "ｶﾞ", "한국어", "cafe\u0301", "上海", "do
         ("l'été dernier", "ete"),
         ("Caroline’s shop", "caroline"),
         ("he don’t know", "don't"),
+        ("The children BROKE it", "child break"),
+        ("Who has written to the woman?", "women write"),
     ],
 )
 def test_a_question_shares_its_words_with_the_text(text: str, question: str) -> None:
@@ -145,3 +149,10 @@ def test_two_threads_stem_alike() -> None:
     for thread in threads:
         thread.join()
     assert found == [found[0]] * 4
+
+
+def test_an_irregular_form_leads_to_one_word_that_carries_meaning() -> None:
+    assert not FIRST_FORMS.keys() & set(FIRST_FORMS.values())
+    assert not {stem for word in FIRST_FORMS.values() for stem in list_search_stems(word)} & (
+        load_stop_words()
+    )
