@@ -279,7 +279,7 @@ def load_code() -> Callable[[], None]:
     Raises Misconfigured.
     """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
-    in_fork: Callable[[], None] = importlib.import_module("project.preloading").load_code()
+    in_fork: Callable[[], None] = importlib.import_module("project.preloading").load_shared_code()
     return in_fork
 
 

@@ -35,7 +35,7 @@ MODULES = (
 )
 
 
-def load_code() -> Callable[[], None]:
+def load_shared_code() -> Callable[[], None]:
     """Load Django, our code and the tokenizer's vocabulary.
 
     Returns the step with which a fork begins. Raises `Misconfigured`.

@@ -21,7 +21,12 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = ROOT / "scripts" / "prose.json"
 # Prompts are a contract with models; word lists are data.
-LEFT_OUT = ("migrations/", "contextpolicy/engine/summaries/prompts.py", "scripts/prose.py")
+LEFT_OUT = (
+    "migrations/",
+    "chats/memory/search/irregular_forms.py",
+    "contextpolicy/engine/summaries/prompts.py",
+    "scripts/prose.py",
+)
 # A noun clause in place of a name, such as "what was kept".
 CLAUSE = (
     r"(?:is|was|are|were|has|had|have|comes|came|goes|stands|holds|counts|would|will|can|may|must"

@@ -120,7 +120,7 @@ class Files(Endpoint):
 
         Images (PNG, JPEG, GIF, WebP), text, code, CSV, HTML, PDF, DOCX and XLSX are accepted, by
         their content. 200: you uploaded the same content before; the existing file is returned with
-        the new name.
+        the new name. Raises `UploadMalformed`.
         """
         given = request.FILES.getlist(FIELD)
         if len(request.data) != 1 or len(given) != 1:
