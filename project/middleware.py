@@ -44,7 +44,7 @@ REFUSED = "palimpsest.refused"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 SNAPSHOT = re.compile(r"/api/v1/chats/[0-9a-f-]{36}/team/snapshot")
 IMPORTS = frozenset({"/api/v1/imports", "/settings/exchange/import"})
-UPLOADS = frozenset({"/api/v1/files"})
+UPLOADS = frozenset({"/api/v1/files", "/files/attach"})
 # The size of the form fields around an uploaded file.
 FORM_BYTES = 64 * 1024
 # Django sets some of these too, but not on a request that is refused before its middleware.

@@ -340,6 +340,9 @@ IMPORT_REPORT_DAYS = env.read_positive_int("IMPORT_REPORT_DAYS", 30)
 # no message uses is deleted.
 FILE_BYTES = env.read_positive_int("FILE_BYTES", 25 * 1024 * 1024)
 FILES_PER_USER_BYTES = env.read_positive_int("FILES_PER_USER_BYTES", 2 * 1024 * 1024 * 1024)
+# Of one message: the most files, and their bytes.
+FILES_PER_MESSAGE = env.read_positive_int("FILES_PER_MESSAGE", 20)
+MESSAGE_FILES_BYTES = env.read_positive_int("MESSAGE_FILES_BYTES", 100 * 1024 * 1024)
 UNUSED_FILE_HOURS = env.read_positive_int("UNUSED_FILE_HOURS", 24)
 # Path with query, one header, all headers.
 ADDRESS_BYTES = env.read_positive_int("ADDRESS_BYTES", 4096)

@@ -21,6 +21,7 @@ from chats.compaction.coverage import (
     update_compaction_statuses,
     walk_summary_chain,
 )
+from chats.files.attach import copy_attached_files
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Branch, Chat, Compaction, Message, Turn
 from chats.record.history import list_path_segments
@@ -92,8 +93,8 @@ def edit_message(
 ) -> Accepted:
     """Edit a message: create a branch from the message preceding it, with a new turn.
 
-    `metadata` is stored with the new message. Raises `NotAUserMessage`, `StillWaiting`,
-    `MessageGone`, `TooManyBranches`, and the refusals of `turns.start.start`.
+    `metadata` is stored with the new message, which keeps the files. Raises `NotAUserMessage`,
+    `StillWaiting`, `MessageGone`, `TooManyBranches`, and the refusals of `turns.start.start`.
     """
     chat_id = message.branch.chat_id
     keyed = IdempotentRequest(user=user, route=f"edit:{message.pk}", key=idempotency_key, body=text)
@@ -107,7 +108,13 @@ def edit_message(
         seq = message.seq or 1
         fork_branch(chat, at=message, fork_seq=seq - 1, cause="edit", user=user, now=now)
         made, turn = accept_message(
-            user=user, chat=chat, text=text, now=now, api_key=api_key, metadata=metadata
+            user=user,
+            chat=chat,
+            text=text,
+            now=now,
+            api_key=api_key,
+            metadata=metadata,
+            files=copy_attached_files(message),
         )
         keyed.remember(result={"message": str(made.pk), "turn": str(turn.pk)}, now=now)
     return Accepted(message=made, turn=turn, repeated=False)

@@ -25,6 +25,7 @@ from chats.compaction.coverage import (
     load_locked_branches,
     retire_covering_summaries,
 )
+from chats.files import uploads
 from chats.ground.commitments import compute_iterable_commitment, new_salt
 from chats.ground.refusals import Refusal
 from chats.memory.search import archive
@@ -36,6 +37,7 @@ from chats.models import (
     Compaction,
     KeptText,
     Message,
+    MessageFile,
     Receipt,
     Turn,
     TurnReference,
@@ -313,9 +315,11 @@ def erase_locked_chat(chat: Chat, *, by: str, reason: str, now: datetime, **more
         "kept_texts": KeptText.objects.filter(chat=chat).count(),
     }
     proof = build_chat_proof(chat)
+    files = list(MessageFile.objects.filter(message__branch__chat=chat).values_list("file"))
     Chat.objects.filter(pk=chat_id).update(active_branch=None)
     archive.remove_indexed_chat(chat_id)
     chat.delete()
+    counted["files"] = uploads.release_files({pk for (pk,) in files}, now=now)
     marks.discard(chat_id)
     marks.record(actor=by, erased="chat", source=chat_id)
     data: dict[str, object] = {

@@ -17,6 +17,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from chats.compaction.coverage import is_message_on_path, load_locked_branches
+from chats.files import uploads
 from chats.ground import live
 from chats.memory.preferences import preferences
 from chats.memory.search import archive
@@ -28,6 +29,7 @@ from chats.models import (
     Compaction,
     GatewayNode,
     Message,
+    MessageFile,
     MessageImage,
     PromptText,
     Receipt,
@@ -315,6 +317,15 @@ def erase_images(message: Message, summaries: list[Compaction], marks: ErasureMa
     return MessageImage.objects.filter(message=message).delete()[0]
 
 
+def erase_files(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete the files that only this message used: bytes, text and index."""
+    del summaries
+    links = MessageFile.objects.filter(message=message)
+    ids = list(links.values_list("file", flat=True))
+    links.delete()
+    return uploads.release_files(ids, now=marks.now)
+
+
 def erase_import_files(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete files that may contain the message, if its chat was imported."""
     del summaries
@@ -336,6 +347,7 @@ COPIES: dict[str, Callable[[Message, list[Compaction], ErasureMarks], int]] = {
     "references": erase_references,
     "gateway_nodes": erase_gateway_nodes,
     "images": erase_images,
+    "files": erase_files,
     "import_files": erase_import_files,
 }
 

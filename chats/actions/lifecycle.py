@@ -14,6 +14,7 @@ from django.db import transaction
 from django.utils.translation import gettext, gettext_noop
 
 from chats.actions import statements
+from chats.files import attach
 from chats.ground import databases, queue
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey, Branch, Chat, KeptText, ProviderAccount, Team, Turn
@@ -153,17 +154,21 @@ def start_in_new_chat(
     team_id: uuid.UUID | None = None,
     idempotency_key: str = "",
     api_key: ApiKey | None = None,
+    files: Sequence[uuid.UUID] = (),
+    unread: bool = False,
 ) -> Accepted:
     """Create a chat with its first message, in one transaction.
 
-    Without a title, the message provides one. Raises the refusals of `create_chat`, `find_model`,
-    `access.get_team` and `turns.start.start`.
+    Without a title, the message provides one. `files` and `unread` as for `start_turn`. Raises the
+    refusals of `create_chat`, `find_model`, `access.get_team` and `turns.start.start`.
     """
     marks = f"{model_slug}\n" + "temporary\n" * temporary
     marks += f"team:{team_id}\n" if team_id else ""
+    marks += f"files:{','.join(map(str, files))}\n" if files else ""
     said = hashlib.sha256(marks.encode() + text.encode("utf-8", "surrogatepass")).hexdigest()
     body = f"{said}\n{title}" if title else said
     keyed = IdempotentRequest(user=user, route="chats", key=idempotency_key, body=body)
+    copies = attach.load_image_copies(files, user=user)
     with transaction.atomic():
         # There is no chat to lock, so the person's row serialises two requests with one key.
         User.objects.select_for_update(no_key=True).get(pk=user.pk)
@@ -176,7 +181,16 @@ def start_in_new_chat(
         chat = create_chat(
             owner=user, now=now, title=title, model=model, temporary=temporary, team=team
         )
-        accepted = start_turn(user=user, chat=chat, text=text, now=now, api_key=api_key)
+        accepted = start_turn(
+            user=user,
+            chat=chat,
+            text=text,
+            now=now,
+            api_key=api_key,
+            files=files,
+            unread=unread,
+            copies=copies,
+        )
         result = {"message": str(accepted.message.pk), "turn": str(accepted.turn.pk)}
         keyed.remember(result=result, now=now)
     return accepted

@@ -210,7 +210,15 @@ class ModelSpecAdmin(DomainAdmin):
         ),
         (
             gettext_lazy("Server"),
-            {"fields": ("supports_tools", "strict_roles", "cannot_stream", "thinking")},
+            {
+                "fields": (
+                    "supports_tools",
+                    "takes_images",
+                    "strict_roles",
+                    "cannot_stream",
+                    "thinking",
+                )
+            },
         ),
         (gettext_lazy("Embeddings"), {"fields": ("embeds",)}),
         (

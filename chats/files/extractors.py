@@ -50,7 +50,7 @@ BLOCKS = frozenset(
 )
 
 
-class ExtractionFailed(Exception):
+class UnreadableFile(Exception):
     """The file cannot be read. `code` is the reason."""
 
     def __init__(self, code: str) -> None:
@@ -131,17 +131,18 @@ def read_html(path: Path) -> Iterator[Piece]:
 
 
 def read_pdf(path: Path) -> Iterator[Piece]:
-    """Yield the text of each page, under a line with its number. Runs nothing in the file.
+    """Yield the text of each page, under a line with its number. Nothing in the file is run.
 
-    Raises `ExtractionFailed`.
+    Raises `UnreadableFile`.
     """
     import pypdfium2  # noqa: PLC0415  # only for this kind
 
     try:
         document = pypdfium2.PdfDocument(path)
     except pypdfium2.PdfiumError as error:
-        code = "file_locked" if "assword" in str(error) else "file_damaged"
-        raise ExtractionFailed(code) from error
+        raise UnreadableFile(
+            "file_locked" if "assword" in str(error) else "file_damaged"
+        ) from error
     for number in range(min(len(document), MOST_PAGES)):
         page = document[number]
         text = page.get_textpage().get_text_bounded()
@@ -159,16 +160,16 @@ def count_pdf_pages(path: Path) -> int:
 
 
 def check_archive(path: Path) -> None:
-    """Raise `ExtractionFailed` for a damaged archive and for one that unpacks to too much."""
+    """Raise `UnreadableFile` for a damaged archive and for one that unpacks to too much."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise ExtractionFailed("file_damaged") from error
+        raise UnreadableFile("file_damaged") from error
     # Reading an entry stops at the size that the directory states.
     unpacked = sum(entry.file_size for entry in entries)
     if unpacked > UNPACKED_BYTES or len(entries) > MOST_ENTRIES:
-        raise ExtractionFailed("file_unpacks_too_large")
+        raise UnreadableFile("file_unpacks_too_large")
 
 
 def read_docx(path: Path) -> Iterator[Piece]:
@@ -260,10 +261,10 @@ def split_chunks(text: str) -> list[str]:
 
 
 def read_document(kind: str, path: Path) -> dict[str, Any]:
-    """Return the text of a file in chunks. Raises `ExtractionFailed`."""
+    """Return the text of a file in chunks. Raises `UnreadableFile`."""
     chunks, is_whole = build_chunks(READERS[kind](path))
     if not any(re.search(r"\w", text.partition("]\n")[2] or text) for _, text, _ in chunks):
-        raise ExtractionFailed("file_without_text")
+        raise UnreadableFile("file_without_text")
     pages = count_pdf_pages(path) if kind == "pdf" else 0
     return {"chunks": chunks, "pages": pages, "whole": is_whole and pages <= MOST_PAGES}
 
@@ -271,7 +272,7 @@ def read_document(kind: str, path: Path) -> dict[str, Any]:
 def shrink_image(path: Path, copy: Path) -> dict[str, Any]:
     """Write a copy of an image for models and pages: upright, limited in size, without metadata.
 
-    Raises `ExtractionFailed`.
+    Raises `UnreadableFile`.
     """
     from PIL import Image, ImageOps  # noqa: PLC0415  # only for this kind
 
@@ -279,7 +280,7 @@ def shrink_image(path: Path, copy: Path) -> dict[str, Any]:
     Image.MAX_IMAGE_PIXELS = None
     with Image.open(path, formats=("PNG", "JPEG", "GIF", "WEBP")) as image:
         if image.width * image.height > MOST_PIXELS:
-            raise ExtractionFailed("image_too_many_pixels")
+            raise UnreadableFile("image_too_many_pixels")
         image.draft("RGB", (LONGEST_SIDE, LONGEST_SIDE))
         upright = ImageOps.exif_transpose(image)
         is_photo = image.format == "JPEG"
@@ -301,7 +302,7 @@ def extract_file(kind: str, path: Path, copy: Path | None) -> dict[str, Any]:
         if kind == "image":
             return shrink_image(path, copy or path)
         return read_document(kind, path)
-    except ExtractionFailed as error:
+    except UnreadableFile as error:
         return {"code": error.code}
     except MemoryError:
         return {"code": "file_needs_memory"}

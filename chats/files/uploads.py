@@ -1,6 +1,7 @@
 """Accepts uploads; lists, loads and deletes files of a person; deletes unused ones."""
 
 import uuid
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import IO
@@ -20,7 +21,7 @@ from chats.files.storage import (
 )
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
-from chats.models import StoredFile
+from chats.models import MessageFile, StoredFile
 from chats.record import holds
 from chats.record.access import get_or_not_found
 from contextpolicy import holds as legal_holds
@@ -50,6 +51,17 @@ class FileEmpty(Refusal):
     status = 422
     sentence = gettext_noop("{name} is empty. Attach a file with content.")
     param = "file"
+
+
+class FileInUse(Refusal):
+    """A message uses the file."""
+
+    code = "file_in_use"
+    status = 409
+    sentence = gettext_noop(
+        "{number} of your messages use this file. Erase them first; the file is deleted with the"
+        " last one."
+    )
 
 
 class FileQuotaExceeded(Refusal):
@@ -162,11 +174,16 @@ def get_file(*, user: AbstractBaseUser | AnonymousUser, file_id: uuid.UUID) -> S
 
 
 def delete_file(*, user: AbstractBaseUser, file_id: uuid.UUID, now: datetime) -> None:
-    """Delete the person's own file with its bytes. Raises `NotFound` and `UnderHold`."""
+    """Delete the person's own file with its bytes.
+
+    Raises `NotFound`, `FileInUse` and `UnderHold`.
+    """
     with transaction.atomic():
         row = list_files(user).select_for_update().filter(pk=file_id).first()
         if row is None:
             raise NotFound
+        if number := MessageFile.objects.filter(file=row).count():
+            raise FileInUse(number=number)
         holds.check_legal_hold(owner_id=row.owner_id, chats=[], now=now)
         delete_file_row(row, actor=f"user:{user.pk}", reason="asked", now=now)
 
@@ -178,6 +195,18 @@ def delete_file_row(row: StoredFile, *, actor: str, reason: str, now: datetime) 
     ledger.record_event("file.deleted", actor=actor, now=now, data=data)
 
 
+def release_files(file_ids: Iterable[uuid.UUID], *, now: datetime) -> int:
+    """Delete files that no message uses any more, in the transaction of an erasure.
+
+    Return their number. The caller has checked the legal holds.
+    """
+    rows = StoredFile.objects.select_for_update().filter(pk__in=list(file_ids)).order_by("pk")
+    unused = [row for row in rows if not MessageFile.objects.filter(file=row).exists()]
+    for row in unused:
+        delete_file_row(row, actor="system", reason="erased", now=now)
+    return len(unused)
+
+
 def delete_unused_files(*, now: datetime) -> int:
     """Delete files that no message used in time, except those under a legal hold.
 
@@ -187,12 +216,13 @@ def delete_unused_files(*, now: datetime) -> int:
     if held.everything:
         return 0
     limit = now - timedelta(hours=settings.UNUSED_FILE_HOURS)
-    rows = StoredFile.objects.filter(created_at__lt=limit).exclude(owner__in=held.people)
+    rows = StoredFile.objects.filter(created_at__lt=limit, uses=None).exclude(owner__in=held.people)
     deleted = 0
     for pk in list(rows.values_list("pk", flat=True)[:DELETED_AT_ONCE]):
         with suppress(holds.UnderHold), transaction.atomic():
-            row = rows.select_for_update().filter(pk=pk).first()
-            if row is not None:
+            row = StoredFile.objects.select_for_update().filter(pk=pk).first()
+            # Read under the lock, which a message takes before it uses the file.
+            if row is not None and rows.filter(pk=pk).exists():
                 holds.check_legal_hold(owner_id=row.owner_id, chats=[], now=now)
                 delete_file_row(row, actor="system", reason="unused", now=now)
                 deleted += 1

@@ -12,7 +12,7 @@ from chats.models.chats import (
 from chats.models.compactions import Compaction
 from chats.models.counts import CompactionBalance, DailyCount
 from chats.models.exchange import FileImport, FilePiece, ImportedChat, ImportOutcome
-from chats.models.files import FileChunk, FileRemoval, StoredFile
+from chats.models.files import FileChunk, FileRemoval, MessageFile, StoredFile
 from chats.models.gateway import DeletedResponse, GatewayChat, GatewayNode, PassedOn
 from chats.models.jobs import SkippedRow
 from chats.models.memory import (
@@ -59,6 +59,7 @@ __all__ = [
     "LoginLink",
     "MemorySettings",
     "Message",
+    "MessageFile",
     "MessageImage",
     "PassedOn",
     "PendingErasure",

@@ -138,6 +138,23 @@ class FileChunk(Stored):
         return f"chunk {self.number} of {self.file_id}"
 
 
+class MessageFile(Stored):
+    """A file that a message uses. The file is deleted with its last message."""
+
+    message = models.ForeignKey(
+        "Message", on_delete=models.CASCADE, related_name="file_links", db_index=False
+    )
+    file = models.ForeignKey(StoredFile, on_delete=models.CASCADE, related_name="uses")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["message", "file"], name="file_of_message_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"file {self.file_id} in message {self.message_id}"
+
+
 class FileRemoval(Stored):
     """Stored bytes to delete from `due_at` on.
 

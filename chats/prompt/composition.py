@@ -550,6 +550,8 @@ def iter_prompt_texts(messages: Iterable[engine.Message]) -> Iterator[str]:
                 yield part.text
             elif isinstance(part, engine.ToolResultPart):
                 yield part.content
+            elif isinstance(part, engine.FilePart):
+                yield part.text
 
 
 # How many of the newest messages determine a chat's script, when no prompt is composed.
@@ -749,7 +751,11 @@ def build_prompt(
             max_output_tokens=min(values.reserve_tokens, choice.model.max_output or 10**9),
             facts=build_context_facts(assembled, given=given, choice=choice),
             stream=not choice.model.cannot_stream,
-            images=images.load_prompt_images(assembled.messages, chat=branch.chat),
+            images=(
+                images.load_prompt_images(assembled.messages, chat=branch.chat)
+                if choice.model.takes_images
+                else {}
+            ),
             cache_marks=assembled.cache_marks if values.cache_marks else (),
             thinking=choice.model.thinking,
             origin=model_choice.get_model_origin(choice.model),

@@ -108,7 +108,7 @@ def request_of(found: Rebuilt, *, with_images: bool = False) -> ProviderRequest:
         stream=not (model and model.cannot_stream),
         images=(
             images.load_prompt_images(found.messages, chat=receipt.turn.branch.chat)
-            if with_images
+            if with_images and (model is None or model.takes_images)
             else {}
         ),
         cache_marks=place_cache_breakpoints(found.pieces, found.messages) if is_marked else (),

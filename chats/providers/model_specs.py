@@ -27,6 +27,7 @@ MODEL_FIELDS = (
     "written_price",
     "currency",
     "supports_tools",
+    "takes_images",
     "strict_roles",
     "cannot_stream",
     "embeds",
@@ -48,7 +49,7 @@ _NO_CHAT = re.compile(
     re.IGNORECASE,
 )
 # The small model does not support tools, and would write until its window is full.
-SMALL_MODEL_VALUES = {"supports_tools": False, "max_output": 512}
+SMALL_MODEL_VALUES = {"supports_tools": False, "takes_images": False, "max_output": 512}
 
 
 def save_model(

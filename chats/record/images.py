@@ -63,7 +63,12 @@ def store_message_images(rows: Sequence[Message], *, found: Mapping[str, Bytes])
 
 def iter_image_hashes(row: Message) -> Iterable[str]:
     """Yield the hashes of a message's stored images."""
-    for part in row.parts:
+    return iter_part_hashes(row.parts)
+
+
+def iter_part_hashes(parts: Iterable[Mapping[str, str]]) -> Iterable[str]:
+    """Yield the hashes of the stored images of parts."""
+    for part in parts:
         image = parse_image_reference(part["reference"]) if part["type"] == "file" else None
         if image is not None and image.sha256:
             yield image.sha256

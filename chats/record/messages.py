@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
@@ -13,8 +14,9 @@ from django.utils.translation import gettext_noop
 from chats.ground.commitments import compute_commitment, new_salt
 from chats.ground.refusals import Refusal
 from chats.ground.texts import UNSTORABLE
-from chats.models import Branch, Chat, Message, Turn
+from chats.models import Branch, Chat, Message, MessageFile, Turn
 from chats.record import statements
+from chats.record.images import Bytes, iter_part_hashes, store_message_images
 from chats.record.message_commitments import (
     Sealed,
     has_changed_content,
@@ -73,6 +75,15 @@ class MessageTooLong(Refusal):
     param = "text"
 
 
+@dataclass(frozen=True, slots=True)
+class AttachedFile:
+    """A file of a new message: its id, its part, and the bytes for models if it is an image."""
+
+    file_id: uuid.UUID
+    part: Mapping[str, str]
+    image: Bytes | None = None
+
+
 class Proof(NamedTuple):
     """A proof for the person who erases, shown once.
 
@@ -124,25 +135,37 @@ def store_waiting_message(
     addressees: Sequence[str] = (),
     speaker: Mapping[str, str] | None = None,
     metadata: Mapping[str, Any] | None = None,
+    files: Sequence[AttachedFile] = (),
 ) -> Message:
     """Store a waiting user message.
 
     It gets its seq when a turn starts to answer it.
 
     `speaker` is the human team member in whose name it is written. `metadata` is stored as given.
+    The caller has locked the `files`.
     """
     message = Message(
         branch=branch,
         accepted=increment_accepted_count(chat=chat),
         role=Message.Role.USER,
-        parts=[{"type": "text", "text": text}],
+        parts=[*(file.part for file in files), {"type": "text", "text": text}],
         speaker=speaker,
         addressees=list(addressees),
         metadata=dict(metadata or {}),
         created_at=now,
     )
     prepared.insert_row(seal_message(message))
+    for file in files:
+        store_message_file(message, file=file)
     return message
+
+
+def store_message_file(message: Message, *, file: AttachedFile) -> None:
+    """Store that a new message uses a file, and the bytes of an image for its prompts."""
+    MessageFile.objects.create(message=message, file_id=file.file_id)
+    if file.image is not None:
+        sha256 = next(iter(iter_part_hashes([file.part])))
+        store_message_images([message], found={sha256: file.image})
 
 
 def list_waiting_messages(*, branch_id: uuid.UUID) -> Sequence[Message]:

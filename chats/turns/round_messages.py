@@ -49,6 +49,7 @@ def accept_team_message(
     api_key: ApiKey | None,
     as_role: str = "",
     metadata: Mapping[str, Any] | None = None,
+    files: Sequence[messages.AttachedFile] = (),
 ) -> tuple[Message, Turn]:
     """Store a person's message to a team and return it with the turn that will answer it.
 
@@ -69,6 +70,7 @@ def accept_team_message(
         addressees=addressees,
         speaker=build_seat_speaker(seat) if seat else None,
         metadata=metadata,
+        files=files,
     )
     running = Round.objects.filter(branch=branch, status=Round.Status.RUNNING).first()
     waits, is_busy = find_pending_turn(branch, running=running)

@@ -7,7 +7,7 @@ Refusals are raised before anything is written.
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -18,6 +18,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
+from chats.files import attach
 from chats.ground import queue
 from chats.ground.failpoints import failpoint
 from chats.ground.refusals import NotFound, Refusal
@@ -26,6 +27,7 @@ from chats.models import ApiKey, Branch, Chat, Message, Turn
 from chats.prompt import model_choice
 from chats.record import messages
 from chats.record.idempotency import IdempotentRequest
+from chats.record.images import Bytes
 from chats.record.locking import lock_chat_for_writing
 from chats.turns import round_again, round_messages, statements
 from chats.turns.events import record_turn_started
@@ -132,23 +134,32 @@ def start_turn(
     api_key: ApiKey | None = None,
     as_role: str = "",
     metadata: Mapping[str, Any] | None = None,
+    files: Sequence[uuid.UUID] = (),
+    unread: bool = False,
+    copies: Mapping[uuid.UUID, Bytes] | None = None,
 ) -> Accepted:
     """Accept a user message in a chat.
 
-    `api_key` is the key of the client, if any. `metadata` is stored with the message.
+    `api_key` is the key of the client, if any. `metadata` is stored with the message. `files`:
+    uploads of the person; `unread`: those without content are attached by name only; `copies`: as
+    for `build_attached_files`.
 
     `as_role` is the human member of the chat's team in whose name it is written. Raises the
-    refusals of `record.messages.check_text`, `ChatBusy`, `ChatFull`, `TooManyTurns`,
-    `InvalidIdempotencyKey`, `IdempotencyKeyReused`, `ModelUnavailable`, those of
-    `round_messages.accept_team_message`, and those of resolving the policy.
+    refusals of `record.messages.check_text`, of `files.attach.build_attached_files`, `ChatBusy`,
+    `ChatFull`, `TooManyTurns`, `InvalidIdempotencyKey`, `IdempotencyKeyReused`,
+    `ModelUnavailable`, those of `round_messages.accept_team_message`, and those of resolving the
+    policy.
     """
     body = f"as:{as_role}\n{text}" if as_role else text
+    if files:
+        body = f"files:{','.join(map(str, files))}\n{body}"
     keyed = IdempotentRequest(user=user, route=f"chat:{chat.pk}", key=idempotency_key, body=body)
     known = keyed.find(now=now)
     if known:
         return replay_request(known)
     # SQLite has a single write lock. Complete all reads before taking it.
     choice = resolve_model(chat, text=text)
+    attached = attach_files(files, user=user, choice=choice, unread=unread, copies=copies)
     with transaction.atomic():
         asked, chat = chat, lock_chat_for_writing(chat.pk)
         # The same request may have been sent twice concurrently.
@@ -167,9 +178,31 @@ def start_turn(
             api_key=api_key,
             as_role=as_role,
             metadata=metadata,
+            files=attached,
         )
         keyed.remember(result={"message": str(message.pk), "turn": str(turn.pk)}, now=now)
     return Accepted(message=message, turn=turn, repeated=False)
+
+
+def attach_files(
+    files: Sequence[uuid.UUID],
+    *,
+    user: AbstractBaseUser,
+    choice: model_choice.ChosenModel,
+    unread: bool = False,
+    copies: Mapping[uuid.UUID, Bytes] | None = None,
+) -> list[messages.AttachedFile]:
+    """Return the files of a new message. Raises the refusals of `build_attached_files`."""
+    if not files:
+        return []
+    return attach.build_attached_files(
+        files,
+        user=user,
+        values=choice.values,
+        model_window=choice.model.window,
+        unread=unread,
+        copies=copies,
+    )
 
 
 def accept_message(
@@ -180,6 +213,7 @@ def accept_message(
     now: datetime,
     api_key: ApiKey | None = None,
     metadata: Mapping[str, Any] | None = None,
+    files: Sequence[messages.AttachedFile] = (),
 ) -> tuple[Message, Turn]:
     """Check and store a message with its turn.
 
@@ -196,6 +230,7 @@ def accept_message(
         now=now,
         api_key=api_key,
         metadata=metadata,
+        files=files,
     )
 
 
@@ -217,15 +252,17 @@ def store_message(
     api_key: ApiKey | None,
     as_role: str = "",
     metadata: Mapping[str, Any] | None = None,
+    files: Sequence[messages.AttachedFile] = (),
 ) -> tuple[Message, Turn]:
     """Store a checked message with its turn if the limits allow it.
 
     The caller has locked the chat.
 
-    Raises `NoSuchSeat` also for a role in a chat without a team.
+    Raises `NoSuchSeat` also for a role in a chat without a team, and `FileNotFound`.
     """
     branch = get_active_branch(chat)
     check_turn_limits(user=user, chat=chat, api_key=api_key)
+    attach.lock_attached_files(files)
     actor = f"user:{user.pk}"
     if chat.team_id is not None:
         branch.chat = chat
@@ -238,12 +275,13 @@ def store_message(
             api_key=api_key,
             as_role=as_role,
             metadata=metadata,
+            files=files,
         )
     elif as_role:
         raise round_messages.NoSuchSeat(role=as_role[:80])
     else:
         message = messages.store_waiting_message(
-            chat=chat, branch=branch, text=text, now=now, metadata=metadata
+            chat=chat, branch=branch, text=text, now=now, metadata=metadata, files=files
         )
         turn = Turn(
             branch=branch,

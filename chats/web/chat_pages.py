@@ -20,6 +20,7 @@ from chats.record.idempotency import IdempotencyKeyReused
 from chats.turns.start import start_turn
 from chats.web.auth import PersonRequest, count_message, count_warm_up, format_actor, signed_in
 from chats.web.shell import build_shell
+from chats.web.thread.attachments import load_attachments, parse_file_ids
 from chats.web.thread.composer import build_composer, build_meter_view
 from chats.web.thread.message_acts import PATTERN
 from chats.web.thread.rows import load_active_branch, load_current_state
@@ -93,6 +94,7 @@ def render_chat_page(
         is_replying=thread.is_replying,
         text=text,
         refusal=refusal,
+        attachments=load_attachments(request) if refusal else (),
         choice=thread.ground.choice,
         models=models,
     )
@@ -130,6 +132,8 @@ def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
             now=timezone.now(),
             idempotency_key=key,
             as_role=request.POST.get("as", ""),
+            files=parse_file_ids(request),
+            unread="unread" in request.POST,
         )
     except IdempotencyKeyReused:
         return render_refused_message(request, chat, text=text, refusal=AlreadySent())
@@ -151,6 +155,7 @@ def render_refused_message(
         is_replying="replying" in request.POST,
         text=text,
         refusal=refusal,
+        attachments=load_attachments(request),
     )
     response = render(request, "chats/_composer.html", {"chat": chat, "composer": composer})
     return reswap(retarget(response, "#composer"), "outerHTML")

@@ -22,6 +22,7 @@ from chats.web.auth import PersonRequest, count_message, signed_in
 from chats.web.chat_pages import parse_message_text
 from chats.web.shell import build_shell
 from chats.web.teams import list_selectable_teams, parse_uuid_or_nil
+from chats.web.thread.attachments import load_attachments, parse_file_ids
 from chats.web.thread.composer import Mention, build_composer
 from contextpolicy import resolution
 from contextpolicy.engine.policy.policy import PolicyValues
@@ -80,6 +81,8 @@ def chat_new(request: PersonRequest) -> HttpResponse:
             temporary="temporary" in request.POST,
             team_id=parse_uuid_or_nil(request.POST.get("team", "")),
             idempotency_key=request.POST.get("key", ""),
+            files=parse_file_ids(request),
+            unread="unread" in request.POST,
         )
     except IdempotencyKeyReused:
         return render_new_chat(request, text=text, refusal=AlreadyBegun())
@@ -122,6 +125,7 @@ def render_new_chat(
         limit=policy.input_length_limit,
         text=text,
         refusal=refusal,
+        attachments=load_attachments(request),
         models=models,
         team_names=list_team_mentions(teams),
     )

@@ -7,6 +7,7 @@ from chats.streams.web import stream_chat_updates
 from chats.web import (
     chat_list,
     chat_pages,
+    files,
     find,
     help_pages,
     images,
@@ -103,6 +104,9 @@ urlpatterns = [
     ),
     path(MESSAGE, messages.message_page, name="message"),
     path(MESSAGE + "source", messages.message_source, name="message-source"),
+    path("files/attach", files.file_attach, name="file-attach"),
+    path("files/<uuid:file_id>/attached", files.file_attached, name="file-attached"),
+    path("files/<uuid:file_id>/download", files.file_download, name="file-download"),
     path(MESSAGE + "images/<sha256:sha256>", images.message_image, name="message-image"),
     path(MESSAGE + "show", searching.message_show, name="message-show"),
     path(MESSAGE + "keep", turns.message_keep, name="message-keep"),

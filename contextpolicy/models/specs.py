@@ -93,6 +93,12 @@ class ModelSpec(Stored):
         help_text=(gettext_lazy("Currency of the prices of this model, such as “USD” or “€”.")),
         verbose_name=gettext_lazy("currency"),
     )
+    takes_images = models.BooleanField(
+        default=True,
+        db_default=True,
+        help_text=gettext_lazy("Off, the model gets a line with the name instead of an image."),
+        verbose_name=gettext_lazy("takes images"),
+    )
     supports_tools = models.BooleanField(default=True, verbose_name=gettext_lazy("supports tools"))
     strict_roles = models.BooleanField(
         default=False,

@@ -1,22 +1,11 @@
-// Paste and drop: reports that files are not supported, and sets the direction of long texts.
+// Paste and drop: attaches files, and sets the direction of long texts.
 
-import { box, find, say } from "./page.js";
-import { gettext } from "./translation.js";
+import { attach } from "./attachments.js";
+import { box } from "./page.js";
 
-const noFiles = gettext("Pictures and other files cannot be sent yet. Paste their text instead.");
 // With dir="auto" the browser scans the whole box after each pasted line.
 const longText = 10_000;
 const rightToLeft = /[\p{sc=Adlam}\p{sc=Arabic}\p{sc=Hebrew}\p{sc=Mandaic}\p{sc=Nko}\p{sc=Samaritan}\p{sc=Syriac}\p{sc=Thaana}]/u;
-
-function refuse() {
-  const place = find("#notices");
-  const note = document.createElement("p");
-  note.className = "failure";
-  note.textContent = noFiles;
-  note.dataset.files = "";
-  place?.replaceChildren(note);
-  say(noFiles);
-}
 
 const hasFiles = (data) => [...(data?.types ?? [])].includes("Files");
 const isForFiles = (target) => Boolean(target.closest?.("input[type=file]"));
@@ -26,7 +15,7 @@ document.addEventListener("paste", (event) => {
   // Spreadsheets and word processors add a picture of the copied text.
   if (event.target !== box() || !hasFiles(data) || data.getData("text/plain")) return;
   event.preventDefault();
-  refuse();
+  attach([...data.files]);
 });
 // Otherwise the browser would leave the page to show the file.
 document.addEventListener("dragover", (event) => {
@@ -35,7 +24,7 @@ document.addEventListener("dragover", (event) => {
 document.addEventListener("drop", (event) => {
   if (!box() || !hasFiles(event.dataTransfer) || isForFiles(event.target)) return;
   event.preventDefault();
-  refuse();
+  attach([...event.dataTransfer.files]);
 });
 
 const isAutomatic = (area) => area.localName === "textarea" && (area.dir === "auto" || area.dataset.dir === "auto");
@@ -53,7 +42,6 @@ document.addEventListener("beforeinput", ({ target, data, dataTransfer }) => {
   if (target.value.length + added.length > longText) direct(target, target.value.trim() ? target.value : added);
 });
 document.addEventListener("input", ({ target }) => {
-  if (target === box()) find("#notices > [data-files]")?.remove();
   if (!isAutomatic(target)) return;
   if (target.value.length > longText) direct(target, target.value);
   else target.dir = "auto";

@@ -162,7 +162,10 @@ class FileDetail(Endpoint):
         responses=add_error_responses({204: None}),
     )
     def delete(self, request: Request, file_id: uuid.UUID) -> Response:
-        """Delete a file permanently. 409 `under_legal_hold` while a legal hold covers you."""
+        """Delete a file permanently.
+
+        409 `file_in_use` while a message uses it, `under_legal_hold` while a legal hold covers you.
+        """
         user = get_request_user(request)
         uploads.delete_file(user=user, file_id=file_id, now=timezone.now())
         return Response(status=204)

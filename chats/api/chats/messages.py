@@ -132,6 +132,8 @@ class Messages(Endpoint):
             chat=chat,
             text=sent["text"],
             as_role=sent["as_role"],
+            files=sent["files"],
+            unread=sent["unread"],
             now=timezone.now(),
             idempotency_key=get_idempotency_key(request),
             api_key=get_request_key(request),

@@ -288,6 +288,17 @@ class NewMessage(Strict):
             "Id of a human role in the chat's team that writes the message. Empty: the user."
         ),
     )
+    files = serializers.ListField(
+        child=serializers.UUIDField(),
+        default=list,
+        max_length=1_000,
+        help_text="Ids of your uploads, in order. At most 20 files and 100 MB.",
+    )
+    unread = Flag(
+        default=False,
+        help_text="True: files that are not read yet, or could not be read, are attached by name "
+        "only. Else they are refused (`file_not_ready`, `file_not_read`).",
+    )
 
 
 class StateChange(Strict):

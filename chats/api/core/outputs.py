@@ -99,7 +99,9 @@ class MessageOut(serializers.Serializer[Message]):
         child=serializers.CharField(),
         help_text="Names of the team members that the message addresses. Empty: all.",
     )
-    parts = serializers.ListField(child=serializers.DictField())
+    parts = serializers.SerializerMethodField(
+        help_text="Texts, reasoning, tool calls and results, and files (without their text)."
+    )
     finish = serializers.CharField(
         help_text=(
             "Reason the reply ended: `stop`, `tool_calls`, `length` (the model's limit), "
@@ -115,6 +117,16 @@ class MessageOut(serializers.Serializer[Message]):
     kept = serializers.BooleanField()
     erased = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField()
+
+    @extend_schema_field(serializers.ListField(child=serializers.DictField()))
+    def get_parts(self, message: Message) -> list[dict[str, Any]]:
+        """The parts of the message, without the texts of files."""
+        return [
+            {name: value for name, value in part.items() if name != "text"}
+            if part["type"] == "file"
+            else part
+            for part in message.parts
+        ]
 
     def get_waiting(self, message: Message) -> bool:
         """True: the message is queued and has no `seq` yet."""

@@ -497,12 +497,19 @@ def remove_indexed_chat(chat_id: uuid.UUID) -> None:
 
 
 def collect_searchable_texts(parts: Iterable[dict[str, object]]) -> Iterable[str]:
-    """Yield the texts of a message's parts and tool results, without reasoning and arguments."""
+    """Yield the texts of a message's parts and tool results, without reasoning and arguments.
+
+    The names and texts of files follow, so that a long file hides no words of the message.
+    """
+    parts = list(parts)
     for part in parts:
         if part["type"] == "text":
             yield str(part["text"])
         elif part["type"] == "tool_result":
             yield str(part["content"])
+    for part in parts:
+        if part["type"] == "file" and part.get("text"):
+            yield f"{part['name']}\n{part['text']}"
 
 
 def build_owner_key(owner_id: int) -> str:

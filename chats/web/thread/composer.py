@@ -27,6 +27,7 @@ from chats.teams.play import Seat
 from chats.turns.roster import Roster
 from chats.web.state.page import StateView, build_state_view
 from chats.web.thread.ahead import AheadWords, build_next_message_preview
+from chats.web.thread.attachments import Attachment
 from chats.web.thread.facts import load_newest_turns
 from chats.web.thread.rows import load_active_branch
 from chats.web.thread.thread import ThreadPage
@@ -60,6 +61,18 @@ class Composer:
     roster: Roster | None = None
     # Mentions of the teams that can be chosen for a new chat.
     team_names: Sequence[Mention] = ()
+    # The files of a refused message.
+    attachments: Sequence[Attachment] = ()
+
+    @property
+    def file_bytes(self) -> int:
+        """Maximum bytes of a file."""
+        return int(settings.FILE_BYTES)
+
+    @property
+    def has_unread(self) -> bool:
+        """True if the message was refused because of a file without content."""
+        return self.refusal is not None and self.refusal.code in {"file_not_ready", "file_not_read"}
 
     @property
     def model(self) -> OfferedModel | None:
@@ -163,6 +176,7 @@ def build_composer(
     choice: ChosenModel | None = None,
     models: Sequence[ModelSpec] | None = None,
     team_names: Sequence[Mention] = (),
+    attachments: Sequence[Attachment] = (),
 ) -> Composer:
     """Return the message box with a new key. `choice` and `models` as in `models_for`."""
     return Composer(
@@ -175,6 +189,7 @@ def build_composer(
         refusal=refusal,
         roster=play.find_roster(chat) if chat else None,
         team_names=team_names,
+        attachments=attachments,
     )
 
 

@@ -14,6 +14,7 @@ from chats.models import Message, Preference, Turn
 from chats.prompt.next_prompt import Outlook
 from chats.turns.rounds import is_passed
 from chats.web.reasons import LEFT_OUT, SENT
+from chats.web.thread.attachments import ShownFile, list_documents
 from chats.web.thread.compaction_marker import CompactionMarker
 from chats.web.thread.message_acts import list_message_actions
 from chats.web.thread.versions import MessageVersions
@@ -177,18 +178,27 @@ class MessageEntry:
     @property
     def images(self) -> list[ShownImage]:
         files = [part for part in self.message.parts if part["type"] == "file"]
-        found = [(part["media_type"], parse_image_reference(part["reference"])) for part in files]
+        found = [
+            (part["media_type"], part["name"], parse_image_reference(part["reference"]))
+            for part in files
+        ]
         return [
             ShownImage(
-                (gettext("Image {n}, {kind}") if image.sha256 else gettext("Image {n}")).format(
+                name
+                or (gettext("Image {n}, {kind}") if image.sha256 else gettext("Image {n}")).format(
                     n=n, kind=kind
                 ),
                 sha256=image.sha256,
                 url=image.url,
             )
-            for n, (kind, image) in enumerate(found, start=1)
+            for n, (kind, name, image) in enumerate(found, start=1)
             if image is not None
         ]
+
+    @property
+    def documents(self) -> list[ShownFile]:
+        """The uploaded documents of the message, in order."""
+        return list_documents(self.message.parts)
 
     @property
     def reasoning(self) -> str:

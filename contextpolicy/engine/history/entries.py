@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from contextpolicy.engine.history.tool_rules import Stubbed, apply_tool_rules, get_result_limit
 from contextpolicy.engine.history.truncation import cut_texts
+from contextpolicy.engine.messages.files import LONGEST_FRAME
 from contextpolicy.engine.messages.messages import (
+    FilePart,
     Message,
     TextPart,
     ToolCallPart,
@@ -120,6 +122,8 @@ def estimate_sendable_tokens(message: Message, *, values: PolicyValues) -> int:
     for part in message.parts:
         if isinstance(part, TextPart):
             characters += min(len(part.text), values.max_chars_per_message or len(part.text))
+        elif isinstance(part, FilePart):
+            characters += len(part.text) and LONGEST_FRAME + len(part.text)
         elif not shows_tools:
             continue
         elif isinstance(part, ToolResultPart):

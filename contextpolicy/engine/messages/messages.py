@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from contextpolicy.engine.messages.files import format_document, parse_document_reference
 from contextpolicy.engine.messages.images import Image, parse_image_reference
 
 Role = Literal["user", "assistant"]
@@ -53,15 +54,17 @@ class ToolResultPart:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A file that belongs to a message: its name and location, not its content.
+    """A file that belongs to a message: its name and location, and the text of a document.
 
     `reference` is a URL or a label of the store and is never sent. The model gets name and type. If
-    the reference marks an image (see `images`), the model also gets the image.
+    the reference marks an image (see `images`), the model also gets the image; if it marks a
+    document (see `files`), also its `text`, which may be cut.
     """
 
     media_type: str
     name: str
     reference: str
+    text: str = ""
 
     @property
     def image(self) -> Image | None:
@@ -179,8 +182,8 @@ _TYPES: dict[str, tuple[type[Part], tuple[str, ...]]] = {
     "tool_result": (ToolResultPart, ("call_id", "name", "content")),
     "file": (FilePart, ("media_type", "name", "reference")),
 }
-# A field that is omitted if empty.
-_OPTIONAL = "extra"
+# Fields that are omitted if empty.
+_OPTIONAL: Mapping[type[Part], str] = {ToolCallPart: "extra", FilePart: "text"}
 _NAMES: dict[type[Part], str] = {kind: name for name, (kind, _) in _TYPES.items()}
 
 
@@ -200,8 +203,9 @@ def serialize_parts(parts: Sequence[Part]) -> list[dict[str, str]]:
     for part in parts:
         name = _NAMES[type(part)]
         fields = {field: str(getattr(part, field)) for field in _TYPES[name][1]}
-        if isinstance(part, ToolCallPart) and part.extra:
-            fields[_OPTIONAL] = part.extra
+        optional = _OPTIONAL.get(type(part), "")
+        if optional and (value := getattr(part, optional)):
+            fields[optional] = value
         written.append({"type": name, **fields})
     return written
 
@@ -220,6 +224,14 @@ def format_file_text(part: FilePart) -> str:
     return f"[Attached file: {named[:LONGEST_FILE_NAME]}]"
 
 
+def format_file_content(part: FilePart) -> str:
+    """Write a file for the model: the text of a document as data, else the line of its name."""
+    document = parse_document_reference(part.reference) if part.text else None
+    if document is None:
+        return format_file_text(part)
+    return format_document(part.name, document, part.text)
+
+
 def format_image_text(part: FilePart) -> str:
     """Write an image's line in a receipt: its type, then size and hash or address."""
     image = part.image
@@ -236,8 +248,8 @@ def _part_from_json(item: object, place: int) -> Part:
             f"Part {place} of the message has no known type. Use one of: {', '.join(_TYPES)}."
         )
     kind, fields = _TYPES[kind_name]
-    if kind is ToolCallPart and _OPTIONAL in item:
-        fields = (*fields, _OPTIONAL)
+    if _OPTIONAL.get(kind) in item:
+        fields = (*fields, _OPTIONAL[kind])
     if set(item) != {"type", *fields} or not all(isinstance(item[name], str) for name in fields):
         raise MalformedParts(
             f"Part {place} of the message is of type {kind_name!r} and needs exactly these text "
@@ -274,7 +286,7 @@ def convert_parts_to_wires(role: Role, parts: Sequence[Part]) -> list[WireMessag
             if isinstance(part, ToolCallPart):
                 calls.append(part)
             else:
-                texts.append(part.text if isinstance(part, TextPart) else format_file_text(part))
+                texts.append(part.text if isinstance(part, TextPart) else format_file_content(part))
     step = _step(role, texts, calls, results, thoughts)
     if not images:
         return wires + step

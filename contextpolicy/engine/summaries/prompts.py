@@ -37,6 +37,8 @@ SUMMARY_V2, SHORT_V2 = "summary-v2", "summary-v2-short"
 SUMMARY_VERSIONS = (SUMMARY_V1, SUMMARY_V2, SHORT_V2)
 # In tokens.
 SMALL_WINDOW = 8_192
+# The most characters of a document in a summary request.
+FILE_CHARACTERS = 2_000
 # The headings a summary has, in this order, in any language, where a policy names no others.
 SECTIONS = ("Facts", "Preferences", "Decisions", "Open items", "Done items")
 
@@ -316,7 +318,11 @@ def _line(part: Part, values: PolicyValues, max_chars: int | None) -> str:
     if isinstance(part, ToolResultPart):
         content = cut_tool_result(part.content, limit=get_result_limit(values, part.name)).text
         return escape_delimiters(f"[{part.name} answered: {content}]")
-    return escape_delimiters(format_file_text(part)) if isinstance(part, FilePart) else ""
+    if not isinstance(part, FilePart):
+        return ""
+    # The beginning and the end of a document have its key facts; the file itself stays readable.
+    short = cut_text(part.text, limit=FILE_CHARACTERS, style="head_tail").text
+    return escape_delimiters("\n".join(filter(None, [format_file_text(part), short])))
 
 
 def _author(message: Message) -> str:

@@ -20,7 +20,7 @@ from contextpolicy.engine.messages.messages import (
     ToolCallPart,
     ToolResultPart,
     extract_message_text,
-    format_file_text,
+    format_file_content,
 )
 from contextpolicy.engine.messages.tokens import TokenCounter, count_uncut_tokens
 from contextpolicy.engine.team.markers import INLINE_CODE, parse_next_names, strip_markers
@@ -229,7 +229,9 @@ def rewrite_for_text_prompt(
     parts = _cleaned(message.parts, speaker=speaker)
     is_own = speaker.type == "ai" and speaker.role_id == viewer.role_id
     files = [
-        format_file_text(replace(p, name=_flat(p.name))) for p in parts if isinstance(p, FilePart)
+        format_file_content(replace(p, name=_flat(p.name)))
+        for p in parts
+        if isinstance(p, FilePart)
     ]
     body = "\n".join(filter(None, [extract_message_text(replace(message, parts=parts)), *files]))
     shown = parts if is_own else (TextPart(body),) if body else ()
@@ -267,7 +269,7 @@ def _tool_lines(parts: Sequence[Part]) -> Iterator[str]:
             outcome = "done" if part.call_id in done else "no result"
             yield f"(used the tool {_flat(part.name)}: {outcome})"
         elif isinstance(part, FilePart):
-            yield format_file_text(replace(part, name=_flat(part.name)))
+            yield format_file_content(replace(part, name=_flat(part.name)))
 
 
 def _counted(message: Message, counter: TokenCounter) -> Message:

@@ -62,7 +62,7 @@ OFFERS = {
     "NewPreference": ["folder", "slot", "text"],
     "PatchedPreferenceChange": ["text"],
     "FileUpload": ["file"],
-    "NewMessage": ["as_role", "stream", "text"],
+    "NewMessage": ["as_role", "files", "stream", "text", "unread"],
     "UIRequestIn": ["id", "message", "messageId", "messages", "model", "trigger"],
     "NextMessage": ["form", "include_system", "question"],
     "PatchedStateChange": ["remove", "values", "version"],

@@ -30,7 +30,7 @@ VERBS = re.compile(
     "Count|Create|Delete|Download|Edit|End|Erase|Exclude|Explain|Export|Follow|Get|Grant|Import|"
     "Include|Keep|List|Open|Pin|Place|Preview|Publish|Read|Redeliver|Redo|Refuse|Regenerate|"
     "Reject|Release|Remove|Replace|Restore|Resume|Retry|Review|Revise|Revoke|Search|Send|Set|"
-    "Start|Stop|Try|Undo|Unpin|Update"
+    "Start|Stop|Try|Undo|Unpin|Update|Upload"
 )
 JARGON = re.compile(r"_|\b(one's|in force|radii|wish|fold)\b|\d{3}")
 

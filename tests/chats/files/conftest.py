@@ -9,16 +9,24 @@ from asgiref.sync import async_to_sync
 from django.core.files.uploadedfile import SimpleUploadedFile
 from pytest_django.fixtures import Settings
 
+from chats.files import reading
+from contextpolicy.engine.messages.tokens import ApproximateCounter
 from tests.chats.api.conftest import of_alice, of_charlie, program
 from tests.chats.api.programs import Program
 
 __all__ = ["of_alice", "of_charlie", "program"]
 Upload = Callable[..., Any]
+Read = Callable[..., Any]
 
 
 def send_upload(client: Program, data: bytes, name: str = "notes.txt") -> Any:
     """Upload a file and return the response."""
     return client.client.post("/api/v1/files", {"file": SimpleUploadedFile(name, data)})
+
+
+def work_on(file_id: str) -> None:
+    """Read a file like a worker."""
+    reading.read_uploaded_file(file_id=file_id, counter=ApproximateCounter())  # type: ignore[arg-type]
 
 
 def read_stream(answer: Any) -> bytes:
@@ -48,3 +56,16 @@ def upload(of_alice: Program) -> Upload:
         return send_upload(of_alice, data, name)
 
     return send
+
+
+@pytest.fixture
+def read(of_alice: Program, upload: Upload) -> Read:
+    """Upload a file, read it like a worker, and return its JSON."""
+
+    def reading_file(data: bytes, name: str = "a.txt") -> Any:
+        answer = upload(data, name)
+        assert answer.status_code == 201, answer.json()
+        work_on(answer.json()["id"])
+        return of_alice.get(f"files/{answer.json()['id']}").json()
+
+    return reading_file

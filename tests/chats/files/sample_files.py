@@ -1,6 +1,7 @@
 """Small files of each kind, made by hand or by the libraries that read them."""
 
 import io
+import textwrap
 import zipfile
 from typing import Any
 
@@ -17,7 +18,7 @@ def make_png(width: int = 4, height: int = 3, *, kind: str = "PNG", **options: A
 
 
 def make_pdf(*pages: str, catalog: str = "") -> bytes:
-    """Return a PDF with one line of text on each page. `catalog`: more entries of its catalog."""
+    """Return a PDF with a text on each page. `catalog`: more entries of its catalog."""
     kids = " ".join(f"{3 + 2 * number} 0 R" for number in range(len(pages)))
     font = 3 + 2 * len(pages)
     objects = [
@@ -26,7 +27,8 @@ def make_pdf(*pages: str, catalog: str = "") -> bytes:
     ]
     for number, text in enumerate(pages):
         escaped = text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)")
-        stream = f"BT /F1 12 Tf 40 700 Td ({escaped}) Tj ET"
+        lines = " 0 -14 Td ".join(f"({line}) Tj" for line in textwrap.wrap(escaped, 120) or [""])
+        stream = f"BT /F1 12 Tf 40 700 Td {lines} ET"
         objects += [
             f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 1200 800] /Contents {4 + 2 * number} 0 R"
             f" /Resources << /Font << /F1 {font} 0 R >> >> >>",

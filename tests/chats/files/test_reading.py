@@ -6,7 +6,6 @@ import struct
 import subprocess
 import zipfile
 import zlib
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from chats.ground.leases import LeaseLost
 from chats.models import FileChunk, FileRemoval, StoredFile
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from tests.chats.api.programs import Program
-from tests.chats.files.conftest import Upload
+from tests.chats.files.conftest import Read, Upload, work_on
 from tests.chats.files.sample_files import (
     make_docx,
     make_pdf,
@@ -33,7 +32,6 @@ from tests.chats.files.sample_files import (
     replace_entry,
 )
 
-Read = Callable[..., Any]
 committed = TestCase.captureOnCommitCallbacks
 BOMB = (
     b'<?xml version="1.0"?><!DOCTYPE lolz [<!ENTITY a "aaaaaaaaaa">'
@@ -46,28 +44,10 @@ BOMB = (
 NAMESPACE = b'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 
 
-def work_on(file_id: str) -> None:
-    """Read a file like a worker."""
-    reading.read_uploaded_file(file_id=file_id, counter=ApproximateCounter())  # type: ignore[arg-type]
-
-
 def text_of(file_id: Any) -> str:
     """Return the stored text of a file."""
     rows = FileChunk.objects.filter(file=file_id).order_by("number")
     return "".join(rows.values_list("text", flat=True))
-
-
-@pytest.fixture
-def read(of_alice: Program, upload: Upload) -> Read:
-    """Upload a file, read it like a worker, and return its JSON."""
-
-    def reading_file(data: bytes, name: str = "a.txt") -> Any:
-        answer = upload(data, name)
-        assert answer.status_code == 201, answer.json()
-        work_on(answer.json()["id"])
-        return of_alice.get(f"files/{answer.json()['id']}").json()
-
-    return reading_file
 
 
 def make_raw_png(width: int, height: int) -> bytes:

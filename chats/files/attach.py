@@ -1,0 +1,218 @@
+"""Makes parts of a message from uploaded files: the text of documents, copies of images."""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.utils.translation import gettext_noop
+
+from chats.files.storage import open_file_bytes
+from chats.files.uploads import MIB, list_files
+from chats.ground.refusals import Refusal
+from chats.models import FileChunk, Message, MessageFile, MessageImage, StoredFile
+from chats.record.images import Bytes, iter_part_hashes
+from chats.record.messages import AttachedFile
+from contextpolicy.engine.history.truncation import cut_text
+from contextpolicy.engine.messages.files import (
+    Document,
+    parse_document_reference,
+    share_tokens,
+)
+from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.messages import FilePart, serialize_parts
+from contextpolicy.engine.policy.budget import compute_prompt_limit
+from contextpolicy.engine.policy.policy import PolicyValues
+
+State = StoredFile.State
+# Models count an image by its area: about one token for 750 pixels.
+PIXELS_PER_TOKEN = 750
+FEWEST_IMAGE_TOKENS = 85
+# The share of the prompt limit for the texts of a message's files.
+FILE_SHARE = 0.25
+
+
+class FileNotFound(Refusal):
+    """A file of the message does not exist, or is not the person's."""
+
+    code = "file_not_found"
+    status = 422
+    sentence = gettext_noop(
+        "A file of this message does not exist any more. Attach it again, or remove it."
+    )
+    param = "files"
+
+
+class FileNotReady(Refusal):
+    """A file of the message is still being read, or could not be read."""
+
+    code = "file_not_ready"
+    status = 409
+    sentence = gettext_noop(
+        "{name} is still being read. Send the message in a moment, or send it without the text of"
+        " unread files."
+    )
+    param = "files"
+    retry_after = 1
+
+
+class FileNotRead(Refusal):
+    """A file of the message could not be read."""
+
+    code = "file_not_read"
+    status = 409
+    sentence = gettext_noop(
+        "{name} could not be read: {reason} Remove it, or send the message without the text of"
+        " unread files."
+    )
+    param = "files"
+
+
+class TooManyFiles(Refusal):
+    """The message has too many files."""
+
+    code = "too_many_files"
+    status = 422
+    sentence = gettext_noop(
+        "This message has {number} files. The limit is {limit}. Send the others in another message."
+    )
+    param = "files"
+
+
+class FilesTooLarge(Refusal):
+    """The files of the message are too large together."""
+
+    code = "files_too_large"
+    status = 422
+    sentence = gettext_noop(
+        "The files of this message have more than {limit} MiB together. Send some of them in"
+        " another message."
+    )
+    param = "files"
+
+
+def build_attached_files(
+    file_ids: Sequence[uuid.UUID],
+    *,
+    user: AbstractBaseUser,
+    values: PolicyValues,
+    model_window: int | None,
+    unread: bool = False,
+    copies: Mapping[uuid.UUID, Bytes] | None = None,
+) -> list[AttachedFile]:
+    """Return the files of a new message in order, with the texts that its prompts will have.
+
+    `unread`: files that are not read yet, or could not be read, are attached by name only.
+    `copies`: the images, if they were loaded before a transaction (`load_image_copies`). Raises
+    `FileNotFound`, `FileNotReady`, `FileNotRead`, `TooManyFiles` and `FilesTooLarge`.
+    """
+    ids = list(dict.fromkeys(file_ids))
+    if len(ids) > settings.FILES_PER_MESSAGE:
+        raise TooManyFiles(number=len(ids), limit=settings.FILES_PER_MESSAGE)
+    found = {row.pk: row for row in list_files(user).filter(pk__in=ids)}
+    if len(found) < len(ids):
+        raise FileNotFound
+    rows = [found[pk] for pk in ids]
+    if sum(row.size for row in rows) > settings.MESSAGE_FILES_BYTES:
+        raise FilesTooLarge(limit=settings.MESSAGE_FILES_BYTES // MIB)
+    for row in rows:
+        check_file_state(row, unread=unread)
+    limit = compute_prompt_limit(values, model_window=model_window)
+    room = max(int(FILE_SHARE * limit), 1)
+    shares = share_tokens([row.tokens for row in rows], room=room)
+    if copies is None:
+        copies = {row.pk: copy for row in rows if (copy := load_image(row))}
+    return [
+        AttachedFile(row.pk, build_part(row, tokens=tokens, values=values), copies.get(row.pk))
+        for row, tokens in zip(rows, shares, strict=True)
+    ]
+
+
+def load_image_copies(
+    file_ids: Sequence[uuid.UUID], *, user: AbstractBaseUser
+) -> dict[uuid.UUID, Bytes]:
+    """Return the copies of images by file, before a transaction is opened."""
+    rows = list_files(user).filter(pk__in=list(file_ids)[: settings.FILES_PER_MESSAGE])
+    return {row.pk: copy for row in rows if (copy := load_image(row))} if file_ids else {}
+
+
+def check_file_state(row: StoredFile, *, unread: bool) -> None:
+    """Raise `FileNotReady` or `FileNotRead` for a file without content, unless `unread`."""
+    if row.state == State.PENDING and not unread:
+        raise FileNotReady(name=row.name)
+    if row.state == State.FAILED and not unread:
+        raise FileNotRead(name=row.name, reason=row.localized_reason)
+
+
+def build_part(row: StoredFile, *, tokens: int, values: PolicyValues) -> dict[str, str]:
+    """Return the part of a message for a file. Its text has at most `tokens` tokens."""
+    if row.kind == StoredFile.Kind.IMAGE and row.copy_sha256:
+        size = max(row.width * row.height // PIXELS_PER_TOKEN, FEWEST_IMAGE_TOKENS)
+        image = Image(size, sha256=row.copy_sha256, size=row.copy_size)
+        part = FilePart(row.copy_type, row.name, image.reference)
+    else:
+        document = Document(str(row.pk), row.sha256, row.size, row.pages, row.characters)
+        text = ""
+        if row.characters and tokens:
+            most = max(row.characters * tokens // max(row.tokens, 1), 1)
+            text = cut_text(load_file_text(row), limit=most, style=values.cut_style).text
+        part = FilePart(row.media_type, row.name, document.reference, text)
+    return serialize_parts([part])[0]
+
+
+def load_file_text(row: StoredFile) -> str:
+    """Return the whole text of a file."""
+    rows = FileChunk.objects.filter(file=row).order_by("number")
+    return "".join(rows.values_list("text", flat=True))
+
+
+def load_image(row: StoredFile) -> Bytes | None:
+    """Return the copy of an image for models; None for other files."""
+    if not row.copy_path:
+        return None
+    with open_file_bytes(row.copy_path) as file:
+        return Bytes(row.copy_type, file.read())
+
+
+def lock_attached_files(files: Sequence[AttachedFile]) -> None:
+    """Lock the files of a new message, so that they stay until it is stored.
+
+    Raises `FileNotFound`.
+    """
+    if not files:
+        return
+    ids = [file.file_id for file in files]
+    rows = StoredFile.objects.select_for_update(no_key=True).filter(pk__in=ids)
+    if len(rows.order_by("pk").values_list("pk")) < len(ids):
+        raise FileNotFound
+
+
+def copy_attached_files(message: Message) -> list[AttachedFile]:
+    """Return the files of a stored message for an edited copy of it."""
+    parts = [part for part in message.parts if part["type"] == "file"]
+    if not parts:
+        return []
+    links = dict(
+        MessageFile.objects.filter(message=message).values_list("file_id", "file__copy_sha256")
+    )
+    of_image = {sha256: pk for pk, sha256 in links.items() if sha256}
+    return list(iter_copied_files(message, parts, of_image=of_image, links=set(links)))
+
+
+def iter_copied_files(
+    message: Message,
+    parts: Sequence[dict[str, str]],
+    *,
+    of_image: dict[str, uuid.UUID],
+    links: set[uuid.UUID],
+) -> Iterator[AttachedFile]:
+    """Yield the files of parts that still exist. `of_image`: files by the hash of their copy."""
+    for part in parts:
+        document = parse_document_reference(part["reference"])
+        if document is not None and uuid.UUID(document.id) in links:
+            yield AttachedFile(uuid.UUID(document.id), part)
+        for sha256 in iter_part_hashes([part]):
+            image = MessageImage.objects.filter(message=message, sha256=sha256).first()
+            if image is not None and sha256 in of_image:
+                data = Bytes(image.media_type, bytes(image.data))
+                yield AttachedFile(of_image[sha256], part, data)

@@ -1,0 +1,107 @@
+"""Files on pages: those attached to the message box, and those of messages."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from django.template.defaultfilters import filesizeformat
+from django.utils.translation import gettext, ngettext
+
+from chats.files.uploads import list_files
+from chats.models import StoredFile
+from chats.web.auth import PersonRequest
+from chats.web.words import format_number
+from contextpolicy.engine.messages.files import parse_document_reference
+
+State = StoredFile.State
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that is attached to the message box."""
+
+    file: StoredFile
+
+    @property
+    def is_pending(self) -> bool:
+        """True until a worker has read the file."""
+        return bool(self.file.state == State.PENDING)
+
+    @property
+    def is_failed(self) -> bool:
+        """True if the file could not be read."""
+        return bool(self.file.state == State.FAILED)
+
+    @property
+    def words(self) -> str:
+        """The state of the file, or its kind and size."""
+        if self.is_pending:
+            return gettext("Being read…")
+        if self.is_failed:
+            return self.file.localized_reason
+        if self.file.width:
+            return f"{self.file.get_kind_display()}, {self.file.width} × {self.file.height}"
+        return ", ".join(describe_size(self.file))
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFile:
+    """A document of a message."""
+
+    id: str
+    name: str
+    words: str
+
+
+def describe_size(file: StoredFile) -> list[str]:
+    """Return the kind, the pages if any, and the tokens of a document."""
+    told = [str(file.get_kind_display())]
+    if file.pages:
+        told.append(format_pages(file.pages))
+    tokens = ngettext("{n} token", "{n} tokens", file.tokens)
+    return [*told, tokens.format(n=format_number(file.tokens))]
+
+
+def format_pages(pages: int) -> str:
+    """Return a number of pages in words."""
+    return ngettext("{n} page", "{n} pages", pages).format(n=format_number(pages))
+
+
+def parse_file_ids(request: PersonRequest) -> list[uuid.UUID]:
+    """Return the ids of the files of a sent form; malformed ones name no file."""
+    found = []
+    for value in request.POST.getlist("files"):
+        try:
+            found.append(uuid.UUID(value))
+        except ValueError:
+            found.append(uuid.UUID(int=0))
+    return found
+
+
+def load_attachments(request: PersonRequest) -> list[Attachment]:
+    """Return the files of a form that was refused, in order, without those that are gone."""
+    ids = parse_file_ids(request)
+    if not ids:
+        return []
+    rows = {row.pk: row for row in list_files(request.user).filter(pk__in=ids)}
+    return [Attachment(rows[pk]) for pk in dict.fromkeys(ids) if pk in rows]
+
+
+def list_documents(parts: Sequence[Mapping[str, str]]) -> list[ShownFile]:
+    """Return the uploaded documents of a message's parts."""
+    files = [part for part in parts if part["type"] == "file"]
+    found = [(part["name"], parse_document_reference(part["reference"])) for part in files]
+    return [
+        ShownFile(
+            document.id,
+            name,
+            ", ".join(
+                [
+                    filesizeformat(document.size),
+                    *([format_pages(document.pages)] if document.pages else []),
+                ]
+            ),
+        )
+        for name, document in found
+        if document is not None
+    ]

@@ -1,0 +1,76 @@
+// Files of the message box: uploads those that are picked, dropped or pasted, and shows each as an
+// item with its progress. The server renders an item once its upload has ended.
+
+import { parse } from "./failures.js";
+import { box, find, say } from "./page.js";
+import { fill, gettext } from "./translation.js";
+
+const list = () => find("#composer-files");
+const sizeOf = (bytes) => Math.floor(bytes / 1024 / 1024);
+
+function fail(item, sentence) {
+  item.classList.add("is-failed");
+  item.removeAttribute("aria-busy");
+  find("[data-state]", item).textContent = sentence;
+  say(sentence);
+}
+
+// Replaces the item by the one of the server, if the response has one.
+function finish(item, request, name) {
+  const made = find("li.attachment", parse(request.responseText));
+  if (!item.isConnected) return;
+  if (!made) {
+    fail(item, fill(gettext("{name} was not uploaded. Try again."), { name }));
+    return;
+  }
+  const isFocused = item.contains(document.activeElement);
+  item.replaceWith(made);
+  window.htmx.process(made);
+  if (isFocused) find("[data-remove-file]", made).focus();
+  const failed = made.classList.contains("is-failed");
+  say(failed ? find("[data-state]", made).textContent.trim() : fill(gettext("{name} is attached."), { name }));
+}
+
+function upload(file) {
+  const item = find("#composer-file").content.cloneNode(true).firstElementChild;
+  find("[data-name]", item).textContent = file.name;
+  list().append(item);
+  const limit = Number(list().dataset.limit);
+  if (file.size > limit) {
+    const told = gettext("{name} has more than {limit} MiB, the limit of a file. Attach a smaller one.");
+    fail(item, fill(told, { name: file.name, limit: sizeOf(limit) }));
+    return;
+  }
+  const request = new XMLHttpRequest();
+  const state = find("[data-state]", item);
+  request.upload.addEventListener("progress", ({ loaded, total }) => {
+    if (total) state.textContent = fill(gettext("Uploading, {n} %"), { n: Math.floor((100 * loaded) / total) });
+  });
+  request.addEventListener("load", () => finish(item, request, file.name));
+  request.addEventListener("error", () => finish(item, { responseText: "" }, file.name));
+  item.addEventListener("attachment:removed", () => request.abort());
+  const form = new FormData();
+  form.append("file", file);
+  request.open("POST", list().dataset.address);
+  request.setRequestHeader("X-CSRFToken", find("[name=csrfmiddlewaretoken]", box().form).value);
+  request.send(form);
+}
+
+export function attach(files) {
+  if (list()) for (const file of files) upload(file);
+}
+
+document.addEventListener("click", ({ target }) => {
+  if (target.closest("[data-attach]")) find("#composer-picker").click();
+  const item = target.closest("[data-remove-file]")?.closest(".attachment");
+  if (!item) return;
+  item.dispatchEvent(new CustomEvent("attachment:removed"));
+  item.remove();
+  box()?.focus({ preventScroll: true });
+});
+document.addEventListener("change", ({ target }) => {
+  if (target.id !== "composer-picker") return;
+  attach([...target.files]);
+  // The same file can be chosen again.
+  target.value = "";
+});

@@ -1,0 +1,100 @@
+"""Files on the pages: picker, drop, paste, progress, failure, removal, sending, download."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import FilePayload, expect
+
+from tests.browser.desk import Person
+from tests.chats.files.sample_files import make_pdf, make_png
+
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
+DROP = """([kind, name, text]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([Uint8Array.from(atob(text), (one) => one.charCodeAt())], name));
+  const options = { bubbles: true, cancelable: true };
+  const event = kind === "drop"
+    ? new DragEvent(kind, { ...options, dataTransfer: data })
+    : new ClipboardEvent(kind, { ...options, clipboardData: data });
+  document.querySelector("#composer-text").dispatchEvent(event);
+}"""
+
+
+def attach(person: Person, *files: FilePayload) -> None:
+    """Choose files with the picker."""
+    with person.page.expect_file_chooser() as chosen:
+        person.page.get_by_role("button", name="Attach files").click()
+    chosen.value.set_files(list(files))
+
+
+def payload(name: str, data: bytes) -> FilePayload:
+    """A file for the picker. Its stated type is ignored by the product."""
+    return {"name": name, "mimeType": "application/octet-stream", "buffer": data}
+
+
+@pytest.fixture
+def items(admin: Person) -> Any:
+    """The files of the message box, in a new chat."""
+    admin.open("/chats/new")
+    return admin.page.locator("#composer-files > .attachment")
+
+
+def test_a_pdf_is_attached_read_sent_and_downloaded(
+    admin: Person, items: Any, tmp_path: Path
+) -> None:
+    page = admin.page
+    page.locator("#composer-text").fill("How high are the costs?")
+    data = make_pdf("The costs are 42 euros.", "The end.")
+    attach(admin, payload("costs.pdf", data))
+    expect(items).to_contain_text("costs.pdf")
+    expect(items).to_contain_text("PDF, 2 pages")
+    page.locator("#composer-text").press("Enter")
+    admin.wait_for_reply()
+    message = page.locator(".msg--user")
+    expect(message.locator(".attachment")).to_contain_text("costs.pdf")
+    expect(items).to_have_count(0)
+    with page.expect_download() as loaded:
+        message.get_by_role("link", name="costs.pdf").click()
+    loaded.value.save_as(tmp_path / "costs.pdf")
+    assert (tmp_path / "costs.pdf").read_bytes() == data
+
+
+def test_a_refused_file_keeps_text_and_other_files(admin: Person, items: Any) -> None:
+    page, box = admin.page, admin.page.locator("#composer-text")
+    box.fill("Words that stay")
+    attach(admin, payload("notes.txt", b"Some notes"), payload("logo.svg", SVG))
+    expect(items).to_have_count(2)
+    failed = page.locator(".attachment.is-failed")
+    expect(failed).to_contain_text("logo.svg cannot be attached")
+    expect(items.first).to_contain_text("Text, ")
+    expect(box).to_have_value("Words that stay")
+    failed.get_by_role("button", name="Remove logo.svg").press("Enter")
+    expect(items).to_have_count(1)
+    expect(box).to_be_focused()
+    # A scan without text: the person removes it or sends it by name.
+    attach(admin, payload("scan.pdf", make_pdf("")))
+    expect(failed).to_contain_text("scan.pdf")
+    box.press("Enter")
+    expect(page.locator("#composer-error")).to_contain_text("scan.pdf could not be read")
+    expect(box).to_have_value("Words that stay")
+    expect(items).to_have_count(2)
+    page.locator("[name=unread]").check()
+    box.press("Enter")
+    admin.wait_for_reply()
+    expect(page.locator(".msg--user .attachment")).to_have_count(2)
+
+
+@pytest.mark.parametrize("kind", ["drop", "paste"])
+def test_an_image_is_dropped_or_pasted_and_shown(admin: Person, items: Any, kind: str) -> None:
+    page = admin.page
+    data = base64.b64encode(make_png(40, 30)).decode()
+    page.evaluate(DROP, [kind, "chart.png", data])
+    expect(items).to_contain_text("Image, 40 × 30")
+    page.locator("#composer-text").fill("Describe the chart")
+    page.locator("#composer-text").press("Enter")
+    admin.wait_for_reply()
+    image = page.get_by_role("img", name="chart.png")
+    expect(image).to_be_visible()
+    assert image.evaluate("(image) => image.naturalWidth") == 40
