@@ -27,6 +27,7 @@ from chats.models import (
     Chat,
     ChatState,
     Compaction,
+    FileExcerpt,
     GatewayNode,
     Message,
     MessageFile,
@@ -318,11 +319,18 @@ def erase_images(message: Message, summaries: list[Compaction], marks: ErasureMa
 
 
 def erase_files(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the files that only this message used: bytes, text and index."""
+    """Delete the files that only this message used: bytes, text, index, and parts in prompts."""
     del summaries
     links = MessageFile.objects.filter(message=message)
     ids = list(links.values_list("file", flat=True))
     links.delete()
+    if ids:
+        parts = FileExcerpt.objects.filter(
+            turn__branch__chat=message.branch.chat_id, chunk__file__in=ids
+        )
+        had = Receipt.objects.filter(turn__in=set(parts.values_list("turn", flat=True)))
+        receipts.mark_erased_receipts(had, gone=is_references, marks=marks)
+        parts.delete()
     return uploads.release_files(ids, now=marks.now)
 
 

@@ -160,6 +160,12 @@ def build_part(row: StoredFile, *, tokens: int, values: PolicyValues) -> dict[st
     return serialize_parts([part])[0]
 
 
+def is_cut(file: AttachedFile) -> bool:
+    """Return True if a part has less than the whole text of its document."""
+    document = parse_document_reference(file.part["reference"])
+    return document is not None and len(file.part.get("text", "")) < document.characters
+
+
 def load_file_text(row: StoredFile) -> str:
     """Return the whole text of a file."""
     rows = FileChunk.objects.filter(file=row).order_by("number")

@@ -12,7 +12,7 @@ from chats.models.chats import (
 from chats.models.compactions import Compaction
 from chats.models.counts import CompactionBalance, DailyCount
 from chats.models.exchange import FileImport, FilePiece, ImportedChat, ImportOutcome
-from chats.models.files import FileChunk, FileRemoval, MessageFile, StoredFile
+from chats.models.files import FileChunk, FileExcerpt, FileRemoval, MessageFile, StoredFile
 from chats.models.gateway import DeletedResponse, GatewayChat, GatewayNode, PassedOn
 from chats.models.jobs import SkippedRow
 from chats.models.memory import (
@@ -44,6 +44,7 @@ __all__ = [
     "DailyCount",
     "DeletedResponse",
     "FileChunk",
+    "FileExcerpt",
     "FileImport",
     "FilePiece",
     "FileRemoval",

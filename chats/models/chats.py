@@ -76,6 +76,8 @@ class Chat(Stored):
     client_id = models.CharField(max_length=200, blank=True, default="", db_default="")
     unread = models.BooleanField(default=False)
     # Erased when the owner signs out, or a fixed time after the last message.
+    # A prompt has only a part of the text of an attached document.
+    has_cut_files = models.BooleanField(default=False, db_default=False)
     temporary = models.BooleanField(default=False)
     # Same as `Folder.without_memory`, for this chat.
     without_memory = models.BooleanField(default=False, db_default=False)

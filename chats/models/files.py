@@ -155,6 +155,24 @@ class MessageFile(Stored):
         return f"file {self.file_id} in message {self.message_id}"
 
 
+class FileExcerpt(Stored):
+    """A part of a document that was sent with a turn's question."""
+
+    turn = models.ForeignKey(
+        "Turn", on_delete=models.CASCADE, related_name="file_excerpts", db_index=False
+    )
+    place = models.PositiveSmallIntegerField()
+    chunk = models.ForeignKey(FileChunk, on_delete=models.CASCADE, related_name="excerpts")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["turn", "place"], name="file_excerpt_place_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"file excerpt {self.place} of {self.turn_id}"
+
+
 class FileRemoval(Stored):
     """Stored bytes to delete from `due_at` on.
 

@@ -14,7 +14,16 @@ from chats.ground.refusals import Refusal
 from chats.memory.preferences import preference_patterns
 from chats.memory.search import references
 from chats.models import Branch, Chat, ChatState, Compaction, Message, Turn
-from chats.prompt import agents, client, model_choice, person, statements, tail, widening
+from chats.prompt import (
+    agents,
+    client,
+    file_entries,
+    model_choice,
+    person,
+    statements,
+    tail,
+    widening,
+)
 from chats.prompt.tools import registry as tools
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
@@ -358,7 +367,11 @@ def compose_with_search(
     Raises `PromptRefused`.
     """
     assembled = ask_engine(given)
-    if isinstance(assembled, WindowNeeded) or given.tools or branch.search_offered:
+    if (
+        isinstance(assembled, WindowNeeded)
+        or tools.has_search(given.tools)
+        or branch.search_offered
+    ):
         return given, assembled
     if all(out.reason in NOT_SEARCHED for out in assembled.left_out):
         return given, assembled
@@ -616,15 +629,20 @@ def build_background(
         preferences=known.preferences,
         profile=known.profile,
         state=format_state_text(row.values) if row else "",
-        references=references.build_reference_entries(
-            turn.pk,
-            owner_id=turn.branch.chat.owner_id,
-            is_plain=values.plain_sections,
-            zone=zone,
-            shown=shown,
-        )
-        if values.references and (turn.tail or {}).get("references") == ""
-        else (),
+        references=(
+            *file_entries.build_file_entries(turn, zone=zone),
+            *(
+                references.build_reference_entries(
+                    turn.pk,
+                    owner_id=turn.branch.chat.owner_id,
+                    is_plain=values.plain_sections,
+                    zone=zone,
+                    shown=shown,
+                )
+                if values.references and (turn.tail or {}).get("references") == ""
+                else ()
+            ),
+        ),
         recent=known.recent,
         date=f"{get_question_time(turn):%Y-%m-%d}" if values.show_date else "",
     )
@@ -794,7 +812,7 @@ def build_prompt(
         strategy=values.strategy,
         tells=values.preferences and has_preference_statement(given),
         infers=is_inference_enabled(values),
-        offers_search=bool(given.tools),
+        offers_search=tools.has_search(given.tools),
     )
 
 

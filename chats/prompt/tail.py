@@ -40,7 +40,8 @@ class PromptDraft:
 class TailRequired:
     """Parts of the turn's tail must be built before its first prompt.
 
-    `turns.state_extraction` builds the `state`, `turns.references` the `references`. For excerpts
+    `turns.state_extraction` builds the `state`, `turns.references` the `references`,
+    `turns.file_excerpts` those of long documents (`files`). For excerpts
     of the chat itself, `room` is the number of free local tokens, and `sent` has the `seq`s
     in the prompt. None: the policy's own limits apply. `asked` is the `seq` of the message that an
     agent answers. 0: the turn's own question. `draft`: the prompt's facts, to load them only once.
@@ -53,6 +54,7 @@ class TailRequired:
     sent: frozenset[int] = frozenset()
     asked: int = 0
     draft: PromptDraft | None = field(default=None, compare=False)
+    files: bool = False
 
 
 # A smaller room is not worth a search: an excerpt's heading and date take tokens too.
@@ -91,7 +93,10 @@ def find_missing_tail(turn: Turn, *, choice: ChosenModel) -> TailRequired | None
     missing = should_retrieve_context(turn, values=values) and "references" not in known
     missing = missing and not values.reference_share
     missing = missing and not get_withheld_note(turn, choice=choice)
-    return TailRequired(choice, state=state, references=missing) if state or missing else None
+    files = turn.branch.chat.has_cut_files and turn.trigger is not None and "files" not in known
+    if not (state or missing or files):
+        return None
+    return TailRequired(choice, state=state, references=missing, files=files)
 
 
 def may_need_excerpts(turn: Turn, *, choice: ChosenModel) -> bool:

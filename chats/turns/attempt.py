@@ -33,7 +33,14 @@ from chats.prompt import composition, model_choice, tail
 from chats.prompt.tools.history_search import query_in
 from chats.providers.base import Provider, ProviderError
 from chats.providers.registry import ProviderAccountValue as Account
-from chats.turns import lanes, overflow_learning, references, state_extraction, writes
+from chats.turns import (
+    file_excerpts,
+    lanes,
+    overflow_learning,
+    references,
+    state_extraction,
+    writes,
+)
 from chats.turns import lease as leases
 from chats.turns.calling import ModelCall
 from chats.turns.lease import Heartbeat, Partial
@@ -247,6 +254,16 @@ class TurnAttempt:
         """
         if due.state:
             await self.extract_state(due.choice)
+        if due.files:
+            chunks = await self.worker.db(
+                file_excerpts.find_turn_excerpts,
+                turn=self.turn,
+                choice=due.choice,
+                counter=self.worker.counter,
+            )
+            self.turn.tail = await self.worker.db(
+                file_excerpts.store_file_excerpts, lease=self.lease, turn=self.turn, chunks=chunks
+            )
         if due.references:
             found = await references.look_up(
                 self.turn,

@@ -296,6 +296,9 @@ def store_message(
     if not chat.title:
         chat.title = derive_title(text)
     chat.updated_at = now
+    if any(attach.is_cut(file) for file in files):
+        chat.has_cut_files = True
+        prepared.save_row_fields(chat, "has_cut_files")
     prepared.save_row_fields(chat, "title", "updated_at", "accepted_count")
     record_turn_started(turn, actor=actor, chat=chat, now=now, message=message, stored=[message])
     transaction.on_commit(partial(failpoint, "before_enqueue"))

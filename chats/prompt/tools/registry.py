@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from chats.memory.search.meaning import Look
 from chats.models import Branch
-from chats.prompt.tools import history_search
+from chats.prompt.tools import file_read, history_search
 from contextpolicy.engine.messages.messages import ToolCallPart, ToolSpec
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy.policy import PolicyValues
@@ -58,7 +58,7 @@ class ToolSource(Protocol):
 
 
 class OwnTools:
-    """The built-in tools: the search in a chat whose prompts leave out messages."""
+    """The built-in tools: search in a chat whose prompts leave out messages, and file reading."""
 
     def offered(
         self, *, branch: Branch, values: PolicyValues, model: ModelSpec
@@ -70,7 +70,12 @@ class OwnTools:
         """
         leaves_out = branch.active_compaction_id is not None or branch.search_offered
         is_allowed = values.archive and model.supports_tools
-        return (history_search.build_search_spec(branch.chat),) if leaves_out and is_allowed else ()
+        found = (
+            (history_search.build_search_spec(branch.chat),) if leaves_out and is_allowed else ()
+        )
+        # From the first document whose text is cut, for the same reason.
+        reads = branch.chat.has_cut_files and model.supports_tools
+        return (*found, file_read.SPEC) if reads else found
 
     def answer(
         self,
@@ -82,7 +87,9 @@ class OwnTools:
         sent: Collection[int],
         look: Look | None,
     ) -> ToolAnswer:
-        """Run the search, or return that the tool is unavailable."""
+        """Run the search or read a file, or return that the tool is unavailable."""
+        if call.name in offered and call.name == file_read.SPEC.name:
+            return ToolAnswer(*file_read.run_file_read(call.arguments, branch=branch))
         if call.name not in offered or call.name != history_search.SPEC.name:
             return ToolAnswer(UNAVAILABLE)
         content, read = history_search.run_history_search(
@@ -105,6 +112,11 @@ def list_offered_tools(
 ) -> tuple[ToolSpec, ...]:
     """Return the tools whose definitions are sent to the model."""
     return _source.offered(branch=branch, values=values, model=model)
+
+
+def has_search(offered: Collection[ToolSpec]) -> bool:
+    """Return True if tools include the search in the chat."""
+    return any(tool.name == history_search.SPEC.name for tool in offered)
 
 
 def run_tool_call(

@@ -1,0 +1,23 @@
+"""Parts of long documents in prompt form."""
+
+from chats.memory.search.references import format_iso_day
+from chats.models import FileExcerpt, Turn
+from contextpolicy.engine.messages.transcript import TextEntry
+
+
+def build_file_entries(turn: Turn, *, zone: str = "") -> tuple[TextEntry, ...]:
+    """Return the parts of documents that are sent with a turn's question, in order.
+
+    Each begins with the name of the file and the page. Erased files have none.
+    """
+    if turn.trigger is None or (turn.tail or {}).get("files") != "":
+        return ()
+    rows = FileExcerpt.objects.filter(turn=turn.pk).order_by("place")
+    columns = ("chunk__file__name", "chunk__page", "chunk__text")
+    day = format_iso_day(turn.trigger.created_at, zone=zone)
+    return tuple(
+        TextEntry("user", f"({name}, page {page}) {text.strip()}", day=day)
+        if page
+        else TextEntry("user", f"({name}) {text.strip()}", day=day)
+        for name, page, text in rows.values_list(*columns)
+    )

@@ -1,0 +1,50 @@
+"""Stores the parts of long documents that are sent with a question, before the first call."""
+
+from django.db import transaction
+
+from chats.files import excerpts
+from chats.models import FileChunk, FileExcerpt, Turn
+from chats.prompt import composition
+from chats.prompt.model_choice import ChosenModel
+from chats.turns.lease import Lease, lock_held_turn, update_held_turn
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy.budget import compute_prompt_limit
+
+# The share of the prompt limit for these parts, and their most tokens.
+SHARE = 0.15
+MOST_TOKENS = 2_000
+
+
+def find_turn_excerpts(*, turn: Turn, choice: ChosenModel, counter: TokenCounter) -> list[int]:
+    """Return the ids of the chunks for a turn's question."""
+    question = turn.trigger
+    if question is None:
+        return []
+    branch = composition.read_branch(turn)
+    limit = compute_prompt_limit(choice.values, model_window=choice.model.window)
+    return excerpts.find_file_excerpts(
+        branch,
+        question=question.text,
+        before=(question.seq or branch.last_seq) + 1,
+        room=min(int(SHARE * limit), MOST_TOKENS),
+        counter=counter,
+    )
+
+
+@transaction.atomic
+def store_file_excerpts(*, lease: Lease, turn: Turn, chunks: list[int]) -> dict[str, str]:
+    """Store the parts of documents for all prompts of a turn, and return the turn's tail.
+
+    Safe to repeat. Raises `LeaseLost`.
+    """
+    tail = {**(lock_held_turn(lease).tail or {})}
+    there = set(FileChunk.objects.filter(pk__in=chunks).values_list("pk", flat=True))
+    FileExcerpt.objects.filter(turn=turn).delete()
+    FileExcerpt.objects.bulk_create(
+        FileExcerpt(turn=turn, place=place, chunk_id=pk)
+        for place, pk in enumerate(chunks, start=1)
+        if pk in there
+    )
+    tail["files"] = "" if there else "none"
+    update_held_turn(lease, tail=tail)
+    return tail

@@ -1,0 +1,147 @@
+"""Long documents: the question brings the right part, and the model can read more."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from chats.actions import erasure
+from chats.files import uploads
+from chats.models import Chat, FileChunk, FileExcerpt, Message, PromptText, StoredFile
+from chats.prompt.tools import file_read
+from chats.providers.base import Finished, ToolCallDelta
+from tests.chats.api.conftest import set_policy
+from tests.chats.files.conftest import Read, work_on
+from tests.chats.files.sample_files import make_pdf
+from tests.chats.files.test_files_in_messages import (
+    Work,
+    dump_database,
+    send,
+    sent_to_model,
+    turn_of,
+)
+from tests.chats.rebuilding import not_rebuilt
+
+__all__ = ["send", "set_policy"]
+FILLER = "The committee met and discussed the usual matters of the month in detail. " * 6
+
+
+def report_pages() -> list[str]:
+    """Return 300 pages; only page 212 has the budget of the lighthouse."""
+    pages = [f"Minutes {number}. {FILLER}" for number in range(1, 301)]
+    pages[211] = f"{FILLER} The lighthouse repair budget is 48,213 euros. {FILLER}"
+    return pages
+
+
+@pytest.fixture
+def report(alice: User, now: Any, demo_model: object) -> StoredFile:
+    """A PDF of 300 pages that was read."""
+    data = io.BytesIO(make_pdf(*report_pages()))
+    row, _ = uploads.accept_upload(data, name="report.pdf", owner=alice, now=now)
+    work_on(str(row.pk))
+    row.refresh_from_db()
+    assert (row.state, row.pages) == ("ready", 300)
+    return row
+
+
+def prompt_text(worker: Any) -> str:
+    """Return all texts of the last request."""
+    return "\n".join(message.content for message in worker.scripted.requests[-1].messages)
+
+
+def test_a_question_about_page_212_of_300_gets_its_excerpt(
+    report: StoredFile, send: Any, work: Work, of_alice: Any, chat: Chat
+) -> None:
+    turn = turn_of(send(str(report.pk), text="How much is the lighthouse repair budget?"))
+    worker = work(turn)
+    text = prompt_text(worker)
+    assert "48,213 euros" in text
+    assert "(report.pdf, page 212)" in text
+    # The document itself was cut, so the excerpt is the only place.
+    assert "48,213" not in sent_to_model(worker).content.partition("</file>")[0]
+    system = [m for m in worker.scripted.requests[-1].messages if m.role == "system"]
+    assert not any("lighthouse" in message.content for message in system)
+    receipts = of_alice.get(f"chats/{chat.pk}/turns/{turn.pk}/receipts").json()["data"]
+    tail = [s for s in receipts[0]["segments"] if s["origin"] == "tail"]
+    assert tail[0]["tokens"] > 50
+    path = f"chats/{chat.pk}/turns/{turn.pk}/receipts/{receipts[0]['id']}/request"
+    assert "48,213 euros" in json.dumps(of_alice.get(path).json())
+    assert not_rebuilt(some=True) == []
+
+
+def test_a_later_question_gets_its_own_excerpt(report: StoredFile, send: Any, work: Work) -> None:
+    work(turn_of(send(str(report.pk), text="Summarise the report.")))
+    worker = work(turn_of(send(text="Look at page 212 about the lighthouse.")))
+    assert "48,213 euros" in prompt_text(worker)
+    worker = work(turn_of(send(text="Thanks!")))
+    assert "48,213" not in prompt_text(worker)
+
+
+def test_a_short_document_needs_no_excerpt_and_no_tool(
+    read: Read, send: Any, work: Work, chat: Chat
+) -> None:
+    worker = work(turn_of(send(read(b"The budget is 7.")["id"], text="Name the budget.")))
+    chat.refresh_from_db()
+    assert not chat.has_cut_files
+    assert not FileExcerpt.objects.exists()
+    assert worker.scripted.requests[-1].tools == ()
+
+
+def call(name: str, **arguments: Any) -> list[Any]:
+    """A script in which the model calls a tool."""
+    text = json.dumps(arguments)
+    return [ToolCallDelta(index=0, call_id="c1", name=name, arguments=text), Finished("tool_calls")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ({"query": "lighthouse repair"}, "48,213 euros"),
+        ({"start": 0}, "[Characters 0 to 6,000 of"),
+        ({"start": 999_999}, "[Characters 999,999 to 999,999 of"),
+        ({"query": "zebra"}, file_read.NOTHING),
+    ],
+    ids=["query", "start", "end", "nothing"],
+)
+def test_the_model_reads_more_with_a_tool(
+    report: StoredFile, send: Any, work: Work, arguments: dict[str, Any], found: str
+) -> None:
+    turn = turn_of(send(str(report.pk), text="Hello"))
+    worker = work(turn, call("file_read", id=str(report.pk), **arguments))
+    assert [tool.name for tool in worker.scripted.requests[0].tools] == ["file_read"]
+    result = worker.scripted.requests[-1].messages[-1]
+    assert result.role == "tool"
+    assert found in result.content
+
+
+def test_the_tool_reads_no_file_of_another_chat_or_person(
+    report: StoredFile, read: Read, send: Any, work: Work, charlie: User, now: Any
+) -> None:
+    secret = io.BytesIO(b"A secret. " * 9_000)
+    other, _ = uploads.accept_upload(secret, name="s.txt", owner=charlie, now=now)
+    work_on(str(other.pk))
+    unused = read(b"Not in this chat. " * 9_000, "unused.txt")
+    for file_id in (str(other.pk), unused["id"], "x"):
+        turn = turn_of(send(str(report.pk), text="Hello"))
+        worker = work(turn, call("file_read", id=file_id, start=0))
+        assert "no such file" in worker.scripted.requests[-1].messages[-1].content
+
+
+def test_an_erased_message_takes_the_excerpts_of_its_file_along(
+    report: StoredFile, send: Any, work: Work, alice: User, chat: Chat, now: Any
+) -> None:
+    first = turn_of(send(str(report.pk), text="Hello"))
+    work(first)
+    work(turn_of(send(text="How much is the lighthouse repair budget?")))
+    assert FileExcerpt.objects.exists()
+    assert PromptText.objects.filter(text__contains="48,213").exists()
+    message = Message.objects.get(pk=str(first.trigger_id))
+    erasure.erase_message(user=alice, message=message, now=now)
+    assert not FileExcerpt.objects.exists()
+    assert not FileChunk.objects.exists()
+    assert "48,213" not in dump_database()
+    # Later questions work without the file.
+    worker = work(turn_of(send(text="And the lighthouse?")))
+    assert "48,213" not in prompt_text(worker)
