@@ -48,7 +48,7 @@ class StateInvalid(Refusal):
 
 
 class StateTooLarge(Refusal):
-    """The state exceeds its size limit. Shorten a value."""
+    """The state would exceed 16,384 bytes of JSON. Shorten a value."""
 
     code = "too_long"
     status = 422

@@ -25,6 +25,11 @@ FIELDS = (
     Case(400, "invalid_value", "A field has a wrong type or value; `param` names it."),
 )
 
+PARAMETERS = (
+    Case(400, "missing_field", "A required parameter is missing; `param` names it."),
+    Case(400, "unknown_field", "The operation has no such parameter; `param` names it."),
+    Case(400, "invalid_value", "A parameter has an invalid value; `param` names it."),
+)
 # Of an operation whose body is empty, if a client sends one anyway.
 NO_FIELDS = (
     Case(400, "invalid_json", "The body is neither empty nor a JSON object."),
@@ -105,14 +110,20 @@ def describe_permissions(needed: Sequence[str]) -> str:
 def list_body_cases(operation: Mapping[str, Any], *, method: str) -> Iterator[Case]:
     """Yield the refusals of an operation's body and of its query parameters."""
     has_body = "requestBody" in operation
-    if has_body:
+    # An upload is a file or a form, which has no JSON to be invalid.
+    has_json = has_body and "application/json" in operation["requestBody"]["content"]
+    if has_json:
         yield build_case(strict_json.InvalidJSON)
+    if has_body:
         yield build_case(errors.RequestTooLarge)
         yield build_case(errors.UnsupportedMediaType)
     elif method != "get":
         yield from NO_FIELDS
-    if has_body or any(each["in"] == "query" for each in operation.get("parameters", ())):
+    query = [each for each in operation.get("parameters", ()) if each["in"] == "query"]
+    if has_json:
         yield from FIELDS
+    elif query:
+        yield from PARAMETERS if any(each.get("required") for each in query) else PARAMETERS[1:]
 
 
 def build_case(kind: Foreseen) -> Case:

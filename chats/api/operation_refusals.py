@@ -17,6 +17,7 @@ from chats.actions import (
     system_texts,
 )
 from chats.api.audit.audit import InvalidSearch
+from chats.api.chats.files import UploadMalformed
 from chats.api.core.pages import InvalidCursor
 from chats.api.refusal_groups import (
     AGENT,
@@ -46,6 +47,8 @@ from chats.checkpoints.files import NoProof
 from chats.compaction import reconstruction
 from chats.compaction.people import approve, controls, revise, rights, undo
 from chats.exchange import ui_chats, upload
+from chats.files import uploads as file_uploads
+from chats.files.detection import FileKindRefused
 from chats.ground.refusals import NotFound
 from chats.memory.preferences import preferences
 from chats.memory.search.search import QuestionTooLong
@@ -253,6 +256,15 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     ),
     "evaluations_end": (evaluating.EvaluationOver,),
     "evaluations_promote": (evaluating.EvaluationOver, *PUBLISH, UNSTORABLE),
+    "files_delete": (UnderHold,),
+    "files_list": (InvalidCursor,),
+    "files_upload": (
+        UploadMalformed,
+        file_uploads.FileEmpty,
+        file_uploads.FileTooLarge,
+        file_uploads.FileQuotaExceeded,
+        FileKindRefused,
+    ),
     "folders_create": (*FOLDER, organising.TooManyFolders),
     "folders_rename": FOLDER,
     "holds_place": (NotFound, holds.HoldIncomplete, UNSTORABLE),

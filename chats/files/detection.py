@@ -42,7 +42,7 @@ CONTROLS = re.compile("[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 
 
 class FileKindRefused(Refusal):
-    """The content of the file is not of a kind that can be attached."""
+    """The content is not an image, a PDF, a document or a text that can be attached."""
 
     code = "file_kind_refused"
     status = 422

@@ -34,7 +34,7 @@ DELETED_AT_ONCE = 100
 
 
 class FileTooLarge(Refusal):
-    """The file exceeds the size limit."""
+    """The file exceeds the size limit, which the message names."""
 
     code = "file_too_large"
     status = 413
@@ -45,7 +45,7 @@ class FileTooLarge(Refusal):
 
 
 class FileEmpty(Refusal):
-    """The file has no bytes."""
+    """The file is empty."""
 
     code = "file_empty"
     status = 422
@@ -65,7 +65,7 @@ class FileInUse(Refusal):
 
 
 class FileQuotaExceeded(Refusal):
-    """The person's files would exceed the quota."""
+    """Your files would exceed your quota, which the message names. Delete some first."""
 
     code = "file_quota_exceeded"
     status = 409

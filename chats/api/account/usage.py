@@ -59,7 +59,7 @@ class UsageRowOut(serializers.Serializer[object]):
         help_text="Summaries written by a model. They are not part of `calls`."
     )
     summaries_unreported = serializers.IntegerField(
-        help_text="Summaries whose provider reported no usage."
+        help_text="Summaries whose provider reported no usage. The token sums exclude them."
     )
     summary_input_tokens = serializers.IntegerField(source="summary_input")
     summary_output_tokens = serializers.IntegerField(source="summary_output")

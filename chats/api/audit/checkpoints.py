@@ -74,7 +74,7 @@ class Checkpoints(Endpoint):
         ),
     )
     def get(self, request: Request) -> Response:
-        """List the checkpoints, newest first. Requires permission to view the audit log."""
+        """List the checkpoints, newest first, with their signed notes."""
         require_permissions(get_request_user(request), SEE)
         query = PageQuery.read(request.query_params.dict())
         rows = LedgerCheckpoint.objects.select_related("origin", "timestamp")

@@ -113,7 +113,7 @@ class CountsQuery(Strict):
 
 
 class CountRowOut(serializers.Serializer[object]):
-    """The counts of one day, model or policy."""
+    """The counts of one day, model or policy, named by `group`."""
 
     group = serializers.CharField()
     replies = serializers.IntegerField()
@@ -235,7 +235,7 @@ class InstallationCounts(Endpoint):
     def get(self, request: Request) -> Response:
         """Get replies, failures, tokens and compaction savings by day, model or policy.
 
-        Requires permission to view the dashboard. Raises `InvalidField`.
+        Raises `InvalidField`.
         """
         require_permissions(get_request_user(request), SEE_COUNTS, app="chats")
         query = CountsQuery.read(request.query_params.dict())

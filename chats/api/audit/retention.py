@@ -124,10 +124,7 @@ class RetentionForecast(Endpoint):
         responses=add_error_responses({200: RetentionOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """Count the messages that a retention run would erase now. Nothing is erased.
-
-        Requires permission to view retention runs.
-        """
+        """Count the messages that a retention run would erase now. Nothing is erased."""
         require_permissions(get_request_user(request), SEE, app="chats")
         return Response(
             serialize_row(RetentionOut, retention_rules.preview_retention(now=timezone.now()))

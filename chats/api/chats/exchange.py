@@ -72,7 +72,7 @@ class ChatExport(Endpoint):
         responses=add_error_responses(
             {
                 (200, lines.CONTENT_TYPE): OpenApiResponse(
-                    UIMessageOut, "`ui`: one message per line."
+                    UIMessageOut, "The file, as a download. `ui`: JSON Lines, one message per line."
                 ),
                 (200, "application/zip"): OpenApiTypes.BINARY,
                 (200, "text/markdown"): OpenApiTypes.STR,

@@ -31,7 +31,7 @@ OF_BYTES = "application/octet-stream"
 
 
 class UploadMalformed(Refusal):
-    """The body of an upload is not a form with one file."""
+    """The body is not `multipart/form-data` with exactly one field `file`."""
 
     code = "upload_malformed"
     status = 400
@@ -48,18 +48,28 @@ class FileOut(serializers.Serializer[StoredFile]):
     name = serializers.CharField()
     kind = serializers.ChoiceField(choices=StoredFile.Kind.choices)
     media_type = serializers.CharField()
-    size = serializers.IntegerField(help_text="Bytes of the file.")
+    size = serializers.IntegerField(help_text="Size of the file in bytes.")
     state = serializers.ChoiceField(
         choices=StoredFile.State.choices,
-        help_text="`pending` until a worker has read the file.",
+        help_text="`pending`: a worker has not read the file yet. `ready`: its text can be "
+        "used. `failed`: see `code`.",
     )
-    code = serializers.CharField(help_text="Why the file could not be read. Empty if it could.")
-    reason = serializers.CharField(source="localized_reason", help_text="The same as a sentence.")
-    pages = serializers.IntegerField(help_text="0 if the kind has no pages.")
-    characters = serializers.IntegerField(help_text="Length of the text.")
-    tokens = serializers.IntegerField(help_text="Tokens of the text.")
+    code = serializers.CharField(
+        help_text="Error code if the file could not be read. Empty: no error."
+    )
+    reason = serializers.CharField(
+        source="localized_reason", help_text="Sentence that explains `code`. Empty: no error."
+    )
+    pages = serializers.IntegerField(
+        help_text="Number of pages. 0: the kind of file has no pages, or it was not read yet."
+    )
+    characters = serializers.IntegerField(help_text="Length of the extracted text in characters.")
+    tokens = serializers.IntegerField(
+        help_text="Number of tokens of the extracted text, by the local tokenizer."
+    )
     is_whole = serializers.BooleanField(
-        help_text="False if only the beginning was read: 2,000 pages or 1,000,000 characters."
+        help_text="True: all text was read. False: only the first 2,000 pages or 1,000,000 "
+        "characters were."
     )
     created_at = serializers.DateTimeField()
 
@@ -151,7 +161,7 @@ class FileDetail(Endpoint):
         responses=add_error_responses({200: FileOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, file_id: uuid.UUID) -> Response:
-        """Retrieve the name, kind and size of a file."""
+        """Retrieve the name, kind, size and reading state of a file of yours."""
         row = uploads.get_file(user=get_request_user(request), file_id=file_id)
         return Response(serialize_row(FileOut, row))
 
@@ -162,10 +172,7 @@ class FileDetail(Endpoint):
         responses=add_error_responses({204: None}),
     )
     def delete(self, request: Request, file_id: uuid.UUID) -> Response:
-        """Delete a file permanently.
-
-        409 `file_in_use` while a message uses it, `under_legal_hold` while a legal hold covers you.
-        """
+        """Delete a file and its bytes permanently. A file that a message uses stays (409)."""
         user = get_request_user(request)
         uploads.delete_file(user=user, file_id=file_id, now=timezone.now())
         return Response(status=204)

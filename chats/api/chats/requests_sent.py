@@ -163,7 +163,7 @@ class SummaryMessageOut(serializers.Serializer[Any]):
 
 
 class SummaryRequestOut(serializers.Serializer[Any]):
-    """The request for a summary, rebuilt from stored data."""
+    """The request for a summary, rebuilt from stored data and compared with its commitment."""
 
     compaction = serializers.UUIDField()
     fault = serializers.CharField(

@@ -218,7 +218,7 @@ class FailureOut(serializers.Serializer[Mapping[str, str]]):
 
 
 class TurnOut(serializers.Serializer[Turn]):
-    """A turn: a user message and the reply to it."""
+    """A turn: one reply of a model or an agent, and the message that it replies to."""
 
     id = serializers.UUIDField()
     chat = serializers.UUIDField(source="branch.chat_id")
@@ -274,7 +274,7 @@ class TurnOut(serializers.Serializer[Turn]):
 
 
 class SkipReasonOut(serializers.Serializer[CompactionOutcome]):
-    """The compaction decision after a turn."""
+    """The decision about a compaction after a turn: whether one was started, and why."""
 
     code = serializers.CharField(
         help_text=f"Stable code, explained by `message`. One of {', '.join(SENTENCES)}."

@@ -37,9 +37,7 @@ class NewRadius(Strict):
     """Unsaved values of a policy, whose affected chats are counted."""
 
     policy = PlainText(
-        help_text=(
-            "Slug of the policy whose next version would have these values. Empty: a new policy."
-        )
+        help_text=("Slug of an existing policy, whose next version would have these values.")
     )
     values = serializers.DictField(
         default=dict,

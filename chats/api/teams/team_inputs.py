@@ -105,7 +105,9 @@ class AgentBody(Strict):
             "`google-gemini`. Empty: none. It decides the default of `prompt_form`."
         ),
     )
-    model = PlainText(default="", help_text="Id of a model. Empty: the chat's model.")
+    model = PlainText(
+        default="", help_text="Id of the model that the agent uses. Empty: the chat's model."
+    )
     instruction = PlainText(
         default="",
         help_text=(

@@ -125,7 +125,9 @@ class AgentOut(serializers.Serializer[Any]):
     name = serializers.CharField()
     type = serializers.ChoiceField(choices=["ai", "human"])
     agent_type = serializers.CharField()
-    model = serializers.CharField(help_text="Id of a model. Empty: the chat's model.")
+    model = serializers.CharField(
+        help_text="Id of the model that the agent uses. Empty: the chat's model."
+    )
     instruction = serializers.CharField()
     instruction_file_text = serializers.CharField()
     prompt_form = serializers.ChoiceField(choices=PROMPT_FORMS)
@@ -160,7 +162,7 @@ class SavedRosterOut(RosterOut):
 
 
 class RoundOut(serializers.Serializer[Any]):
-    """A round: the replies of agents to one message of a user."""
+    """A round of a team chat: the replies of agents to one message of a user."""
 
     id = serializers.UUIDField()
     status = serializers.CharField(help_text=f"One of {', '.join(Round.Status.values)}.")
