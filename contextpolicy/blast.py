@@ -188,7 +188,7 @@ def is_count_required() -> bool:
 def filter_fresh_radii(
     policy: ContextPolicy, *, digest: str, now: datetime
 ) -> QuerySet[BlastRadius]:
-    """Return the fresh counts of a content against the active version, newest first."""
+    """Return the recent counts of these values against the active version, newest first."""
     rows = BlastRadius.objects.filter(
         policy=policy, digest=digest, base=get_active_number(policy), started_at__gte=now - FRESH
     )
