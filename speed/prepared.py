@@ -334,7 +334,7 @@ class Insert(Statement):
         return Compiled(sql, parameters, vendor=connection.vendor)
 
     def query(self) -> Any:
-        """Return Django's insert query for a row of placeholders."""
+        """Return Django's insert query for a row whose values are placeholders."""
         query = InsertQuery(self.model)
         row = self.model(
             **{field.attname: Placeholder(field.attname, field) for field in self.fields}

@@ -263,7 +263,7 @@ class _Build:
         return (self.joined(segments, "user", maker),) if segments else ()
 
     def pin(self, segment: Segment, maker: Maker) -> Block:
-        """Return a pinned message outside the window."""
+        """Return the wire message of a pinned message that is sent outside the window."""
         return maker.pin(self.message(segment))._replace(segments=(segment,))
 
     def asked(self, segment: Segment, maker: Maker) -> Block:

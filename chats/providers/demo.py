@@ -78,7 +78,7 @@ def build_demo_reply(request: ProviderRequest) -> str:
 
 
 def is_own_account(text: str) -> bool:
-    """Return True if a reply was written by the demo model about its context."""
+    """Return True if a text is the demo model's description of its context, not a real reply."""
     return text.startswith(OPENING)
 
 

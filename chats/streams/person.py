@@ -78,7 +78,7 @@ class FollowedTurn:
         return []
 
     async def look(self) -> list[Update]:
-        """Return updates from the row after a silence."""
+        """Return the updates that the stored row has, after the live bus was silent."""
         if self.has_begun:
             return await self.viewer.hear(None)
         self.row = await self.viewer.look()

@@ -36,7 +36,8 @@ class UploadMalformed(Refusal):
     code = "upload_malformed"
     status = 400
     sentence = gettext_noop(
-        "An upload is multipart/form-data with exactly one field: a file named “file”. Send it so."
+        "The body is not multipart/form-data with exactly one field named “file”. Send "
+        "the file in this form."
     )
     param = FIELD
 

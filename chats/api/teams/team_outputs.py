@@ -23,7 +23,7 @@ class RoutingOut(serializers.Serializer[Any]):
 
 
 class SnapshotMessageOut(serializers.Serializer[Any]):
-    """A message in the team's view."""
+    """A message of a team chat, in the form that agents' clients use."""
 
     id = serializers.CharField(
         help_text=(
@@ -38,7 +38,7 @@ class SnapshotMessageOut(serializers.Serializer[Any]):
 
 
 class TeamMessageOut(SnapshotMessageOut):
-    """A message in the team's view, with its id and time."""
+    """A message of a team chat, with its id in the rest of the API and its time."""
 
     message = serializers.UUIDField(help_text="Id of the message in all other endpoints.")
     createdAt = serializers.DateTimeField()
