@@ -109,7 +109,7 @@ def test_a_database_of_another_version() -> None:
     MigrationRecorder(connection).record_applied("chats", "9999_later")
     assert levels(examine()[0], "database") == {"failure"}
     MigrationRecorder(connection).record_unapplied("chats", "9999_later")
-    [newest] = MigrationLoader(connection).graph.leaf_nodes("chats")
+    (newest,) = MigrationLoader(connection).graph.leaf_nodes("chats")
     MigrationRecorder(connection).record_unapplied(*newest)
     (database,) = examine()[0]["database"]
     assert database["remedy"] == doctor.MIGRATE
