@@ -1,7 +1,7 @@
 """English words whose forms a stemmer cannot connect, such as *broke* and *break*.
 
-Forms that are also common words of their own are left out: *left*, *found*, *felt*, *saw*, *lives*.
-So are the forms of *be*, *do*, *have*, *go* and *get*, which occur in every text.
+Forms that are other common words as well are left out: *left*, *found*, *felt*, *saw*, *lives*.
+So are the forms of *be*, *do*, *have*, *go*, *get* and *tell*, which say little.
 """
 
 import re
@@ -22,7 +22,7 @@ _FORMS = """
     shrink shrank shrunk / sing sang sung / sink sank sunk / sit sat / sleep slept / slide slid
     speak spoke spoken / speed sped / spend spent / spin spun / stand stood / steal stole stolen
     stick stuck / sting stung / strike struck / swear swore sworn / sweep swept
-    swim swam swum / swing swung / take took taken / teach taught / tear tore torn / tell told
+    swim swam swum / swing swung / take took taken / teach taught / tear tore torn
     think thought / throw threw thrown / understand understood / wake woke woken
     wear wore worn / weep wept / win won / write wrote written
     child children / man men / woman women / foot feet / tooth teeth / mouse mice

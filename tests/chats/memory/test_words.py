@@ -35,7 +35,7 @@ PARTS = ["Straße", "ﬁnal", "ｶﾞ", "한국어", "cafe\u0301", "上海", "do
         ("Caroline’s shop", "caroline"),
         ("he don’t know", "don't"),
         ("The children BROKE it", "child break"),
-        ("Have you written to the woman?", "women write"),
+        ("She has written to a woman", "women write"),
     ],
 )
 def test_a_question_shares_its_words_with_the_text(text: str, question: str) -> None:
@@ -151,7 +151,7 @@ def test_two_threads_stem_alike() -> None:
     assert found == [found[0]] * 4
 
 
-def test_an_irregular_form_leads_to_one_word_of_content() -> None:
+def test_an_irregular_form_leads_to_one_word_that_carries_meaning() -> None:
     assert not FIRST_FORMS.keys() & set(FIRST_FORMS.values())
     assert not {stem for word in FIRST_FORMS.values() for stem in list_search_stems(word)} & (
         load_stop_words()
