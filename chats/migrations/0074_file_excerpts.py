@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     """One new table, and a mark of chats with cut documents."""
 
     dependencies: ClassVar = [
-        ('chats', '0072_message_files'),
+        ('chats', '0073_message_files'),
     ]
 
     operations: ClassVar = [
