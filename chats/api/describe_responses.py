@@ -131,7 +131,7 @@ def build_case(kind: Foreseen) -> Case:
     if isinstance(kind, Case):
         return kind
     condition = " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
-    status = STATUS.get(kind) or getattr(kind, "status", 400)
+    status: int = STATUS[kind] if kind in STATUS else getattr(kind, "status", 400)
     return Case(status, str(getattr(kind, "code", "")), condition)
 
 

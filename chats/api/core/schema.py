@@ -85,7 +85,8 @@ class EndpointSchema(AutoSchema):
         Exceptions are left out, because the responses list the errors.
         """
         text = EXCEPTIONS.sub("", super().get_description()).strip()
-        scope = describe_scope(self.view.scopes.get(self.method, ANY_KEY))
+        scopes: Mapping[str, str] = getattr(self.view, "scopes", {})
+        scope = describe_scope(scopes.get(self.method, ANY_KEY))
         return f"{text}\n\n{scope}".strip()
 
     def get_override_parameters(self) -> list[Any]:
