@@ -238,13 +238,13 @@ def test_a_strategy_of_another_system_is_imported(
     page = person.page
     person.open(LIST)
     page.locator(".object-tools a[href$='/import/']").click()
-    page.get_by_label("JSON", exact=True).fill(STRATEGY.replace("count", "colour"))
+    page.get_by_label("JSON:", exact=True).fill(STRATEGY.replace("count", "colour"))
     page.get_by_role("button", name="Import").click()
     expect(page.locator(".errornote")).to_be_visible()
     expect(page.locator(".messagelist")).to_have_count(0)
     expect(page.locator(".errorlist")).to_contain_text("The config of questions_only is invalid")
 
-    page.get_by_label("JSON", exact=True).fill(STRATEGY)
+    page.get_by_label("JSON:", exact=True).fill(STRATEGY)
     page.get_by_role("button", name="Import").click()
     expect(page.locator(".messagelist")).to_contain_text("Imported as version 1 of asker.")
     expect(card(page, "questions_only").locator("input")).to_be_checked()
