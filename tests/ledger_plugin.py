@@ -33,9 +33,7 @@ def breaks_after_erasure() -> list[str]:
         return []
     # Rows that a test created directly have no ledger entry.
     breaks = [
-        found
-        for found in ledger.find_ledger_breaks()
-        if not found.reason.startswith("no ledger entry ")
+        found for found in ledger.find_ledger_breaks() if not found.reason.startswith("no ledger ")
     ]
     return [f"{found.scope}: {found.reason}" for found in breaks]
 

@@ -38,6 +38,7 @@ FITS = gettext_noop("Prompts rebuilt from stored messages that equal the prompts
 MESSAGES_ABSENT = gettext_noop(
     "had messages that are missing or erased without an entry in the audit log"
 )
+DIFFERS = "differs from its stored messages"
 MATCHED = gettext_noop("Messages that equal their commitments in the audit log or the sent prompts")
 NOT_COMPARABLE = gettext_noop(
     "Messages of older versions that could not be compared, because no sent prompt had them"
@@ -149,7 +150,7 @@ def find_prompt_fault(receipt_id: uuid.UUID, *, ids: set[str]) -> str:
     there = Message.objects.filter(pk__in=ids, erased_at=None).count()
     if there < len(ids):
         return MESSAGES_ABSENT
-    return "differs from its stored messages" if found == "differs" else found
+    return DIFFERS if found == "differs" else found
 
 
 CONTENTS.append(verify_some)

@@ -78,7 +78,7 @@ def test_a_message_that_was_changed_by_sql_is_found(
     told = verified()
     assert "FAILED The ledger is broken in 1 of its chains." in told
     assert f"chat:{chat.pk}: the prompt of receipt " in told
-    assert "differs from its stored messages" in told
+    assert stored_messages.DIFFERS in told
     assert "FAILED" not in verified(without_messages=True)
     assert "FAILED" in verified(scope=f"chat:{chat.pk}")
 
@@ -115,7 +115,7 @@ def test_a_message_that_left_the_window_is_compared_too(
         ask(text)
     assert "FAILED" not in verified()
     change(Message.objects.get(seq=1), "six", "ten")
-    assert "differs from its stored messages" in verified()
+    assert stored_messages.DIFFERS in verified()
 
 
 def test_each_message_is_built_once_where_prompts_only_grow(said: list[Message]) -> None:
@@ -139,16 +139,16 @@ def test_the_nightly_verification_finds_a_changed_message(
     change(said[0], "six", "seven")
     found = nightly(now)
     assert found.broken == 1
-    assert "differs from its stored messages" in found.breaks[0][2]
+    assert stored_messages.DIFFERS in found.breaks[0][2]
 
 
 def test_a_page_of_the_audit_log_finds_it_too(said: list[Message], chat: Chat) -> None:
     client = signed_in(person("priya", AUDITOR))
     page = "/admin/contextpolicy/auditevent/verify/"
-    assert "differs from its stored messages" not in client.get(page).content.decode()
+    assert stored_messages.DIFFERS not in client.get(page).content.decode()
     change(said[0], "six", "seven")
     for query in ("", f"?scope=chat:{chat.pk}"):
-        assert "differs from its stored messages" in client.get(page + query).content.decode()
+        assert stored_messages.DIFFERS in client.get(page + query).content.decode()
 
 
 def test_messages_are_compared_in_turn_as_far_as_the_time_allows(
