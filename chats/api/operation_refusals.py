@@ -47,6 +47,7 @@ from chats.checkpoints.files import NoProof
 from chats.compaction import reconstruction
 from chats.compaction.people import approve, controls, revise, rights, undo
 from chats.exchange import ui_chats, upload
+from chats.files import attach
 from chats.files import uploads as file_uploads
 from chats.files.detection import FileKindRefused
 from chats.ground.refusals import NotFound
@@ -191,7 +192,18 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "chats_messages_keep": (*MARK, marks.NothingToKeep),
     "chats_messages_pin": (*MARK, marks.PinsFull, *MODEL),
     "chats_messages_regenerate": (*REPLY, *BRANCH, branching.NotAReply),
-    "chats_messages_send": (*REPLY, *TEXT, round_messages.NoSuchSeat, TeamGone, TooManyStreams),
+    "chats_messages_send": (
+        *REPLY,
+        *TEXT,
+        round_messages.NoSuchSeat,
+        TeamGone,
+        TooManyStreams,
+        attach.FileNotFound,
+        attach.FileNotReady,
+        attach.FileNotRead,
+        attach.TooManyFiles,
+        attach.FilesTooLarge,
+    ),
     "chats_pins_get": MODEL,
     "chats_policy_explain": (NotThere, model_choice.PolicyRefused),
     "chats_policy_get": (model_choice.PolicyRefused,),
@@ -256,7 +268,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     ),
     "evaluations_end": (evaluating.EvaluationOver,),
     "evaluations_promote": (evaluating.EvaluationOver, *PUBLISH, UNSTORABLE),
-    "files_delete": (UnderHold,),
+    "files_delete": (file_uploads.FileInUse, UnderHold),
     "files_list": (InvalidCursor,),
     "files_upload": (
         UploadMalformed,
