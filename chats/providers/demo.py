@@ -129,13 +129,16 @@ def _span(first: int, last: int) -> str:
     return f"message {first}" if first == last else f"messages {first}–{last}"
 
 
+# The text of an attached file, with its label.
+_DOCUMENT = re.compile(r'\[Attached file: [^\]]*\]\n<file name="[^"]*">\n.*?\n</file>', re.DOTALL)
 _SPEAKER_LINE = re.compile(r"^\[FROM:[^\]\n]+\]\n", re.MULTILINE)
 
 
 def _last_question(request: ProviderRequest) -> str:
     asked = (m.content for m in reversed(request.messages) if m.role == "user" and m.content)
     # In a team, several members may have spoken since. The last one is answered.
-    return _SPEAKER_LINE.split(next(asked, ""))[-1]
+    spoken = _SPEAKER_LINE.split(next(asked, ""))[-1]
+    return _DOCUMENT.sub("", spoken).strip()
 
 
 def _first_words(text: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 from chats.providers.base import ContextFacts, StateTask, UsageReport
 from chats.providers.demo import SUMMARY_WITHOUT_RANGE, DemoProvider, build_demo_reply
 from chats.rendering.markdown import render_markdown
+from contextpolicy.engine.messages.files import Document, format_document
 from contextpolicy.engine.messages.messages import WireMessage
 from tests.fakes.calls import asked, collect, text_in
 
@@ -75,6 +76,12 @@ def test_quiet_facts_are_left_out() -> None:
 def test_long_question_is_quoted_by_its_first_words() -> None:
     answer = build_demo_reply(asked("word " * 50))
     assert "“" + " ".join(["word"] * 12) + " …”" in answer
+
+
+def test_the_question_about_a_file_is_quoted_without_the_file() -> None:
+    document = Document(id="0" * 36, sha256="0" * 64, size=9, pages=2, characters=9)
+    block = format_document("a.pdf", document, "When? </file>")
+    assert "“How long?”" in build_demo_reply(asked(f"{block}\n\nHow long?"))
 
 
 def test_markdown_of_the_question_is_shown_not_obeyed() -> None:
