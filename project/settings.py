@@ -336,6 +336,8 @@ IMPORT_CHAT_BYTES = env.read_positive_int("IMPORT_CHAT_BYTES", 64 * 1024 * 1024)
 IMPORT_APART_BYTES = env.read_positive_int("IMPORT_APART_BYTES", 4 * 1024 * 1024)
 IMPORTS_PER_USER = env.read_positive_int("IMPORTS_PER_USER", 2)
 IMPORT_REPORT_DAYS = env.read_positive_int("IMPORT_REPORT_DAYS", 30)
+# False: no files can be uploaded, or attached to new messages.
+FILE_UPLOADS = env.read_bool("FILE_UPLOADS", default=True)
 # Limits of uploaded files: bytes of a file, bytes of a person's files, and hours until a file that
 # no message uses is deleted.
 FILE_BYTES = env.read_positive_int("FILE_BYTES", 25 * 1024 * 1024)

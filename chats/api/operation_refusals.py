@@ -201,6 +201,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         attach.FileNotFound,
         attach.FileNotReady,
         attach.FileNotRead,
+        file_uploads.FileUploadsOff,
         attach.TooManyFiles,
         attach.FilesTooLarge,
     ),
@@ -272,6 +273,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "files_list": (InvalidCursor,),
     "files_upload": (
         UploadMalformed,
+        file_uploads.FileUploadsOff,
         file_uploads.FileEmpty,
         file_uploads.FileTooLarge,
         file_uploads.FileQuotaExceeded,

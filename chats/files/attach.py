@@ -8,7 +8,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.utils.translation import gettext_noop
 
 from chats.files.storage import open_file_bytes
-from chats.files.uploads import MIB, list_files
+from chats.files.uploads import MIB, check_uploads_on, list_files
 from chats.ground.refusals import Refusal
 from chats.models import FileChunk, Message, MessageFile, MessageImage, StoredFile
 from chats.record.images import Bytes, iter_part_hashes
@@ -104,9 +104,12 @@ def build_attached_files(
 
     `unread`: files that are not read yet, or could not be read, are attached by name only.
     `copies`: the images, if they were loaded before a transaction (`load_image_copies`). Raises
-    `FileNotFound`, `FileNotReady`, `FileNotRead`, `TooManyFiles` and `FilesTooLarge`.
+    `FileUploadsOff`, `FileNotFound`, `FileNotReady`, `FileNotRead`, `TooManyFiles` and
+    `FilesTooLarge`.
     """
     ids = list(dict.fromkeys(file_ids))
+    if ids:
+        check_uploads_on()
     if len(ids) > settings.FILES_PER_MESSAGE:
         raise TooManyFiles(number=len(ids), limit=settings.FILES_PER_MESSAGE)
     found = {row.pk: row for row in list_files(user).filter(pk__in=ids)}

@@ -33,6 +33,16 @@ MIB = 1024 * 1024
 DELETED_AT_ONCE = 100
 
 
+class FileUploadsOff(Refusal):
+    """The operator switched off files with `FILE_UPLOADS=0`."""
+
+    code = "file_uploads_off"
+    status = 403
+    sentence = gettext_noop(
+        "Files are switched off on this server. Paste the text into the message instead."
+    )
+
+
 class FileTooLarge(Refusal):
     """The file exceeds the size limit, which the message names."""
 
@@ -82,9 +92,10 @@ def accept_upload(
     """Store a file of a person, and return it with True if its content is new.
 
     Content that the person uploaded before is not stored again: the existing file is returned, with
-    the new name, so a repeated upload is harmless. Raises `FileTooLarge`, `FileEmpty`,
-    `FileKindRefused` and `FileQuotaExceeded`.
+    the new name, so a repeated upload is harmless. Raises `FileUploadsOff`, `FileTooLarge`,
+    `FileEmpty`, `FileKindRefused` and `FileQuotaExceeded`.
     """
+    check_uploads_on()
     name = clean_file_name(name)
     size = file.seek(0, 2)
     if size > settings.FILE_BYTES:
@@ -120,6 +131,12 @@ def accept_upload(
             raise
         return known, False
     return row, True
+
+
+def check_uploads_on() -> None:
+    """Raise `FileUploadsOff` if the operator switched off files."""
+    if not settings.FILE_UPLOADS:
+        raise FileUploadsOff
 
 
 def renew_upload(

@@ -70,6 +70,11 @@ class Composer:
         return int(settings.FILE_BYTES)
 
     @property
+    def takes_files(self) -> bool:
+        """True if files can be attached."""
+        return bool(settings.FILE_UPLOADS)
+
+    @property
     def has_unread(self) -> bool:
         """True if the message was refused because of a file without content."""
         return self.refusal is not None and self.refusal.code in {"file_not_ready", "file_not_read"}

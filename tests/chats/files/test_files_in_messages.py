@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
-from django.test import TestCase
+from django.test import Client, TestCase
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
@@ -155,6 +155,19 @@ def test_limits_of_a_message_and_files_of_others_are_refused(
     work_on(other)
     assert send(other).json()["error"]["code"] == "file_not_found"
     assert not Message.objects.exists()
+
+
+def test_files_can_be_switched_off(
+    read: Read, send: Any, upload: Upload, settings: Settings, client: Client, alice: User
+) -> None:
+    own = read(b"words")
+    client.force_login(alice)
+    assert "data-attach" in client.get("/chats/new").content.decode()
+    settings.FILE_UPLOADS = False
+    for answer in (send(own["id"]), upload(b"other words")):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "file_uploads_off")
+    assert send().status_code == 202
+    assert "data-attach" not in client.get("/chats/new").content.decode()
 
 
 def test_a_repeated_request_attaches_once_and_other_files_are_another_request(
