@@ -133,7 +133,7 @@ class Messages(Endpoint):
             text=sent["text"],
             as_role=sent["as_role"],
             files=sent["files"],
-            unread=sent["unread"],
+            unread=sent["allow_unread"],
             now=timezone.now(),
             idempotency_key=get_idempotency_key(request),
             api_key=get_request_key(request),

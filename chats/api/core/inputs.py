@@ -294,7 +294,7 @@ class NewMessage(Strict):
         max_length=1_000,
         help_text="Ids of your uploads, in order. At most 20 files and 100 MB.",
     )
-    unread = Flag(
+    allow_unread = Flag(
         default=False,
         help_text="True: files that are not read yet, or could not be read, are attached by name "
         "only. Else they are refused (`file_not_ready`, `file_not_read`).",

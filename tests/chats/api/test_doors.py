@@ -62,7 +62,7 @@ OFFERS = {
     "NewPreference": ["folder", "slot", "text"],
     "PatchedPreferenceChange": ["text"],
     "FileUpload": ["file"],
-    "NewMessage": ["as_role", "files", "stream", "text", "unread"],
+    "NewMessage": ["allow_unread", "as_role", "files", "stream", "text"],
     "UIRequestIn": ["id", "message", "messageId", "messages", "model", "trigger"],
     "NextMessage": ["form", "include_system", "question"],
     "PatchedStateChange": ["remove", "values", "version"],

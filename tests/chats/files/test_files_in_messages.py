@@ -138,7 +138,7 @@ def test_unread_files_are_refused_or_sent_by_name(
     assert (answer.status_code, error["code"], error["param"]) == (409, code, "files")
     assert "report.pdf" in error["message"]
     assert not Message.objects.exists()
-    worker = work(turn_of(send(own, unread=True)))
+    worker = work(turn_of(send(own, allow_unread=True)))
     assert sent_to_model(worker).content.startswith("[Attached file: report.pdf (")
     assert MessageFile.objects.count() == 1
 
