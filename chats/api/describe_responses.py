@@ -33,7 +33,11 @@ PARAMETERS = (
 # Of an operation whose body is empty, if a client sends one anyway.
 NO_FIELDS = (
     Case(400, "invalid_json", "The body is neither empty nor a JSON object."),
-    Case(400, "unknown_field", "The operation has no fields; `param` names the first one."),
+    Case(
+        400,
+        "unknown_field",
+        "The operation accepts no fields; `param` names the first one of the body.",
+    ),
     Case(413, "request_too_large", "A body was sent that exceeds the size limit of the server."),
     Case(415, "unsupported_media_type", "A body was sent that is not `application/json`."),
 )
@@ -93,9 +97,13 @@ def list_cases(operation: Mapping[str, Any], *, method: str, path: str) -> Itera
         yield Case(
             404,
             "not_found",
-            ("You lack the permission of this operation and may not view policies either."),
+            (
+                "You lack the permission that this operation requires and may not view policies either."
+            ),
         )
-        yield Case(403, "permission_denied", "You lack the permission of this operation.")
+        yield Case(
+            403, "permission_denied", "You lack the permission that this operation requires."
+        )
     for kind in (*common, *OPERATIONS.get(operation["operationId"], ())):
         yield build_case(kind)
 

@@ -78,7 +78,7 @@ def read_chat(
     clock: Callable[[], datetime],
     is_closing: Callable[[], bool],
 ) -> None:
-    """Ask the summary model to suggest preferences from the owner's unread messages of a chat.
+    """Ask the summary model to suggest preferences from messages that it has not seen.
 
     `is_closing` returns True when this process shuts down.
     """

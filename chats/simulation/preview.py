@@ -72,7 +72,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Both sides for one chat, the forecast of each, and the state token they are valid for."""
+    """A preview for one chat: two prompts, a forecast for each, and the state that they fit."""
 
     chat: Chat
     last_seq: int

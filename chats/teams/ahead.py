@@ -35,7 +35,7 @@ class Ahead:
 
 
 def estimate_next_message(chat: Chat, *, roster: Roster, outlook: Outlook) -> Ahead | None:
-    """Estimate the next message without a query; None if no agent is active."""
+    """Estimate the prompt for the next message; None if no agent is active. Reads no rows."""
     said = (m.role_id for m in reversed(outlook.given.history) if m.role == "assistant")
     queue = build_opening_queue(
         roster.members, roster.rules, addressees=(), last=next((role for role in said if role), "")

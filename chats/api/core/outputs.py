@@ -133,7 +133,7 @@ class MessageOut(serializers.Serializer[Message]):
         return message.seq is None
 
     def get_pinned(self, message: Message) -> bool:
-        """True: the message is pinned, so every prompt includes its full text."""
+        """True: the message is pinned; every prompt includes its full text until it is erased."""
         return message.pinned_at is not None
 
     def get_erased(self, message: Message) -> bool:

@@ -22,7 +22,7 @@ TOO_DEEP = format_lazy(gettext_lazy("it is nested more than {limit} levels deep"
 
 
 class InvalidJSON(Refusal):
-    """The body is not a JSON object, or parsers could read it differently."""
+    """The body is not a JSON object, or it is ambiguous: for example, a key is repeated."""
 
     code = "invalid_json"
     status = 400

@@ -109,7 +109,7 @@ def fit_fixed_parts(
 
 
 def get_pin_seq(block: Block) -> int:
-    """Return the seq of a pinned message, whose block may begin with a day."""
+    """Return the seq of a pinned message; its block may begin with the line of a day."""
     return block.segments[-1].seq
 
 

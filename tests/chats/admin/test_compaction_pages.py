@@ -134,7 +134,7 @@ def test_of_several_summaries_one_is_in_force(
     assert rows.keys() == {first.pk, second.pk}
     assert IN_USE not in shown[first.pk]
     assert IN_USE in shown[second.pk]
-    assert f"To seq: {second.to_seq}" in shown[second.pk]
+    assert f"Last message: {second.to_seq}" in shown[second.pk]
     assert (first.from_seq, second.from_seq) == (1, 1)
     assert second.to_seq > first.to_seq
 
