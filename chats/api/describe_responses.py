@@ -30,6 +30,7 @@ PARAMETERS = (
     Case(400, "unknown_field", "The operation has no such parameter; `param` names it."),
     Case(400, "invalid_value", "A parameter has an invalid value; `param` names it."),
 )
+NO_PERMISSION = "You lack the permission that this operation requires."
 # Of an operation whose body is empty, if a client sends one anyway.
 NO_FIELDS = (
     Case(400, "invalid_json", "The body is neither empty nor a JSON object."),
@@ -94,16 +95,8 @@ def list_cases(operation: Mapping[str, Any], *, method: str, path: str) -> Itera
         LoginThrottled,
     )
     if operation["operationId"] in PERMISSIONS:
-        yield Case(
-            404,
-            "not_found",
-            (
-                "You lack the permission that this operation requires and may not view policies either."
-            ),
-        )
-        yield Case(
-            403, "permission_denied", "You lack the permission that this operation requires."
-        )
+        yield Case(404, "not_found", f"{NO_PERMISSION} You may not view policies either.")
+        yield Case(403, "permission_denied", NO_PERMISSION)
     for kind in (*common, *OPERATIONS.get(operation["operationId"], ())):
         yield build_case(kind)
 
