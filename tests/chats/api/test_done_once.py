@@ -159,6 +159,7 @@ def test_the_schema_names_the_key_at_every_post_that_does_something() -> None:
         "chats_team_context",
         "chats_team_prompt",
         "evaluations_begin",
+        "files_upload",
         "chats_erase",
         "chats_messages_erase",
         "preferences_create",
