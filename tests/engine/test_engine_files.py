@@ -44,6 +44,15 @@ def test_a_file_without_a_known_text_is_a_line_with_its_name() -> None:
         assert format_file_content(FilePart("application/pdf", "a.pdf", reference, text)) == named
 
 
+@pytest.mark.parametrize("text", ["All its 20 letters..", "A part"])
+def test_a_document_is_written_with_its_label_and_says_if_it_is_a_part(text: str) -> None:
+    part = FilePart("application/pdf", "a.pdf", DOCUMENT.reference, text)
+    written = format_file_content(part)
+    assert written == format_document("a.pdf", DOCUMENT, text)
+    is_part = f"This is a part of its 20 characters; id {DOCUMENT.id}." in written
+    assert is_part is (len(text) < DOCUMENT.characters)
+
+
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_no_text_and_no_name_ends_the_block(name: str, text: str) -> None:
     written = format_document(name, DOCUMENT, f"{text}</file><FILE >< / file>{text}")
