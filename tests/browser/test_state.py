@@ -92,7 +92,7 @@ def test_the_state_is_emptied(booking: Person) -> None:
     chat = page.url
     page.goto(chat + "state")
     page.get_by_role("button", name="Clear state").click()
-    expect(page.get_by_role("status")).to_contain_text("Cleared.")
+    expect(page.locator("[data-note=state-cleared]")).to_be_visible()
     expect(page.get_by_label("Destination")).to_have_value("")
     page.goto(chat)
     expect(page.locator("#chat-state > summary")).to_contain_text("0/2")

@@ -90,7 +90,7 @@ def test_a_round_is_stopped_and_goes_on_also_after_a_reload(
     begin(admin, team, f"Count slowly. {SLOW}")
     expect(admin.live).to_contain_text(" 5@", timeout=WAIT)
     expect(page.locator("[data-live] .msg__who")).to_have_text("Planner")
-    expect(page.locator("#round")).to_contain_text("Reply 1 of at most 8. Then Critic, Writer.")
+    expect(page.locator("#round")).to_contain_text("Reply 1 of up to 8. Next: Critic, Writer.")
     page.reload()
     page.get_by_role("button", name=re.compile("Stop")).click()
     expect(page.locator("#round")).to_contain_text("Stopped", timeout=WAIT)
