@@ -46,6 +46,6 @@ def is_permitted(request: HttpRequest) -> bool:
     except ValueError:
         return False
     return any(
-        client.version == allowed.version and client.subnet_of(allowed)  # type: ignore[arg-type]
+        client.version == allowed.version and client.subnet_of(allowed)  # type: ignore[arg-type]  # equal versions
         for allowed in settings.METRICS_ADDRESSES
     )

@@ -143,8 +143,9 @@ def redirect_output(stdout: Any) -> None:
     if stdout is None:
         return
     if stdout == subprocess.DEVNULL:
-        with open(os.devnull, "wb") as nothing:  # noqa: PTH123  # a descriptor is needed
-            os.dup2(nothing.fileno(), 1)
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        os.close(nothing)
     else:
         os.dup2(stdout.fileno(), 1)
 

@@ -164,6 +164,7 @@ def check_archive(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
+    # The last two: a directory with impossible sizes, or a compression that Python lacks.
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise UnreadableFile("file_damaged") from error
     # Reading an entry stops at the size that the directory states.
@@ -175,7 +176,7 @@ def check_archive(path: Path) -> None:
 def read_docx(path: Path) -> Iterator[Piece]:
     """Yield the paragraphs and tables of a Word document in order."""
     import docx  # noqa: PLC0415  # only for this kind
-    from docx.table import Table  # noqa: PLC0415
+    from docx.table import Table  # noqa: PLC0415  # only for this kind
 
     check_archive(path)
     for block in docx.Document(str(path)).iter_inner_content():

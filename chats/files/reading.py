@@ -7,6 +7,7 @@ result is stored in one transaction, so nothing is doubled.
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -141,7 +142,7 @@ def run_extractor(kind: str, *, path: Path, copy: Path) -> dict[str, Any]:
         except subprocess.CalledProcessError as error:
             logger.info("the process that reads a file ended (%s)", error.returncode)
             # Killed by a limit: SIGXCPU after the time, any other for the memory.
-            is_time = error.returncode == -24
+            is_time = error.returncode == -signal.SIGXCPU
             return {"code": "file_takes_long" if is_time else "file_needs_memory"}
         output.seek(0)
         found: dict[str, Any] = json.load(output)

@@ -87,7 +87,7 @@ class CopiedTable:
         number = 0
         try:
             with cursor.copy(build_copy_statement(self.name, columns, "FROM STDIN")) as copy:
-                for number, row in enumerate(rows):  # noqa: B007  # of the row that fails
+                for number, row in enumerate(rows):  # noqa: B007  # read after an error
                     fields = zip(self.fields, row, strict=True)
                     copy.write_row([adapt_value(field, value) for field, value in fields])
         except (psycopg.DataError, psycopg.IntegrityError) as error:
