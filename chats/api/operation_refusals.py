@@ -204,6 +204,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         file_uploads.FileUploadsOff,
         attach.TooManyFiles,
         attach.FilesTooLarge,
+        file_uploads.FileMissing,
     ),
     "chats_pins_get": MODEL,
     "chats_policy_explain": (NotThere, model_choice.PolicyRefused),
@@ -270,6 +271,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "evaluations_end": (evaluating.EvaluationOver,),
     "evaluations_promote": (evaluating.EvaluationOver, *PUBLISH, UNSTORABLE),
     "files_delete": (file_uploads.FileInUse, UnderHold),
+    "files_download": (file_uploads.FileMissing,),
     "files_list": (InvalidCursor,),
     "files_upload": (
         UploadMalformed,

@@ -7,8 +7,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils.translation import gettext_noop
 
-from chats.files.storage import open_file_bytes
-from chats.files.uploads import MIB, check_uploads_on, list_files
+from chats.files.uploads import MIB, check_uploads_on, list_files, open_stored_file
 from chats.ground.refusals import Refusal
 from chats.models import FileChunk, Message, MessageFile, MessageImage, StoredFile
 from chats.record.images import Bytes, iter_part_hashes
@@ -104,8 +103,8 @@ def build_attached_files(
 
     `unread`: files that are not read yet, or could not be read, are attached by name only.
     `copies`: the images, if they were loaded before a transaction (`load_image_copies`). Raises
-    `FileUploadsOff`, `FileNotFound`, `FileNotReady`, `FileNotRead`, `TooManyFiles` and
-    `FilesTooLarge`.
+    `FileUploadsOff`, `FileNotFound`, `FileNotReady`, `FileNotRead`, `FileMissing`,
+    `TooManyFiles` and `FilesTooLarge`.
     """
     ids = list(dict.fromkeys(file_ids))
     if ids:
@@ -176,10 +175,10 @@ def load_file_text(row: StoredFile) -> str:
 
 
 def load_image(row: StoredFile) -> Bytes | None:
-    """Return the copy of an image for models; None for other files."""
+    """Return the copy of an image for models; None for other files. Raises `FileMissing`."""
     if not row.copy_path:
         return None
-    with open_file_bytes(row.copy_path) as file:
+    with open_stored_file(row, is_copy=True) as file:
         return Bytes(row.copy_type, file.read())
 
 

@@ -17,6 +17,7 @@ from chats.files.storage import (
     compute_file_hash,
     discard_file_bytes,
     keep_file_bytes,
+    open_file_bytes,
     save_file_bytes,
 )
 from chats.ground import queue
@@ -61,6 +62,17 @@ class FileEmpty(Refusal):
     status = 422
     sentence = gettext_noop("{name} is empty. Attach a file with content.")
     param = "file"
+
+
+class FileMissing(Refusal):
+    """The storage of the server lacks the bytes of the file."""
+
+    code = "file_missing"
+    status = 404
+    sentence = gettext_noop(
+        "The content of {name} is missing on this server. Upload the file again, or ask an operator"
+        " to restore it from a backup."
+    )
 
 
 class FileInUse(Refusal):
@@ -188,6 +200,14 @@ def list_files(user: AbstractBaseUser | AnonymousUser) -> QuerySet[StoredFile]:
 def get_file(*, user: AbstractBaseUser | AnonymousUser, file_id: uuid.UUID) -> StoredFile:
     """Return the person's own file. Raises `NotFound`."""
     return get_or_not_found(list_files(user).filter(pk=file_id))
+
+
+def open_stored_file(row: StoredFile, *, is_copy: bool = False) -> IO[bytes]:
+    """Open the bytes of a file, or of an image's copy for models. Raises `FileMissing`."""
+    try:
+        return open_file_bytes(row.copy_path if is_copy else row.path)
+    except FileNotFoundError:
+        raise FileMissing(name=row.name) from None
 
 
 def delete_file(*, user: AbstractBaseUser, file_id: uuid.UUID, now: datetime) -> None:

@@ -10,6 +10,11 @@ from django.utils.http import content_disposition_header
 
 PIECE = 256 * 1024
 ZIP = "application/zip"
+# For the bytes of users: opened directly, they must not run or load anything. The middleware adds
+# `nosniff` and the other response headers.
+SANDBOX_POLICY = (
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
+)
 
 
 def build_text_download(text: str, *, name: str, kind: str) -> HttpResponse:

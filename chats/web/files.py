@@ -10,12 +10,11 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
-from chats.files import storage, uploads
+from chats.files import uploads
 from chats.files.detection import clean_file_name
 from chats.ground.refusals import Refusal
-from chats.streams.files import build_file_download
+from chats.streams.files import SANDBOX_POLICY, build_file_download
 from chats.web.auth import PersonRequest, signed_in
-from chats.web.images import POLICY
 from chats.web.thread.attachments import Attachment
 
 ITEM = "chats/_attachment.html"
@@ -63,8 +62,7 @@ def file_attached(request: PersonRequest, file_id: uuid.UUID) -> HttpResponse:
 def file_download(request: PersonRequest, file_id: uuid.UUID) -> HttpResponseBase:
     """Download a file. Browsers save it and never open it."""
     row = uploads.get_file(user=request.user, file_id=file_id)
-    answer = build_file_download(
-        storage.open_file_bytes(row.path), name=row.name, kind="application/octet-stream"
-    )
-    answer["Content-Security-Policy"] = POLICY
+    file = uploads.open_stored_file(row)
+    answer = build_file_download(file, name=row.name, kind="application/octet-stream")
+    answer["Content-Security-Policy"] = SANDBOX_POLICY
     return answer

@@ -6,11 +6,8 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from chats.record import access
+from chats.streams.files import SANDBOX_POLICY
 from chats.web.auth import PersonRequest, signed_in
-
-# Untrusted bytes: an image opened directly must not run or load anything. The middleware adds
-# `nosniff` and the other response headers.
-POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
 
 
 @require_safe
@@ -23,7 +20,7 @@ def message_image(
         user=request.user, chat_id=chat_id, message_id=message_id, sha256=sha256
     )
     answer = HttpResponse(bytes(image.data), content_type=image.media_type)
-    answer["Content-Security-Policy"] = POLICY
+    answer["Content-Security-Policy"] = SANDBOX_POLICY
     kind = image.media_type.removeprefix("image/")
     answer["Content-Disposition"] = f'inline; filename="{sha256[:12]}.{kind}"'
     return answer

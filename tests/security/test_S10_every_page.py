@@ -9,7 +9,7 @@ from django.test import Client
 
 from chats.models import ApiKey, Chat, Compaction, Message, Turn
 from chats.record import access
-from chats.web import images
+from chats.streams.files import SANDBOX_POLICY
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
 from tests.security.addresses import Route, routes
 from tests.security.conftest import SUPERUSER, browser_of
@@ -70,7 +70,7 @@ def check_headers(answer: Any, where: object) -> None:
     for name in ("Server", "X-Powered-By", "Access-Control-Allow-Origin"):
         assert name not in answer.headers, where
     if is_users_content(answer):
-        assert policy == images.POLICY, where
+        assert policy == SANDBOX_POLICY, where
         return
     rules = policy.split("; ")
     assert set(POLICY) <= set(rules), where

@@ -19,14 +19,12 @@ from chats.api.core.inputs import PageQuery
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
 from chats.api.core.pages import paginate_rows
 from chats.api.core.schema import READ_ERRORS, add_error_responses
-from chats.files import storage, uploads
+from chats.files import uploads
 from chats.ground.refusals import Refusal
 from chats.models import StoredFile
 from chats.streams import files
 
 FIELD = "file"
-# An opened file must not run or load anything, even if a browser ignores the attachment.
-POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
 OF_BYTES = "application/octet-stream"
 
 
@@ -192,8 +190,8 @@ class FileContent(Endpoint):
     def get(self, request: Request, file_id: uuid.UUID) -> HttpResponseBase:
         """Download the bytes of a file. Browsers save them and never open them."""
         row = uploads.get_file(user=get_request_user(request), file_id=file_id)
-        file = storage.open_file_bytes(row.path)
+        file = uploads.open_stored_file(row)
         answer = files.build_file_download(file, name=row.name, kind=OF_BYTES)
         answer["Content-Length"] = str(row.size)
-        answer["Content-Security-Policy"] = POLICY
+        answer["Content-Security-Policy"] = files.SANDBOX_POLICY
         return answer

@@ -124,6 +124,21 @@ def test_images_go_to_models_that_take_them(
     assert worker.scripted.requests[-1].images == {}
 
 
+def test_missing_bytes_are_refused_with_a_sentence(
+    read: Read, send: Any, of_alice: Program, client: Client, alice: User
+) -> None:
+    own = read(make_png(30, 20), "chart.png")
+    row = StoredFile.objects.get(pk=own["id"])
+    for path in (row.path, row.copy_path):
+        storage.get_file_storage().delete(path)
+    for answer in (of_alice.get(f"files/{own['id']}/content"), send(own["id"])):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "file_missing")
+    client.force_login(alice)
+    answer = client.get(f"/files/{own['id']}/download")
+    assert answer.status_code == 404
+    assert "chart.png" in answer.content.decode()
+
+
 @pytest.mark.parametrize("state", ["pending", "failed"])
 def test_unread_files_are_refused_or_sent_by_name(
     upload: Upload, send: Any, work: Work, state: str

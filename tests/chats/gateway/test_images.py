@@ -20,7 +20,7 @@ from chats.prompt.stored_messages import verify_stored_messages
 from chats.providers import registry
 from chats.providers.base import Finished, TextDelta
 from chats.providers.wire import build_openai_body
-from chats.web.images import POLICY
+from chats.streams.files import SANDBOX_POLICY
 from contextpolicy.models import AuditEvent
 from tests.chats.conftest import ScriptedProvider
 from tests.chats.gateway.conftest import Program, assistant, key_of, said_in, user
@@ -197,8 +197,8 @@ def test_the_owner_sees_it_in_the_chat_and_nobody_else(
     image = page_of(alice).get(address)
     assert (image.status_code, image["Content-Type"], image.content) == (200, "image/png", PNG)
     assert image["X-Content-Type-Options"] == "nosniff"
-    assert image["Content-Security-Policy"] == POLICY
-    assert {"default-src 'none'", "sandbox"} <= set(POLICY.split("; "))
+    assert image["Content-Security-Policy"] == SANDBOX_POLICY
+    assert {"default-src 'none'", "sandbox"} <= set(SANDBOX_POLICY.split("; "))
     assert "no-store" in image["Cache-Control"]
     assert page_of(alice).post(address).status_code == 405
     assert page_of(alice).get(address.replace(sha(PNG), "0" * 64)).status_code == 404
