@@ -5,11 +5,9 @@ It loads the code once and forks its children, which share its memory (`speed/fo
 prepares the database, and the reply worker runs the schedule.
 """
 
-import errno
 import fcntl
 import hashlib
 import importlib
-import ipaddress
 import logging.config
 import os
 import secrets
@@ -19,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -28,6 +26,12 @@ from redis.exceptions import RedisError
 
 from chats.ground import native, queues
 from project import broker, env, instance, logs, small_model, trouble
+from project.addresses import (
+    NotLaunched,
+    add_arguments,
+    refuse_open_network,
+    refuse_used_port,
+)
 from project.supervisor import Child, Supervisor
 from speed.forks import can_fork
 
@@ -51,11 +55,6 @@ PREPARING = instance.DATA_DIR / "prepare.lock"
 READY = instance.DATA_DIR / "web.ready"
 # The address of this start, for commands that print links.
 ADDRESS = instance.DATA_DIR / "address"
-LAST_PORT = 65_535
-
-
-class NotLaunched(Exception):
-    """The product cannot be started with these settings; the message says what to do."""
 
 
 class Unprepared(NotLaunched):
@@ -80,22 +79,6 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"{said}\n")
         return 1
     return 0
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--host", default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1"))
-    parser.add_argument(
-        "--port", type=parse_port, default=os.environ.get("PALIMPSEST_PORT", "8420")
-    )
-
-
-def parse_port(said: str) -> int:
-    """Parse a port number. Raises ArgumentTypeError for any other value."""
-    if not said.isascii() or not said.isdigit() or not 0 <= int(said) <= LAST_PORT:
-        raise ArgumentTypeError(
-            f"a port is a number from 1 to {LAST_PORT}, not {said!r} (--port or PALIMPSEST_PORT)"
-        )
-    return int(said)
 
 
 def launch_instance(*, host: str, port: int) -> None:
@@ -162,64 +145,6 @@ def supervise_processes(supervisor: Supervisor, *, host: str, port: int) -> None
             sys.stdout.write(f"{welcome}Stop with Ctrl-C.\n")
             sys.stdout.flush()
     supervisor.watch()
-
-
-def refuse_open_network(host: str) -> None:
-    """Refuse to listen to other machines without TLS: passwords would be sent in the clear.
-
-    Raises NotLaunched.
-    """
-    if is_loopback(host) or instance.BEHIND_TLS or instance.TRUSTED_PROXY:
-        return
-    raise NotLaunched(
-        f"Listening on {host} without TLS would send passwords in the clear. Put a TLS proxy in"
-        " front and set PALIMPSEST_PUBLIC_URL=https://… and TRUSTED_PROXY=1."
-    )
-
-
-def is_loopback(host: str) -> bool:
-    """Return True if only this machine can reach the address."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def refuse_used_port(host: str, port: int) -> None:
-    """Refuse an address on which this machine cannot listen, before anything is started.
-
-    Raises NotLaunched.
-    """
-    if not 0 < port <= LAST_PORT:
-        raise NotLaunched(
-            describe_address_error(host, port, OverflowError(f"ports are 1 to {LAST_PORT}"))
-        )
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            # A port with connections in TIME_WAIT is free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            # Binding alone succeeds if another program has bound the port with the same option.
-            probe.listen()
-    except OSError as error:
-        raise NotLaunched(describe_address_error(host, port, error)) from error
-
-
-def describe_address_error(host: str, port: int, error: Exception) -> str:
-    """Return the error message for an address that cannot be used."""
-    number = getattr(error, "errno", None)
-    if number == errno.EADDRINUSE:
-        return (
-            f"Port {port} on {host} is used by another program. Stop it, or choose another port:"
-            f" PALIMPSEST_PORT={port + 1 if port < LAST_PORT else port - 1} make run"
-        )
-    reason = "needs more rights" if number == errno.EACCES else f"is not possible ({error})"
-    return f"Listening on {host}, port {port}, {reason}. Set PALIMPSEST_HOST and PALIMPSEST_PORT."
 
 
 def start_small_model(supervisor: Supervisor) -> None:

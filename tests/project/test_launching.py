@@ -16,7 +16,7 @@ from django.core.management import call_command
 from pytest_django.fixtures import Settings
 
 from chats.ground import native
-from project import instance, launcher, small_model
+from project import addresses, instance, launcher, small_model
 from project.seed import seed_database
 from project.supervisor import Child, Supervisor
 
@@ -32,7 +32,7 @@ def used() -> Iterator[int]:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_used_port_is_named_before_anything_starts(used: int, host: str) -> None:
-    with pytest.raises(launcher.NotLaunched) as refused:
+    with pytest.raises(addresses.NotLaunched) as refused:
         launcher.launch_instance(host=host, port=used)
 
     sentence = str(refused.value)
@@ -43,8 +43,8 @@ def test_a_used_port_is_named_before_anything_starts(used: int, host: str) -> No
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("192.0.2.1", 8420)])
 def test_an_address_that_cannot_be_listened_on_is_named(host: str, port: int) -> None:
-    with pytest.raises(launcher.NotLaunched, match=f"Listening on {re.escape(host)}, port {port}"):
-        launcher.refuse_used_port(host, port)
+    with pytest.raises(addresses.NotLaunched, match=f"Listening on {re.escape(host)}, port {port}"):
+        addresses.refuse_used_port(host, port)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_port_that_was_taken_meanwhile_ends_the_start(used: int) -> None:
     assert page.process
     page.process.wait(30)
 
-    with pytest.raises(launcher.NotLaunched, match=f"Port {used}"):
+    with pytest.raises(addresses.NotLaunched, match=f"Port {used}"):
         launcher.wait_for_page(supervisor, page, host="127.0.0.1", port=used)
 
 
@@ -215,5 +215,5 @@ def test_a_broker_program_that_does_not_run_is_named(
     monkeypatch.delenv("REDIS_URL", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(instance, "DATA_DIR", tmp_path)
-    with pytest.raises(launcher.NotLaunched, match=rf"{program} could not be started: .*\. Re"):
+    with pytest.raises(addresses.NotLaunched, match=rf"{program} could not be started: .*\. Re"):
         launcher.start_broker(Supervisor())

@@ -9,7 +9,7 @@ import pytest
 from cryptography.fernet import Fernet
 from django.core.management import CommandError, call_command, load_command_class
 
-from project import env, instance, launcher
+from project import addresses, env, instance
 from tests.faults.programs import MANAGE, python, run
 
 # The launcher's modules as `manage.py serve` loads them.
@@ -38,11 +38,11 @@ def test_the_launcher_loads_neither_django_nor_celery(tmp_path: Path) -> None:
 
 
 def test_other_machines_are_refused_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(launcher.NotLaunched, match="passwords in the clear"):
-        launcher.refuse_open_network("0.0.0.0")  # noqa: S104  # nothing listens
-    launcher.refuse_open_network("::1")
+    with pytest.raises(addresses.NotLaunched, match="passwords in the clear"):
+        addresses.refuse_open_network("0.0.0.0")  # noqa: S104  # nothing listens
+    addresses.refuse_open_network("::1")
     monkeypatch.setattr(instance, "TRUSTED_PROXY", True)
-    launcher.refuse_open_network("0.0.0.0")  # noqa: S104  # nothing listens
+    addresses.refuse_open_network("0.0.0.0")  # noqa: S104  # nothing listens
 
 
 def test_a_setting_that_cannot_be_used_is_named_in_one_line(tmp_path: Path) -> None:

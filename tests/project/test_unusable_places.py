@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from project import env, instance, launcher, trouble
+from project import addresses, env, instance, launcher, trouble
 from project.env import Misconfigured
 from tests.faults.programs import MANAGE, ROOT, python
 
@@ -104,7 +104,7 @@ def test_a_full_disk_and_a_read_only_folder_are_told(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("said", ["abc", "-1", "70000", "8420.0", "", "٣"])
 def test_a_port_is_a_number(said: str) -> None:
     with pytest.raises(ArgumentTypeError, match="PALIMPSEST_PORT"):
-        launcher.parse_port(said)
+        addresses.parse_port(said)
 
 
 def test_the_web_process_refuses_an_open_address_without_tls() -> None:
@@ -166,4 +166,4 @@ def test_a_damaged_key_or_database_ends_with_a_sentence(tmp_path: Path) -> None:
     [("LOCALHOST", True), ("127.0.0.2", True), ("0:0:0:0:0:0:0:1", True), ("::", False)],
 )
 def test_an_address_of_this_machine_alone_needs_no_tls(host: str, is_own: bool) -> None:
-    assert launcher.is_loopback(host) == is_own
+    assert addresses.is_loopback(host) == is_own

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from project import launcher
+from project import addresses, launcher
 
 
 class Command(BaseCommand):
@@ -15,11 +15,11 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        launcher.add_arguments(parser)
+        addresses.add_arguments(parser)
 
     def handle(self, *_args: Any, host: str, port: int, **_options: Any) -> None:
         """Launch. Raises CommandError."""
         try:
             launcher.launch_instance(host=host, port=port)
-        except launcher.NotLaunched as error:
+        except addresses.NotLaunched as error:
             raise CommandError(str(error)) from error

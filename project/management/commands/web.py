@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from chats.ground import shared_figures
 from chats.streams.connection import STREAMS
-from project import launcher
+from project import addresses
 from project.telemetry import set_up_telemetry
 from project.versions import refuse_newer_database
 
@@ -63,7 +63,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the address, and the lock to wait for."""
-        launcher.add_arguments(parser)
+        addresses.add_arguments(parser)
         parser.add_argument("--uds", default=None, help="A unix socket instead of a port.")
         parser.add_argument(
             "--after", type=Path, default=None, help="Wait until this file is unlocked."
@@ -85,11 +85,11 @@ class Command(BaseCommand):
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         if not uds:
             try:
-                launcher.refuse_open_network(host)
+                addresses.refuse_open_network(host)
                 # 0 means any free port.
                 if port:
-                    launcher.refuse_used_port(host, port)
-            except launcher.NotLaunched as refusal:
+                    addresses.refuse_used_port(host, port)
+            except addresses.NotLaunched as refusal:
                 raise CommandError(str(refusal)) from refusal
         if after:
             load_and_wait(after)
