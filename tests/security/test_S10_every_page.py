@@ -53,8 +53,8 @@ def filled(route: Route, world: World) -> str:
 
 def is_users_content(answer: Any) -> bool:
     """Return True for bytes of a user's image or file, to which the product adds nothing."""
-    is_image = answer.headers["Content-Type"].startswith("image/png")
-    return is_image or answer.headers["Content-Type"] == "application/octet-stream"
+    kind = str(answer.headers["Content-Type"])
+    return kind.startswith("image/png") or kind == "application/octet-stream"
 
 
 def check_headers(answer: Any, where: object) -> None:
