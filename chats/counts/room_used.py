@@ -28,11 +28,9 @@ class RoomUsed:
             return ""
         said = ngettext(
             "The last {n} prompt that left messages out used {share} of its limit on average. Turn "
-            "on retrieved context or raise its share, or raise the mark to which history is "
-            "compacted.",
+            "on retrieved context, raise its share, or raise the compaction target.",
             "The last {n} prompts that left messages out used {share} of their limit on average. "
-            "Turn on retrieved context or raise its share, or raise the mark to which history is "
-            "compacted.",
+            "Turn on retrieved context, raise its share, or raise the compaction target.",
             self.prompts,
         )
         return said.format(n=self.prompts, share=f"{self.share:.0%}")

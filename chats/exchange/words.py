@@ -11,8 +11,8 @@ WORDS: Mapping[str, str] = {
     "content_dropped": gettext_noop("Content of unsupported kinds, such as audio, was left out."),
     "stray_result": gettext_noop("Tool results without a tool call in the file were left out."),
     "file_by_name_only": gettext_noop(
-        "Only the names of files and pictures were imported, because the file does not contain "
-        "them."
+        "Files and pictures were imported by name only. The import file does not contain their "
+        "content."
     ),
     "image_dropped": gettext_noop(
         "Pictures were left out because they are damaged, too large, in an unsupported format, or "
