@@ -50,8 +50,9 @@ def replace_checkpoint_note(note: str) -> None:
 
 
 def set_aside(name: str) -> None:
-    """Rename the checkpoint file when another origin begins, so that it is kept. Raises
-    `FileUnreadable`.
+    """Rename the checkpoint file when another origin begins, so that it is kept.
+
+    Raises `FileUnreadable`.
     """
     try:
         if get_checkpoint_path().exists():

@@ -265,8 +265,9 @@ def parse_tool_entries(body: Mapping[str, Any]) -> list[Any]:
 
 
 def validate_tool(item: Any, *, param: str) -> dict[str, Any]:
-    """Return a function tool of the request if its name and schema are valid. Raises
-    `InvalidRequest`.
+    """Return a function tool of the request if its name and schema are valid.
+
+    Raises `InvalidRequest`.
     """
     function = item.get("function") if isinstance(item, dict) else None
     if not isinstance(function, dict) or item.get("type") != "function":

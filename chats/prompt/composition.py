@@ -343,8 +343,9 @@ def compose_lead(
 
 
 def ask_engine(given: ComposeInput) -> AssembledContext | WindowNeeded:
-    """Return the prompt that the engine composes, or the window move that it needs. Raises
-    `PromptRefused`.
+    """Return the prompt that the engine composes, or the window move that it needs.
+
+    Raises `PromptRefused`.
     """
     try:
         return assemble(given)
