@@ -51,8 +51,8 @@ def judge_report(report: Path, said: str) -> int:
     pip-audit ends with 1 both for a vulnerability and without a connection.
     """
     try:
-        told = json.loads(report.read_text("utf-8"))
-        packages: list[dict[str, Any]] = told["dependencies"]
+        result = json.loads(report.read_text("utf-8"))
+        packages: list[dict[str, Any]] = result["dependencies"]
     except (OSError, ValueError, KeyError):
         return report_unchecked(said.strip().splitlines()[-1] if said.strip() else "no report")
     if packages and all("skip_reason" in package for package in packages):

@@ -35,8 +35,8 @@ def main(target: Path) -> int:
         *("--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "application"),
         *("--output-reproducible", "--spec-version", "1.6", "--output-file", str(target)),
     )
-    told = json.loads(target.read_text("utf-8"))
-    for line in list_licences(told):
+    bill = json.loads(target.read_text("utf-8"))
+    for line in list_licences(bill):
         sys.stdout.write(f"{line}\n")
     return 0
 
@@ -47,11 +47,11 @@ def run(*command: str) -> None:
         sys.exit(code)
 
 
-def list_licences(told: dict[str, Any]) -> list[str]:
+def list_licences(bill: dict[str, Any]) -> list[str]:
     """Return a line for each package: name, version and licences."""
     return [
         f"{package['name']} {package['version']}: {describe_licences(package)}"
-        for package in sorted(told["components"], key=lambda package: str(package["name"]).lower())
+        for package in sorted(bill["components"], key=lambda package: str(package["name"]).lower())
     ]
 
 

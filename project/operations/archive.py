@@ -77,8 +77,8 @@ class ArchiveWriter:
 
     def close(self) -> None:
         """Write the manifest and the directory of the ZIP file."""
-        told = {"product": PRODUCT, "format": FORMAT, **asdict(self.manifest)}
-        self.zip.writestr(MANIFEST, json.dumps(told, indent=1))
+        content = {"product": PRODUCT, "format": FORMAT, **asdict(self.manifest)}
+        self.zip.writestr(MANIFEST, json.dumps(content, indent=1))
         self.zip.close()
 
 
@@ -112,12 +112,12 @@ class ArchiveReader:
         try:
             if self.zip.getinfo(MANIFEST).file_size > MANIFEST_BYTES:
                 raise refuse_archive("its manifest is too large")
-            told = json.loads(self.zip.read(MANIFEST))
+            content = json.loads(self.zip.read(MANIFEST))
         except KeyError:
             raise refuse_archive("it has no manifest") from None
         except (ValueError, zipfile.BadZipFile, zlib.error) as error:
             raise refuse_archive(f"its manifest cannot be read ({type(error).__name__})") from None
-        return parse_manifest(told)
+        return parse_manifest(content)
 
     def verify_members(self) -> None:
         """Read every member and compare its hash. Raises OperationRefused for any difference."""
@@ -152,30 +152,30 @@ class ArchiveReader:
         self.zip.close()
 
 
-def parse_manifest(told: Any) -> Manifest:
+def parse_manifest(content: Any) -> Manifest:
     """Return the manifest of decoded JSON. Raises OperationRefused."""
-    if not isinstance(told, dict) or told.get("product") != PRODUCT:
+    if not isinstance(content, dict) or content.get("product") != PRODUCT:
         raise refuse_archive("it belongs to another product")
-    if told.get("format") != FORMAT:
+    if content.get("format") != FORMAT:
         raise OperationRefused(
             "backup_newer",
-            f"Palimpsest {told.get('version')} wrote this backup in a newer format. Restore it"
+            f"Palimpsest {content.get('version')} wrote this backup in a newer format. Restore it"
             " with that version.",
         )
     try:
         tables = {
             str(name): TableFacts([str(one) for one in facts["columns"]], int(facts["rows"]))
-            for name, facts in told["tables"].items()
+            for name, facts in content["tables"].items()
         }
         return Manifest(
-            version=str(told["version"]),
-            created_at=str(told["created_at"]),
-            vendor=str(told["vendor"]),
-            migrations=[str(name) for name in told["migrations"]],
-            key_check=str(told["key_check"]),
-            members={str(name): str(digest) for name, digest in told["members"].items()},
+            version=str(content["version"]),
+            created_at=str(content["created_at"]),
+            vendor=str(content["vendor"]),
+            migrations=[str(name) for name in content["migrations"]],
+            key_check=str(content["key_check"]),
+            members={str(name): str(digest) for name, digest in content["members"].items()},
             tables=tables,
-            sequences={str(name): int(value) for name, value in told["sequences"].items()},
+            sequences={str(name): int(value) for name, value in content["sequences"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise refuse_archive("its manifest lacks a field") from None

@@ -156,8 +156,8 @@ def load_keys(path: Path | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        keys = {name: str(told[name]) for name in backup.KEY_FILES if name in told}
+        keys_file = json.loads(path.read_text(encoding="utf-8"))
+        keys = {name: str(keys_file[name]) for name in backup.KEY_FILES if name in keys_file}
     except (OSError, ValueError, TypeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a file of keys"
         raise OperationRefused(

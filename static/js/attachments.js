@@ -37,8 +37,8 @@ function upload(file) {
   list().append(item);
   const limit = Number(list().dataset.limit);
   if (file.size > limit) {
-    const told = gettext("{name} has more than {limit} MiB, the limit of a file. Attach a smaller one.");
-    fail(item, fill(told, { name: file.name, limit: sizeOf(limit) }));
+    const sentence = gettext("{name} has more than {limit} MiB, the limit of a file. Attach a smaller one.");
+    fail(item, fill(sentence, { name: file.name, limit: sizeOf(limit) }));
     return;
   }
   const request = new XMLHttpRequest();

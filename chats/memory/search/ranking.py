@@ -97,19 +97,19 @@ class RankedText(NamedTuple):
         written_at: Any,
     ) -> Self:
         """Count the search terms in a text whose words are separated by single spaces."""
-        said, said_full = words.split(), full.split()
-        counts = count_search_words(said, wanted.stems)
+        words_of_text, said_full = words.split(), full.split()
+        counts = count_search_words(words_of_text, wanted.stems)
         if wanted.beginning:
             begun = f" {full}".count(f" {wanted.beginning}")
             if begun:
                 counts[wanted.beginning] = begun
         return cls(
             place=place,
-            length=len(said),
+            length=len(words_of_text),
             counts=counts,
             full_length=len(said_full),
             full=count_search_words(said_full, wanted.full),
-            pairs=count_word_pairs(said, wanted.pairs) if len(counts) > 1 else {},
+            pairs=count_word_pairs(words_of_text, wanted.pairs) if len(counts) > 1 else {},
             session=session,
             speaker=speaker,
             is_own=is_own,
@@ -117,20 +117,20 @@ class RankedText(NamedTuple):
         )
 
 
-def count_search_words(said: Sequence[str], wanted: Mapping[str, float]) -> dict[str, int]:
+def count_search_words(words_of_text: Sequence[str], wanted: Mapping[str, float]) -> dict[str, int]:
     """Count the given words in search order."""
-    there = wanted.keys() & said
+    there = wanted.keys() & words_of_text
     if not there:
         return {}
-    return {word: said.count(word) for word in wanted if word in there}
+    return {word: words_of_text.count(word) for word in wanted if word in there}
 
 
-def count_word_pairs(said: Sequence[str], wanted: Collection[Pair]) -> dict[Pair, int]:
+def count_word_pairs(words_of_text: Sequence[str], wanted: Collection[Pair]) -> dict[Pair, int]:
     """Count the given pairs of neighbouring words."""
     if not wanted:
         return {}
     found: dict[Pair, int] = {}
-    for pair in pairwise(said):
+    for pair in pairwise(words_of_text):
         if pair in wanted:
             found[pair] = found.get(pair, 0) + 1
     return found

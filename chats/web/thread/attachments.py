@@ -55,11 +55,11 @@ class ShownFile:
 
 def describe_size(file: StoredFile) -> list[str]:
     """Return the kind, the pages if any, and the tokens of a document."""
-    told = [str(file.get_kind_display())]
+    facts = [str(file.get_kind_display())]
     if file.pages:
-        told.append(format_pages(file.pages))
+        facts.append(format_pages(file.pages))
     tokens = ngettext("{n} token", "{n} tokens", file.tokens)
-    return [*told, tokens.format(n=format_number(file.tokens))]
+    return [*facts, tokens.format(n=format_number(file.tokens))]
 
 
 def format_pages(pages: int) -> str:
