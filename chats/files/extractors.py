@@ -63,11 +63,12 @@ def limit_resources() -> None:
     if sys.platform != "win32":
         for name, most in (
             (resource.RLIMIT_AS, MEMORY_BYTES),
-            (resource.RLIMIT_CPU, SECONDS),
             (resource.RLIMIT_FSIZE, OUTPUT_BYTES),
             (resource.RLIMIT_CORE, 0),
         ):
             resource.setrlimit(name, (most, most))
+        # Linux sends SIGXCPU at the lower limit and SIGKILL, which names no reason, at the upper.
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
 
 
 def read_plain_text(path: Path) -> Iterator[Piece]:

@@ -2,8 +2,10 @@
 
 import io
 import json
+import signal
 import struct
 import subprocess
+import sys
 import zipfile
 import zlib
 from datetime import timedelta
@@ -237,6 +239,13 @@ def test_the_process_has_limits_on_time_and_memory(
     monkeypatch.setattr(subprocess, "run", run_script)
     found = reading.run_extractor("text", path=tmp_path / "a", copy=tmp_path / "b")
     assert found == {"code": code}
+
+
+def test_time_on_the_processor_is_limited_by_a_signal_of_its_own() -> None:
+    script = "from chats.files import extractors; extractors.SECONDS = 1;"
+    script += "extractors.limit_resources()\nwhile True: pass"
+    ended = subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
+    assert ended.returncode == -signal.SIGXCPU
 
 
 def test_the_process_gets_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
