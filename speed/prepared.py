@@ -16,6 +16,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections, models
 from django.db.models import query as django_query
+from django.db.models.constants import OnConflict
 from django.db.models.expressions import Expression, Value
 from django.db.models.sql import InsertQuery, UpdateQuery
 
@@ -355,11 +356,15 @@ class Insert(Statement):
 
 
 class InsertSome(Insert):
-    """Adds a number of rows of a model. Generated primary keys are not read."""
+    """Adds a number of rows of a model. Generated primary keys are not read.
 
-    def __init__(self, model: type[models.Model], number: int) -> None:
+    `missing`: a row that violates a unique constraint is left out.
+    """
+
+    def __init__(self, model: type[models.Model], number: int, *, missing: bool) -> None:
         super().__init__(model)
         self.number = number
+        self.on_conflict = OnConflict.IGNORE if missing else None
 
     def compile(self, connection: Any) -> Compiled:
         """Compile one statement for all rows."""
@@ -367,7 +372,7 @@ class InsertSome(Insert):
         return Compiled(sql, parameters, vendor=connection.vendor)
 
     def query(self) -> Any:
-        query = InsertQuery(self.model)
+        query = InsertQuery(self.model, on_conflict=self.on_conflict)
         rows = [
             self.model(**{f.attname: Placeholder(f"{f.attname} {place}", f) for f in self.fields})
             for place in range(self.number)
@@ -392,8 +397,8 @@ def _insert(model: type[models.Model]) -> Insert:
 
 
 @cache
-def _insert_some(model: type[models.Model], number: int) -> InsertSome:
-    return InsertSome(model, number)
+def _insert_some(model: type[models.Model], number: int, *, missing: bool) -> InsertSome:
+    return InsertSome(model, number, missing=missing)
 
 
 @cache
@@ -410,16 +415,19 @@ def insert_row(row: models.Model) -> None:
 MOST_ROWS = 32
 
 
-def insert_all(rows: Sequence[models.Model]) -> None:
-    """Insert rows of one model like `bulk_create`, which must be new; their keys are not read."""
+def insert_all(rows: Sequence[models.Model], *, missing: bool = False) -> None:
+    """Insert rows of one model like `bulk_create`; their generated keys are not read.
+
+    The rows must be new, unless `missing` is set: then rows that are already stored are left out.
+    """
     if not settings.SPEED:
         if rows:
             every_row: models.QuerySet[Any, Any] = models.QuerySet(type(rows[0]))
-            every_row.bulk_create(rows)
+            every_row.bulk_create(rows, ignore_conflicts=missing)
         return
     for start in range(0, len(rows), MOST_ROWS):
         some = rows[start : start + MOST_ROWS]
-        _insert_some(type(some[0]), len(some)).run_all(some)
+        _insert_some(type(some[0]), len(some), missing=missing).run_all(some)
 
 
 def save_row_fields(row: models.Model, *fields: str) -> None:

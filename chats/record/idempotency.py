@@ -13,6 +13,8 @@ from django.utils.translation import gettext_noop
 from chats.ground.commitments import compute_commitment, is_commitment_valid, new_salt
 from chats.ground.refusals import Refusal
 from chats.models import IdempotencyRecord
+from chats.record import statements
+from speed import prepared
 
 KEY_LIFETIME = timedelta(hours=24)
 
@@ -68,9 +70,7 @@ class IdempotentRequest:
         """Return the record of the key on a route. Deletes an expired one."""
         if not self.key:
             return None
-        row = IdempotencyRecord.objects.filter(
-            owner_id=self.owner_id, route=route, key=self.key
-        ).first()
+        row = statements.STORED_RESPONSE.first(owner=self.owner_id, route=route, key=self.key)
         if row is not None and row.created_at < now - KEY_LIFETIME:
             row.delete()
             return None
@@ -107,7 +107,7 @@ class IdempotentRequest:
     def kept(self, *, result: dict[str, Any], now: datetime) -> IdempotencyRecord:
         """Store the result and return its row. The key must not be empty."""
         salt = new_salt()
-        return IdempotencyRecord.objects.create(
+        row = IdempotencyRecord(
             owner_id=self.owner_id,
             route=self.route,
             key=self.key,
@@ -116,6 +116,8 @@ class IdempotentRequest:
             result=result,
             created_at=now,
         )
+        prepared.insert_row(row)
+        return row
 
 
 # A gateway request contains its whole conversation, so its body has all of the chat's text.

@@ -6,7 +6,15 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from chats.models import Branch, Chat, Message, Receipt, Turn, TurnReference
+from chats.models import (
+    Branch,
+    Chat,
+    IdempotencyRecord,
+    Message,
+    Receipt,
+    Turn,
+    TurnReference,
+)
 from speed import prepared
 
 
@@ -169,4 +177,10 @@ REFERENCED_TEXTS = prepared.Select(
             "message__parts",
         )
     )
+)
+
+
+# The three columns are unique together.
+STORED_RESPONSE = prepared.Select(
+    lambda at: IdempotencyRecord.objects.filter(owner=at("owner"), route=at("route"), key=at("key"))
 )

@@ -254,7 +254,7 @@ def store_receipt(
         PromptText(digest=key, origin=origin, text=text, tokens=counts.get(key))
         for key, origin, text in prompt.texts
     ]
-    PromptText.objects.bulk_create(digests, ignore_conflicts=True)
+    prepared.insert_all(digests, missing=True)
     receipt = Receipt(
         turn=turn,
         attempt=turn.attempt,

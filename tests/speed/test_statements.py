@@ -11,6 +11,7 @@ from django.db.models import F, Value
 from django.db.models.functions import Concat
 from django.test.utils import CaptureQueriesContext
 
+from chats.models import PromptText
 from contextpolicy.models import (
     AuditEvent,
     ContextPolicy,
@@ -78,6 +79,16 @@ def test_inserted_rows_are_the_stored_ones(now: datetime, number: int) -> None:
     assert [[getattr(row, name) for name in names] for row in stored] == [
         [getattr(row, name) for name in names] for row in rows
     ]
+
+
+def test_stored_rows_are_left_out() -> None:
+    old, new = (PromptText(digest=digest * 64, origin="rules", text=digest) for digest in "ab")
+    prepared.insert_all([old], missing=True)
+    changed = PromptText(digest=old.digest, origin="rules", text="changed")
+    prepared.insert_all([changed, new], missing=True)
+    assert dict(PromptText.objects.values_list("digest", "text")) == {"a" * 64: "a", "b" * 64: "b"}
+    with pytest.raises(IntegrityError), transaction.atomic():
+        prepared.insert_all([changed])
 
 
 def test_rows_are_found_by_identifier_and_time_with_other_values_each_time(now: datetime) -> None:
