@@ -7,7 +7,7 @@ from pathlib import Path
 from redis import Redis
 from redis.exceptions import RedisError
 
-from project import env
+from project import redis_url
 
 
 class BrokerMissing(Exception):
@@ -48,7 +48,7 @@ def build_broker_command(data: Path) -> list[str]:
     It keeps all data in memory. The database is the source of truth, and a file would keep erased
     replies. Files of earlier versions, which wrote to disk, are deleted.
     """
-    socket = env.resolve_broker_socket(data)
+    socket = redis_url.resolve_broker_socket(data)
     folder = data / "broker"
     for directory in (socket.parent, folder):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from chats.ground import native, queues
-from project import broker, env, instance, logs, small_model, trouble
+from project import broker, database_url, env, instance, logs, small_model, trouble
 from project.addresses import (
     NotLaunched,
     add_arguments,
@@ -89,7 +89,7 @@ def launch_instance(*, host: str, port: int) -> None:
     """
     refuse_open_network(host)
     # Only the children use it. Reading it here reports an error once.
-    env.build_database_settings(instance.DATA_DIR)
+    database_url.build_database_settings(instance.DATA_DIR)
     for key in ("SECRET_KEY", "ENCRYPTION_KEYS"):
         env.read_string(key)
     # Held until this process ends, however it ends.

@@ -14,7 +14,7 @@ import django_stubs_ext
 from kombu import Exchange, Queue
 
 from chats.ground import queues
-from project import env, instance, logs, release
+from project import data_folder, database_url, env, instance, logs, redis_url, release
 
 django_stubs_ext.monkeypatch()
 
@@ -28,11 +28,11 @@ BEHIND_TLS = instance.BEHIND_TLS
 TRUSTED_PROXY = instance.TRUSTED_PROXY
 
 DEBUG = False
-SECRET_KEY = env.read_string("SECRET_KEY") or env.load_or_create_key(
+SECRET_KEY = env.read_string("SECRET_KEY") or data_folder.load_or_create_key(
     DATA_DIR / "secret_key", make="token"
 )
 # Newest first; older keys can still decrypt. Stored outside the database on purpose.
-ENCRYPTION_KEYS = env.read_encryption_keys("ENCRYPTION_KEYS", DATA_DIR / "encryption_key")
+ENCRYPTION_KEYS = data_folder.read_encryption_keys("ENCRYPTION_KEYS", DATA_DIR / "encryption_key")
 _public_host = urlsplit(PUBLIC_URL).hostname
 if _public_host and ":" in _public_host:
     _public_host = f"[{_public_host}]"
@@ -115,7 +115,7 @@ TEMPLATES = [
 
 # --- Stores ----------------------------------------------------------------------------------
 DATABASE_PGBOUNCER = env.read_bool("DATABASE_PGBOUNCER")
-DATABASES = {"default": env.build_database_settings(DATA_DIR)}
+DATABASES = {"default": database_url.build_database_settings(DATA_DIR)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = instance.REDIS_URL
 # Where the web processes of several hosts share rate limits. The launcher's own broker, behind a
@@ -140,7 +140,7 @@ CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"
 SWEEP_EVERY = env.read_seconds("SWEEP_EVERY", 10.0)
 # Touched with each scheduled sweep; the health check of `beat` checks its age.
 SCHEDULE_FILE = env.read_string("SCHEDULE_FILE") or str(DATA_DIR / "schedule")
-CELERY_BROKER_URL = env.format_broker_url(REDIS_URL)
+CELERY_BROKER_URL = redis_url.format_broker_url(REDIS_URL)
 # Three queues, so that background work never delays a reply. The sweep is short and recovers lost
 # replies, so it shares their queue.
 CELERY_TASK_DEFAULT_QUEUE = queues.REPLIES

@@ -18,7 +18,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import DatabaseError
 
 from chats.ground.failpoints import failpoint
-from project import env
+from project import database_url
 from project.operations import postgres_rows, row_copy, running
 from project.operations.postgres_rows import ForeignKey
 from project.operations.refused import OperationRefused
@@ -85,7 +85,7 @@ def move_to_postgres(path: Path, *, replace: bool, tell: Tell) -> None:
 
 def open_source(path: Path) -> None:
     """Add the SQLite file as a second database."""
-    given = {"default": {}, SOURCE: env.build_sqlite_settings(path)}
+    given = {"default": {}, SOURCE: database_url.build_sqlite_settings(path)}
     connections.settings[SOURCE] = connections.configure_settings(given)[SOURCE]
 
 

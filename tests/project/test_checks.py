@@ -20,7 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from chats.models import ProviderAccount
 from chats.streams.connection import Streams
-from project import checks, env, probes
+from project import checks, database_url, env, probes
 from project.checks import check_broker_eviction, check_secrets, check_sqlite_host
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,7 +146,7 @@ def test_sqlite_with_a_broker_elsewhere_is_named(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     default = settings.DATABASES["default"]
-    monkeypatch.setitem(default, "ENGINE", env.build_sqlite_settings(Path("x"))["ENGINE"])
+    monkeypatch.setitem(default, "ENGINE", database_url.build_sqlite_settings(Path("x"))["ENGINE"])
     settings.REDIS_URL = "redis://127.0.0.1:6379/0"
     assert check_sqlite_host(None) == []
     settings.REDIS_URL = "redis://broker.example.org:6379/0"

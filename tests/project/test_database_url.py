@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from psycopg import pq
 
-from project import env
+from project import database_url
 from project.env import Misconfigured
 
 SECRETS = [
@@ -29,7 +29,7 @@ def database(url: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> dict[str
     monkeypatch.setenv("DATABASE_URL", url)
     for name, value in more.items():
         monkeypatch.setenv(name, value)
-    return cast(dict[str, Any], env.build_database_settings(Path("/nowhere")))
+    return cast(dict[str, Any], database_url.build_database_settings(Path("/nowhere")))
 
 
 @pytest.mark.parametrize("secret", SECRETS)
@@ -68,7 +68,7 @@ def test_options_of_libpq_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None
     assert given["sslmode"] == "verify-full"
     assert given["sslrootcert"] == "/ca.pem"
     assert given["connect_timeout"] == "3"
-    assert given["options"] == f"{env.TIMEOUTS} -c search_path=x"
+    assert given["options"] == f"{database_url.TIMEOUTS} -c search_path=x"
 
 
 def test_every_option_is_one_of_the_client() -> None:
@@ -77,7 +77,7 @@ def test_every_option_is_one_of_the_client() -> None:
     newest = {"sslkeylogfile", "max_protocol_version", "min_protocol_version", "sslnegotiation"}
     newest |= {"scram_client_key", "scram_server_key", "sslcertmode", "gssdelegation"}
     newest |= {"require_auth", "load_balance_hosts"}
-    assert env.LIBPQ_OPTIONS - newest <= known
+    assert database_url.LIBPQ_OPTIONS - newest <= known
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from project import env
+from project import data_folder
 
 # Starts a few threads that request a key at the same moment, in each of a few folders.
 ASK = """
 import sys, threading
 from pathlib import Path
-from project import env
+from project import data_folder
 for folder in sorted(Path(sys.argv[1]).iterdir()):
     found, begin = set(), threading.Barrier(8)
     def ask():
         begin.wait()
-        found.add(env.load_or_create_key(folder / "secret_key", make="token"))
+        found.add(data_folder.load_or_create_key(folder / "secret_key", make="token"))
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads: thread.start()
     for thread in threads: thread.join()
@@ -29,9 +29,9 @@ for folder in sorted(Path(sys.argv[1]).iterdir()):
 @pytest.mark.parametrize("make", ["token", "fernet"])
 def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path, make: str) -> None:
     file = tmp_path / "key"
-    key = env.load_or_create_key(file, make=make)
+    key = data_folder.load_or_create_key(file, make=make)
     assert len(key) > 40
-    assert env.load_or_create_key(file, make=make) == key
+    assert data_folder.load_or_create_key(file, make=make) == key
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
@@ -52,6 +52,6 @@ def test_processes_that_start_at_once_have_the_same_key(tmp_path: Path) -> None:
 def test_what_an_interrupted_start_left_behind_is_no_key(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.touch()
-    key = env.load_or_create_key(file, make="token")
+    key = data_folder.load_or_create_key(file, make="token")
     assert len(key) > 40
-    assert env.load_or_create_key(file, make="token") == key
+    assert data_folder.load_or_create_key(file, make="token") == key

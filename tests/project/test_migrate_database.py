@@ -1,5 +1,6 @@
 """The documented move from SQLite to PostgreSQL, also if it is killed, and its refusals."""
 
+import shutil
 import sqlite3
 import uuid
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ RECORDING = ROOT / "tests" / "recordings" / "orders.jsonl"
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Operator:
+def first(tmp_path_factory: pytest.TempPathFactory) -> Operator:
     """A SQLite installation with a chat, summaries, receipts and a signed audit log."""
     operator = Operator(tmp_path_factory.mktemp("played"))
     operator.manage("setup")
@@ -29,6 +30,14 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Operator:
         "INSERT INTO django_session WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1"
         " FROM n WHERE i < 5000) SELECT 'k' || i, 'Grüße 😀 ' || i, '2030-01-01' FROM n",
     )
+    return operator
+
+
+@pytest.fixture
+def played(first: Operator, tmp_path_factory: pytest.TempPathFactory) -> Operator:
+    """A copy of that installation, which a test may damage."""
+    operator = Operator(tmp_path_factory.mktemp("copy"))
+    shutil.copytree(first.data, operator.data, dirs_exist_ok=True)
     return operator
 
 

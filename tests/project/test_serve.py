@@ -9,7 +9,7 @@ import pytest
 from cryptography.fernet import Fernet
 from django.core.management import CommandError, call_command, load_command_class
 
-from project import addresses, env, instance
+from project import addresses, data_folder, instance
 from tests.faults.programs import MANAGE, python, run
 
 # The launcher's modules as `manage.py serve` loads them.
@@ -63,5 +63,5 @@ def test_django_knows_the_command_and_its_options() -> None:
 
 
 def test_a_new_encryption_key_is_one() -> None:
-    crypt = Fernet(env.generate_fernet_key())
+    crypt = Fernet(data_folder.generate_fernet_key())
     assert crypt.decrypt(crypt.encrypt(b"words")) == b"words"

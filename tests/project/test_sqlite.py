@@ -13,13 +13,13 @@ from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import ConnectionHandler
 
-from project import env
+from project import database_url
 
 pytestmark = pytest.mark.django_db
 
 
 def handler(path: Path, *, timeout: float) -> ConnectionHandler:
-    settings: dict[str, Any] = env.build_sqlite_settings(path)
+    settings: dict[str, Any] = database_url.build_sqlite_settings(path)
     settings["OPTIONS"] = {**settings["OPTIONS"], "timeout": timeout}
     return ConnectionHandler({"default": settings})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from project import addresses, env, instance, launcher, trouble
+from project import addresses, data_folder, instance, launcher, redis_url, trouble
 from project.env import Misconfigured
 from tests.faults.programs import MANAGE, ROOT, python
 
@@ -56,11 +56,11 @@ def test_a_folder_of_another_owner_is_used_if_its_group_may_write(
     tmp_path.chmod(0o2770)
     monkeypatch.setenv("PALIMPSEST_DATA", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
-    assert env.prepare_data_folder(Path("/nowhere")) == tmp_path
+    assert data_folder.prepare_data_folder(Path("/nowhere")) == tmp_path
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o2770
     monkeypatch.setattr(os, "access", lambda *_given: False)
     with pytest.raises(Misconfigured, match=f"cannot be used by user {NOBODY}") as refused:
-        env.prepare_data_folder(Path("/nowhere"))
+        data_folder.prepare_data_folder(Path("/nowhere"))
     assert f"belongs to user {tmp_path.stat().st_uid}" in str(refused.value)
 
 
@@ -77,11 +77,11 @@ def test_a_volume_with_a_group_works_for_its_members_alone(
         above.chmod(above.stat().st_mode | 0o111)
     # The codec is loaded first, because this user may not read all files of the interpreter.
     program = (
-        "import os; from pathlib import Path; from project import env;"
+        "import os; from pathlib import Path; from project import data_folder;"
         " 'x'.encode('ascii'); open(os.devnull, encoding='ascii').close();"
         f" os.setgroups({groups}); os.setgid({NOBODY}); os.setuid({NOBODY});"
-        " folder = env.prepare_data_folder(Path('/nowhere'));"
-        " env.load_or_create_key(folder / 'secret_key', make='token')"
+        " folder = data_folder.prepare_data_folder(Path('/nowhere'));"
+        " data_folder.load_or_create_key(folder / 'secret_key', make='token')"
     )
     code, lines = told(*python("-c", program), folder=folder)
     if groups:
@@ -133,7 +133,7 @@ def test_a_closed_terminal_ends_the_launcher_in_order(
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("REDIS_URL", "http://:s3cret@db", env.REDIS_URL_FORM),
+        ("REDIS_URL", "http://:s3cret@db", redis_url.REDIS_URL_FORM),
         ("REDIS_URL", "redis://:s3cret@127.0.0.1:1/0", "The broker at 127.0.0.1:1/0 does not"),
         ("ENCRYPTION_KEYS", "s3cret", "ENCRYPTION_KEYS has a key that is not 32 bytes"),
     ],

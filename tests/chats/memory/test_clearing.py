@@ -13,7 +13,7 @@ from chats.memory.search import clearing
 from chats.memory.search.clearing import clear_index, truncate_log
 from chats.models import Branch, Chat, Message, SearchText
 from contextpolicy import ledger
-from project import env
+from project import database_url
 from project.sqlite import base
 
 WORD = "zanzibar7781"
@@ -61,7 +61,9 @@ def test_clearing_an_index_with_nothing_to_clear_ends(db: None) -> None:
 def file(db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A database file with a deleted row, for use by the module under test."""
     path = tmp_path / "palimpsest.sqlite3"
-    own = base.DatabaseWrapper({**connection.settings_dict, **env.build_sqlite_settings(path)})
+    own = base.DatabaseWrapper(
+        {**connection.settings_dict, **database_url.build_sqlite_settings(path)}
+    )
     monkeypatch.setattr(clearing, "connection", own)
     with own.cursor() as cursor:
         cursor.execute("CREATE TABLE said (words TEXT)")
