@@ -25,7 +25,7 @@ from contextpolicy import blast, imports, plugins, publish, two_persons
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One code of a refusal that has several, with its status and its condition."""
+    """A refusal with its status, code and condition, for classes with several codes."""
 
     status: int
     code: str

@@ -43,7 +43,10 @@ class Keys(Endpoint):
         responses=add_error_responses({201: NewKeyOut}),
     )
     def post(self, request: Request) -> Response:
-        """Create an API key, within 15 minutes of signing in. `secret` is shown only once."""
+        """Create an API key. `secret` is in this response only.
+
+        The last sign-in of the session must be at most 15 minutes ago.
+        """
         now = timezone.now()
         sessions.require_recent(session=request.session, now=now)
         values = NewKey.read(request.data)
@@ -61,7 +64,10 @@ class KeyDetail(Endpoint):
         responses=add_error_responses({200: KeyOut}),
     )
     def delete(self, request: Request, key_id: uuid.UUID) -> Response:
-        """Revoke an API key immediately and permanently. It stays in the list."""
+        """Revoke an API key immediately and permanently.
+
+        Its next request fails with 401. It stays in the list. Repeating the request has no effect.
+        """
         key = keys.get_own_api_key(user=get_request_user(request), key_id=key_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"

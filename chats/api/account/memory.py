@@ -62,7 +62,7 @@ class PreferenceOut(serializers.Serializer[object]):
 
 
 class MemoryOut(serializers.Serializer[object]):
-    """The complete memory of a person."""
+    """A person's instructions, memory settings and preferences, including replaced ones."""
 
     instructions = serializers.CharField()
     consented_at = serializers.DateTimeField(
@@ -132,7 +132,10 @@ class Preferences(Endpoint):
         responses=add_error_responses({201: PreferenceOut}),
     )
     def post(self, request: Request) -> Response:
-        """Add a preference. It replaces the current one in its slot. 409 `memory_off`."""
+        """Add a preference. It replaces the current one in its slot, except in `note`.
+
+        409 `memory_off` while the memory is off.
+        """
         values = NewPreference.read(request.data)
         folder = None
         if values["folder"]:
@@ -157,7 +160,10 @@ class PreferenceDetail(Endpoint):
         responses=add_error_responses({200: PreferenceOut}),
     )
     def patch(self, request: Request, preference_id: uuid.UUID) -> Response:
-        """Accept a suggested preference. With `text`, replace it with a new one."""
+        """Accept a suggested preference, so that prompts use it.
+
+        With `text`, save the new text instead; the old preference becomes `superseded`.
+        """
         found: dict[str, Any] = {
             "owner_id": get_request_user(request).pk,
             "preference_id": preference_id,
@@ -180,7 +186,7 @@ class PreferenceDetail(Endpoint):
     def delete(self, request: Request, preference_id: uuid.UUID) -> Response:
         """Delete a preference, also from stored prompts. It is not inferred again.
 
-        You can still add it yourself. The messages it was taken from are kept.
+        You can still add it yourself. The messages that it was taken from are not deleted.
         """
         owner = get_request_user(request)
         preferences.get_preference(owner_id=owner.pk, preference_id=preference_id)

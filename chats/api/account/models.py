@@ -1,4 +1,4 @@
-"""The models of this instance."""
+"""The list of models that the instance offers."""
 
 from typing import ClassVar
 
@@ -28,7 +28,7 @@ class Models(Endpoint):
         responses=add_error_responses({200: ModelList}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List every enabled model, and whether your policy allows it in a new chat."""
+        """List every enabled model. `allowed`: your policy allows it in a new chat."""
         return Response(
             {
                 "data": serialize_rows(

@@ -22,10 +22,13 @@ USUAL, LONGEST = timedelta(days=30), timedelta(days=366)
 
 
 class UsageQuery(Strict):
-    """The range of time and the grouping."""
+    """The time range of the usage, and the grouping of its rows."""
 
     since = serializers.DateTimeField(
-        required=False, help_text="Start, inclusive. Default: 30 days before `until`."
+        required=False,
+        help_text=(
+            "Start, inclusive. Default: 30 days before `until`. The range has at most 366 days."
+        ),
     )
     until = serializers.DateTimeField(required=False, help_text="End, exclusive. Default: now.")
     by = serializers.ChoiceField(
@@ -39,7 +42,11 @@ class UsageQuery(Strict):
 class UsageRowOut(serializers.Serializer[object]):
     """The calls of one day, model, purpose or API key. Tokens are those the providers reported."""
 
-    group = serializers.CharField()
+    group = serializers.CharField(
+        help_text=(
+            "Day (UTC), slug of the model, purpose, or name of the API key, as requested with `by`."
+        )
+    )
     calls = serializers.IntegerField(
         help_text="Calls for replies, titles, states, preferences and cache warm-ups, and "
         "pass-through requests of clients."
@@ -49,26 +56,36 @@ class UsageRowOut(serializers.Serializer[object]):
         help_text="Calls whose provider reported no usage. Their tokens are unknown and not "
         "part of the sums."
     )
-    input_tokens = serializers.IntegerField(source="input")
+    input_tokens = serializers.IntegerField(
+        source="input", help_text="Input tokens of the calls, including cached ones."
+    )
     cached_tokens = serializers.IntegerField(
         source="cached",
         help_text="Input tokens read from the provider's cache. They are part of the input tokens.",
     )
-    output_tokens = serializers.IntegerField(source="output")
+    output_tokens = serializers.IntegerField(
+        source="output", help_text="Output tokens of the calls."
+    )
     summaries = serializers.IntegerField(
         help_text="Summaries written by a model. They are not part of `calls`."
     )
     summaries_unreported = serializers.IntegerField(
         help_text="Summaries whose provider reported no usage. The token sums exclude them."
     )
-    summary_input_tokens = serializers.IntegerField(source="summary_input")
-    summary_output_tokens = serializers.IntegerField(source="summary_output")
+    summary_input_tokens = serializers.IntegerField(
+        source="summary_input", help_text="Input tokens of the summary calls."
+    )
+    summary_output_tokens = serializers.IntegerField(
+        source="summary_output", help_text="Output tokens of the summary calls."
+    )
     summary_cost = serializers.DecimalField(
         max_digits=20,
         decimal_places=8,
         allow_null=True,
-        help_text="Null if a model has no price, a provider reported no usage, or the prices "
-        "use several currencies.",
+        help_text=(
+            "Cost of the summaries. Null: a model has no price, a provider reported no "
+            "usage, or the prices use several currencies."
+        ),
     )
     summary_currency = serializers.CharField(
         source="currency",
@@ -77,16 +94,14 @@ class UsageRowOut(serializers.Serializer[object]):
 
 
 class UsageOut(serializers.Serializer[object]):
-    """The usage in a range of time. Calls in deleted and erased chats are not included."""
+    """Usage in a time range, one row per group. Deleted and erased chats are not counted."""
 
-    since = serializers.DateTimeField()
-    until = serializers.DateTimeField()
+    since = serializers.DateTimeField(help_text="Start of the range, inclusive.")
+    until = serializers.DateTimeField(help_text="End of the range, exclusive.")
     data = UsageRowOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
 class UsageByGroup(Endpoint):
-    """The usage of models in the user's chats."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
@@ -96,7 +111,10 @@ class UsageByGroup(Endpoint):
         responses=add_error_responses({200: UsageOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """Sum your tokens and summaries by day, model, purpose or key. Raises `InvalidField`."""
+        """Sum your tokens and summaries by day, model, purpose or API key.
+
+        Raises `InvalidField` if the range is longer than 366 days or ends before it starts.
+        """
         query = UsageQuery.read(request.query_params.dict())
         until = query.get("until") or timezone.now()
         since = query.get("since") or until - USUAL

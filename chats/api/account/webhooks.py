@@ -25,7 +25,7 @@ SCOPE = "webhooks"
 
 
 class EventName(PlainText):
-    """The name of an event. The domain refuses unknown events and lists the valid ones."""
+    """The name of an event. Unknown events are refused with a list of the valid ones."""
 
 
 class NewWebhook(Strict):
@@ -39,7 +39,9 @@ class NewWebhook(Strict):
         ),
     )
     events = serializers.ListField(
-        child=EventName(), max_length=len(EVENTS), help_text="Names of one or more events."
+        child=EventName(),
+        max_length=len(EVENTS),
+        help_text="Names of one or more events. The server sends these only.",
     )
 
 
@@ -57,11 +59,14 @@ class WebhookChange(Strict):
 
 
 class WebhookOut(serializers.Serializer[Webhook]):
-    """A webhook without its secret."""
+    """A webhook without its secret, with its state."""
 
     id = serializers.UUIDField()
-    url = serializers.CharField()
-    events = serializers.ListField(child=serializers.ChoiceField(choices=list(EVENTS)))
+    url = serializers.CharField(help_text="URL that receives the events.")
+    events = serializers.ListField(
+        child=serializers.ChoiceField(choices=list(EVENTS)),
+        help_text="Names of the events that are sent.",
+    )
     off = serializers.ChoiceField(
         choices=["", "owner", "failing", "gone"],
         help_text=(
@@ -72,16 +77,21 @@ class WebhookOut(serializers.Serializer[Webhook]):
     created_at = serializers.DateTimeField()
     failing_since = serializers.DateTimeField(
         allow_null=True,
-        help_text="Time of the first failed delivery since the last success. Null after a success.",
+        help_text=(
+            "Time of the first failure since the last success. After three days, the "
+            "webhook is disabled. Null: the last delivery succeeded."
+        ),
     )
     rests_until = serializers.DateTimeField(
         allow_null=True,
-        help_text=("Time until which deliveries are delayed after a failure. Null: not delayed."),
+        help_text=(
+            "Time until which the server delays deliveries after a failure. Null: not delayed."
+        ),
     )
 
 
 class NewWebhookOut(WebhookOut):
-    """A new webhook. The secret is shown only once."""
+    """A new webhook with its secret, which no later response contains."""
 
     secret = serializers.CharField(
         help_text=(
@@ -97,17 +107,20 @@ class WebhookList(serializers.Serializer[object]):
 
 
 class DeliveryOut(serializers.Serializer[WebhookDelivery]):
-    """A delivery of a webhook, with its result."""
+    """The delivery of one event: its body, its attempts and its result."""
 
     id = serializers.UUIDField(
         source="public_id", help_text="Id of the delivery. Retries use the same id."
     )
-    event = serializers.CharField()
+    event = serializers.CharField(help_text="Name of the event.")
     status = serializers.ChoiceField(choices=WebhookDelivery.Status.choices)
-    tries = serializers.IntegerField()
+    tries = serializers.IntegerField(help_text="Number of attempts so far, at most 8.")
     created_at = serializers.DateTimeField()
     next_at = serializers.SerializerMethodField()
-    ended_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time at which the delivery succeeded or was given up. Null: pending.",
+    )
     answer = serializers.IntegerField(
         allow_null=True,
         help_text="HTTP status of the response to the last attempt. Null: no response.",
@@ -154,7 +167,7 @@ class Webhooks(Endpoint):
         responses=add_error_responses({201: NewWebhookOut}),
     )
     def post(self, request: Request) -> Response:
-        """Create a webhook. `secret` is shown only once."""
+        """Create a webhook. `secret`, which signs its deliveries, is in this response only."""
         values = NewWebhook.read(request.data)
         webhook, secret = managing.create_webhook(
             owner=get_request_user(request), now=timezone.now(), **values
@@ -174,7 +187,7 @@ class WebhookDetail(ConditionalEndpoint):
         responses=add_error_responses({200: WebhookOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """Retrieve a webhook."""
+        """Retrieve a webhook of yours, without its secret."""
         return Response(serialize_row(WebhookOut, find_requested_webhook(request, webhook_id)))
 
     @extend_schema(
@@ -186,7 +199,7 @@ class WebhookDetail(ConditionalEndpoint):
     def patch(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Change the URL or the events of a webhook, or enable or disable it.
 
-        Enabling it clears its failures.
+        A change of an enabled webhook resets `failing_since` and sends pending deliveries at once.
         """
         webhook = find_requested_webhook(request, webhook_id)
         values: Mapping[str, Any] = WebhookChange.read(request.data)
@@ -200,7 +213,7 @@ class WebhookDetail(ConditionalEndpoint):
         responses=add_error_responses({204: None}, errors=EDIT_ERRORS),
     )
     def delete(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """Delete a webhook and its log. Pending deliveries are not sent."""
+        """Delete a webhook and its delivery log. Pending deliveries are not sent."""
         webhook = find_requested_webhook(request, webhook_id)
         EmptyBody.read(request.data)
         managing.delete_webhook(webhook=webhook, now=timezone.now())
@@ -217,7 +230,7 @@ class TryWebhook(Endpoint):
         responses=add_error_responses({202: DeliveryOut}),
     )
     def post(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """Send the event `webhook.test`. The result appears in the delivery log."""
+        """Queue a test delivery of the event `webhook.test`. The delivery log shows its result."""
         webhook = find_requested_webhook(request, webhook_id)
         EmptyBody.read(request.data)
         sent = managing.queue_test_event(webhook=webhook, now=timezone.now())
@@ -236,7 +249,7 @@ class Deliveries(Endpoint):
         ),
     )
     def get(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """List the deliveries of a webhook of the last 30 days, newest first, pending ones too."""
+        """List the deliveries of the last 30 days, newest first, including pending ones."""
         webhook = find_requested_webhook(request, webhook_id)
         query = PageQuery.read(request.query_params.dict())
         name = f"deliveries:{webhook.pk}"
@@ -258,7 +271,7 @@ class RedeliverWebhook(Endpoint):
         responses=add_error_responses({202: DeliveryOut}),
     )
     def post(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
-        """Send a finished delivery again under the same id, whether it succeeded or failed."""
+        """Send a delivery again under the same id. It must have succeeded or finally failed."""
         webhook = find_requested_webhook(request, webhook_id)
         delivery = managing.get_delivery(webhook=webhook, public_id=delivery_id)
         EmptyBody.read(request.data)
@@ -267,5 +280,5 @@ class RedeliverWebhook(Endpoint):
 
 
 def find_requested_webhook(request: Request, webhook_id: uuid.UUID) -> Webhook:
-    """Return the user's own webhook. Raises `NotFound`."""
+    """Return the requesting user's webhook. Raises `NotFound`."""
     return managing.get_webhook(user=get_request_user(request), webhook_id=webhook_id)

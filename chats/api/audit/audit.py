@@ -40,7 +40,7 @@ READ = "contextpolicy.view_auditevent"
 
 
 class InvalidSearch(Refusal):
-    """The query is invalid. The message names the part and the reason."""
+    """The search query is invalid. The message names the faulty term and the reason."""
 
     code = SearchNotUnderstood.code
     sentence = "{reason}"
@@ -59,7 +59,8 @@ class Events(Endpoint):
     def get(self, request: Request) -> Response:
         """List audit events, newest first.
 
-        Auditors receive all events. Other users receive the events of the chats they own.
+        Auditors receive all events. Other users receive the events of the chats they own. Raises
+        `InvalidSearch` for an invalid `q`.
         """
         query = EventsQuery.read(request.query_params.dict())
         user = get_request_user(request)
@@ -83,7 +84,7 @@ class Events(Endpoint):
 
 
 class NewLedgerExport(Strict):
-    """The events to export, and the format."""
+    """The format of an export, and a query that selects its events."""
 
     form = serializers.ChoiceField(
         choices=list(FORMS),
@@ -134,7 +135,10 @@ class LedgerExport(Endpoint):
 
 
 def parse_search_query(text: str, *, names: bool) -> LedgerSearch:
-    """Parse a search query. Raises `InvalidSearch`."""
+    """Parse a search query. `names`: the user may learn which user names exist.
+
+    Raises `InvalidSearch`.
+    """
     try:
         return parse_search_line(text, names=names)
     except SearchNotUnderstood as refusal:
@@ -156,7 +160,7 @@ def filter_events(
     chat: UUID | None = None,
     since: datetime | None = None,
 ) -> QuerySet[AuditEvent]:
-    """Filter the rows by each given value."""
+    """Keep the events of this type, of this chat, and from `since` on. None: no filter."""
     if type is not None:
         rows = rows.filter(type=type)
     if chat is not None:

@@ -26,13 +26,13 @@ PROOF = "chain.tlog-proof"
 
 
 class ProofQuery(Strict):
-    """The chain to prove."""
+    """The chain whose last signed event is proved."""
 
     scope = PlainText(max_length=50, help_text="`instance`, or `chat:` followed by the chat's id.")
 
 
 class TimestampOut(serializers.Serializer[LedgerTimestamp]):
-    """RFC 3161 timestamp of a checkpoint."""
+    """RFC 3161 timestamp that an external authority gave to a checkpoint."""
 
     authority = serializers.CharField()
     received_at = serializers.DateTimeField()
@@ -42,7 +42,7 @@ class TimestampOut(serializers.Serializer[LedgerTimestamp]):
 
 
 class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
-    """A signed checkpoint of the audit log."""
+    """A signed checkpoint: the root of the whole audit log at one size."""
 
     origin = serializers.CharField(source="origin.name")
     size = serializers.IntegerField(
@@ -57,7 +57,6 @@ class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
 
     @extend_schema_field(TimestampOut(allow_null=True))
     def get_timestamp(self, row: LedgerCheckpoint) -> dict[str, Any] | None:
-        """Return the timestamp, or None."""
         found: LedgerTimestamp | None = getattr(row, "timestamp", None)
         return serialize_row(TimestampOut, found) if found is not None and found.response else None
 
@@ -74,7 +73,7 @@ class Checkpoints(Endpoint):
         ),
     )
     def get(self, request: Request) -> Response:
-        """List the checkpoints, newest first, with their signed notes."""
+        """List the checkpoints, newest first, with their signed notes and timestamps."""
         require_permissions(get_request_user(request), SEE)
         query = PageQuery.read(request.query_params.dict())
         rows = LedgerCheckpoint.objects.select_related("origin", "timestamp")

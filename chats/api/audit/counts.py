@@ -62,22 +62,24 @@ class EffectOut(serializers.Serializer[object]):
 
 
 class CompactionEffectOut(EffectOut):
-    """The savings of one compaction."""
+    """Savings of one compaction in the calls that used it."""
 
-    compaction = serializers.UUIDField()
+    compaction = serializers.UUIDField(help_text="Id of the compaction.")
 
 
 class ChatBalanceOut(serializers.Serializer[object]):
-    """The savings of a chat, and of each of its newest compactions."""
+    """Compaction savings of a chat, in total and for each of its newest compactions."""
 
-    whole = EffectOut()
-    data = CompactionEffectOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
+    whole = EffectOut(help_text="Savings of the whole chat.")
+    data = CompactionEffectOut(
+        many=True, help_text="Savings of the 100 newest compactions, newest first."
+    )  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
 class VersionEffectOut(EffectOut):
-    """The savings under one version of a policy."""
+    """Compaction savings of the calls under one version of a policy."""
 
-    version = serializers.IntegerField()
+    version = serializers.IntegerField(help_text="Number of the version.")
 
 
 class PolicyBalanceOut(serializers.Serializer[object]):
@@ -87,7 +89,7 @@ class PolicyBalanceOut(serializers.Serializer[object]):
 
 
 class CountsQuery(Strict):
-    """The range of days, the grouping, and the filters."""
+    """The range of days, the grouping of the rows, and the filters."""
 
     since = serializers.DateField(
         required=False, help_text="First day (UTC), inclusive. Default: 29 days before `until`."
@@ -95,7 +97,9 @@ class CountsQuery(Strict):
     until = serializers.DateField(
         required=False, help_text="Last day (UTC), inclusive. Default: today."
     )
-    by = serializers.ChoiceField(choices=list(BY), default="day")
+    by = serializers.ChoiceField(
+        choices=list(BY), default="day", help_text="Grouping: `day` (UTC), `model` or `policy`."
+    )
     model = serializers.CharField(
         required=False,
         default="",
@@ -113,12 +117,14 @@ class CountsQuery(Strict):
 
 
 class CountRowOut(serializers.Serializer[object]):
-    """The counts of one day, model or policy, named by `group`."""
+    """The counts of one day, model or policy, which `group` names."""
 
-    group = serializers.CharField()
-    replies = serializers.IntegerField()
-    stopped = serializers.IntegerField()
-    failed = serializers.IntegerField()
+    group = serializers.CharField(
+        help_text=("Day (UTC), slug of the model, or slug of the policy, as requested with `by`.")
+    )
+    replies = serializers.IntegerField(help_text="Number of completed replies.")
+    stopped = serializers.IntegerField(help_text="Number of replies that users stopped.")
+    failed = serializers.IntegerField(help_text="Number of failed replies.")
     failures = serializers.DictField(
         child=serializers.IntegerField(), help_text="Number of failed replies by error code."
     )
@@ -133,32 +139,49 @@ class CountRowOut(serializers.Serializer[object]):
         child=serializers.IntegerField(),
         help_text="Number of compactions by outcome, such as `published` or `failed`.",
     )
-    calls = serializers.IntegerField()
+    calls = serializers.IntegerField(help_text="Number of model calls.")
     unreported = serializers.IntegerField(
         help_text=(
             "Calls for which the provider reported no token usage. The token sums exclude them."
         )
     )
     input = serializers.IntegerField(help_text="Input tokens, including `cached` and `written`.")
-    cached = serializers.IntegerField()
-    written = serializers.IntegerField()
-    output = serializers.IntegerField()
+    cached = serializers.IntegerField(help_text="Input tokens read from the provider's cache.")
+    written = serializers.IntegerField(help_text="Input tokens written to the provider's cache.")
+    output = serializers.IntegerField(help_text="Output tokens.")
     summaries = serializers.IntegerField(help_text="Summaries for which a model was called.")
     governed = serializers.IntegerField(help_text="Calls whose prompt used an active compaction.")
-    saved_tokens = serializers.IntegerField()
-    lost_tokens = serializers.IntegerField()
-    cost = MoneyOut()
-    summary_cost = MoneyOut()
-    saved = MoneyOut()
-    lost = MoneyOut()
-    net = MoneyOut()
+    saved_tokens = serializers.IntegerField(
+        help_text="Estimated tokens that compactions kept out of prompts."
+    )
+    lost_tokens = serializers.IntegerField(
+        help_text=(
+            "Tokens of the first prompt after each compaction that were not read from "
+            "the provider's cache."
+        )
+    )
+    cost = MoneyOut(help_text="Cost of the calls, without summaries.")
+    summary_cost = MoneyOut(help_text="Cost of the calls that wrote summaries.")
+    saved = MoneyOut(
+        help_text=(
+            "Cost of `saved_tokens`. Tokens that the cache would have provided count at "
+            "the cached price."
+        )
+    )
+    lost = MoneyOut(
+        help_text=(
+            "Additional cost of `lost_tokens`, which were billed at the full price "
+            "instead of the cached price."
+        )
+    )
+    net = MoneyOut(help_text="`saved` minus `summary_cost` and `lost`.")
 
 
 class CountsOut(serializers.Serializer[object]):
     """The daily counts of the instance, including data that was erased later."""
 
-    since = serializers.DateField()
-    until = serializers.DateField()
+    since = serializers.DateField(help_text="First day (UTC).")
+    until = serializers.DateField(help_text="Last day (UTC), inclusive.")
     counted_to = serializers.DateTimeField(
         allow_null=True,
         help_text=("Time up to which all replies are counted. Null: nothing has been counted yet."),
@@ -174,7 +197,7 @@ def serialize_balance(balance: Balance, **more: Any) -> dict[str, Any]:
 
 
 def serialize_totals(name: str, total: Totals) -> dict[str, Any]:
-    """Return the sums of one group as JSON."""
+    """Return the sums of one group as JSON: counts as integers, amounts by currency."""
     return {
         "group": name,
         **{column: total.numbers[column] for column in PLAIN},
@@ -247,7 +270,10 @@ class InstallationCounts(Endpoint):
 
 
 def parse_day_range(query: Mapping[str, Any], *, today: date) -> Range:
-    """Return the requested range of days. Raises `InvalidField`."""
+    """Return the requested days. By default the last 30 days, up to `today` (UTC).
+
+    Raises `InvalidField` for more than 366 days, or if the range ends before it starts.
+    """
     until = query.get("until") or today
     since = query.get("since") or until - timedelta(days=USUAL_DAYS - 1)
     if not 0 <= (until - since).days < MOST_DAYS:

@@ -1,4 +1,4 @@
-"""Legal holds."""
+"""Legal holds: list, place, release."""
 
 import uuid
 from typing import ClassVar
@@ -45,7 +45,7 @@ class NewHold(Strict):
 
 
 class HoldRelease(Strict):
-    """The release of a legal hold."""
+    """The reason for releasing a legal hold."""
 
     reason = Words(
         least=1, most=LONGEST_REASON, help_text="Reason, which the audit log records permanently."
@@ -53,7 +53,7 @@ class HoldRelease(Strict):
 
 
 class HoldOut(serializers.Serializer[LegalHold]):
-    """A legal hold. It stays active until `ends_at`."""
+    """A legal hold. It prevents erasure until `ends_at`."""
 
     id = serializers.UUIDField()
     level = serializers.ChoiceField(choices=PolicyAssignment.Level.choices)

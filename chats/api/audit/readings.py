@@ -1,6 +1,6 @@
-"""Auditors' access to model requests in other people's chats: one chat, with a reason.
+"""Auditors' access to model requests in other people's chats.
 
-Access lasts for half an hour.
+An auditor opens one chat at a time, with a reason. Access lasts for 30 minutes.
 """
 
 import uuid
@@ -80,7 +80,7 @@ class ReadingRequestsOut(serializers.Serializer[Any]):
 
 
 class ReadingsOut(serializers.Serializer[Any]):
-    """The chats that the auditor can read now."""
+    """The chats that the auditor has opened and can read now."""
 
     data = ReadingOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
@@ -116,7 +116,7 @@ class Readings(Endpoint):
         responses=add_error_responses({201: ReadingOut, 202: ReadingRequestOut}),
     )
     def post(self, request: Request) -> Response:
-        """Open a chat for reading. You can read its model requests for half an hour.
+        """Open a chat for reading. You can read its model requests for 30 minutes.
 
         The audit log records the reason first. If the instance requires two persons, the status is
         202, and another auditor has to grant the request. Raises `NotFound`, `ReasonNeeded` and
@@ -172,10 +172,9 @@ class GrantReading(Endpoint):
         responses=add_error_responses({200: ReadingRequestOut}),
     )
     def post(self, request: Request, asked_id: uuid.UUID) -> Response:
-        """Grant another auditor's reading request. Their access lasts for half an hour from now.
+        """Grant another auditor's reading request. Their access lasts for 30 minutes from now.
 
-        Raises `NotFound` unless the request is pending, and `SecondAuditorNeeded` for your
-        own.
+        Raises `NotFound` unless the request is pending, and `SecondAuditorNeeded` for your own.
         """
         return answer_reading_request(request, asked_id, is_granted=True)
 
@@ -207,8 +206,9 @@ class ReadingDetail(Endpoint):
         responses=add_error_responses({200: ReadingOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get the reason for your access to a chat and the time at which it ends. Raises `NotFound`
-        without access.
+        """Get your access to a chat: its reason and its end.
+
+        Raises `NotFound` if you have no access.
         """
         actor = require_auditor(request)
         return Response(serialize_reading(chat_id, actor=actor, now=timezone.now()))
@@ -220,9 +220,7 @@ class ReadingDetail(Endpoint):
         responses=add_error_responses({204: None}),
     )
     def delete(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """End your access to a chat before the 30 minutes have passed. Raises `NotFound` without
-        access.
-        """
+        """End your access to a chat early. Raises `NotFound` if you have no access."""
         actor = require_auditor(request)
         EmptyBody.read(request.data)
         try:
@@ -253,8 +251,6 @@ class ReadRequest(Endpoint):
 
 
 class ReadRequestFile(Endpoint):
-    """A model request in another person's chat, as a file."""
-
     scopes: ClassVar = {"GET": "audit:read"}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
@@ -299,8 +295,6 @@ class ReadSummaryRequest(Endpoint):
 
 
 class ReadSummaryRequestFile(Endpoint):
-    """A summary request in another person's chat, as a file."""
-
     scopes: ClassVar = {"GET": "audit:read"}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
@@ -325,7 +319,10 @@ class ReadSummaryRequestFile(Endpoint):
 
 
 def answer_reading_request(request: Request, asked_id: uuid.UUID, *, is_granted: bool) -> Response:
-    """Grant or refuse another auditor's reading request."""
+    """Grant or refuse another auditor's pending request.
+
+    Raises `NotFound` unless it is pending, and `SecondAuditorNeeded` for the auditor's own.
+    """
     actor = require_auditor(request)
     EmptyBody.read(request.data)
     asked = audit_access.decide_reading_request(

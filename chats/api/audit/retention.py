@@ -25,14 +25,14 @@ SEE, BEGIN = "view_retentionrun", "add_retentionrun"
 class PersonDueOut(serializers.Serializer[object]):
     """A person with messages older than their retention period."""
 
-    username = serializers.CharField()
-    chats = serializers.IntegerField()
-    messages = serializers.IntegerField()
-    oldest = serializers.DateTimeField()
+    username = serializers.CharField(help_text="User name.")
+    chats = serializers.IntegerField(help_text="Number of chats with expired messages.")
+    messages = serializers.IntegerField(help_text="Number of expired messages.")
+    oldest = serializers.DateTimeField(help_text="Time of the oldest expired message.")
 
 
 class RetentionOut(serializers.Serializer[object]):
-    """The messages that a retention run would erase now, in numbers."""
+    """Counts of the messages that a retention run would erase now."""
 
     looked_at = serializers.IntegerField(
         help_text="Number of chats that were checked for expired messages."
@@ -42,30 +42,38 @@ class RetentionOut(serializers.Serializer[object]):
             "True: all chats were checked. False: there are more, so the numbers are lower bounds."
         )
     )
-    chats = serializers.IntegerField()
-    messages = serializers.IntegerField()
-    oldest = serializers.DateTimeField(allow_null=True)
+    chats = serializers.IntegerField(
+        help_text="Number of chats with messages that would be erased."
+    )
+    messages = serializers.IntegerField(help_text="Number of messages that would be erased.")
+    oldest = serializers.DateTimeField(
+        allow_null=True, help_text="Time of the oldest message that would be erased. Null: none."
+    )
     held_chats = serializers.IntegerField(
         help_text="Number of chats whose expired messages are kept by a legal hold."
     )
-    held_messages = serializers.IntegerField()
-    people = PersonDueOut(many=True)
+    held_messages = serializers.IntegerField(
+        help_text="Number of expired messages that a legal hold keeps."
+    )
+    people = PersonDueOut(many=True, help_text="Users with expired messages.")
     more_people = serializers.IntegerField(
         help_text=("Number of further users with expired messages, who are not listed in `people`.")
     )
 
 
 class RetentionRunOut(serializers.Serializer[RetentionRun]):
-    """A retention run, in numbers. `finished_at` is null while it is in progress."""
+    """A retention run with the counts of its chats and messages."""
 
     id = serializers.UUIDField()
     started_at = serializers.DateTimeField()
-    finished_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the run ended. Null: in progress."
+    )
     chats = serializers.IntegerField(
         help_text="Number of chats that were checked for expired messages."
     )
-    chats_erased = serializers.IntegerField()
-    messages_erased = serializers.IntegerField()
+    chats_erased = serializers.IntegerField(help_text="Number of chats that lost messages.")
+    messages_erased = serializers.IntegerField(help_text="Number of erased messages.")
     chats_held = serializers.IntegerField(
         help_text="Number of chats skipped because a legal hold covers them."
     )
@@ -77,19 +85,26 @@ class RetentionRunOut(serializers.Serializer[RetentionRun]):
     chats_failed = serializers.IntegerField(
         help_text=("Number of chats skipped because of an error. The server log has the details.")
     )
-    digest = serializers.CharField()
+    digest = serializers.CharField(
+        help_text=(
+            "Final hash over the entries of the certificate, in hex. Empty: the run has "
+            "not finished."
+        )
+    )
 
 
 class LedgerPlace(serializers.Serializer[object]):
     """The audit event that certifies a retention run: its chain, position and hash."""
 
-    scope = serializers.CharField()
-    seq = serializers.IntegerField()
-    hash = serializers.CharField()
+    scope = serializers.CharField(
+        help_text="Chain of the event: `instance`, or `chat:` followed by the chat's id."
+    )
+    seq = serializers.IntegerField(help_text="Number of the event in its chain.")
+    hash = serializers.CharField(help_text="SHA-256 of the event, in hex.")
 
 
 class RetentionCertificate(serializers.Serializer[object]):
-    """The certificate of a run: ids, numbers and hashes."""
+    """Proof of the erasures of one run: its numbers, its entries and their hash."""
 
     run = serializers.UUIDField()
     started_at = serializers.DateTimeField()
@@ -124,7 +139,10 @@ class RetentionForecast(Endpoint):
         responses=add_error_responses({200: RetentionOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """Count the messages that a retention run would erase now. Nothing is erased."""
+        """Count the messages that a retention run would erase now. Nothing is erased.
+
+        At most 20,000 chats are checked; if there are more, `is_all` is false.
+        """
         require_permissions(get_request_user(request), SEE, app="chats")
         return Response(
             serialize_row(RetentionOut, retention_rules.preview_retention(now=timezone.now()))
@@ -145,7 +163,7 @@ class RetentionRuns(Endpoint):
         ),
     )
     def get(self, request: Request) -> Response:
-        """List the retention runs, newest first."""
+        """List the retention runs, newest first, including the one in progress."""
         require_permissions(get_request_user(request), SEE, app="chats")
         query = PageQuery.read(request.query_params.dict())
         rows = RetentionRun.objects.all()
@@ -177,7 +195,7 @@ class RetentionCertificates(Endpoint):
         responses=add_error_responses({200: RetentionCertificate}, errors=READ_ERRORS),
     )
     def get(self, request: Request, run_id: uuid.UUID) -> Response:
-        """Get the certificate of a finished retention run: ids, numbers and hashes.
+        """Get the certificate of a finished retention run: ids, numbers and hashes, no texts.
 
         404 until the run has finished.
         """

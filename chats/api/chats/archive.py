@@ -19,7 +19,7 @@ from chats.record import access
 
 
 class ArchiveHitOut(serializers.Serializer[Any]):
-    """Matching original messages, best first."""
+    """Matching original messages of a chat, best match first."""
 
     data = MessageOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
     missing = serializers.IntegerField(
@@ -43,10 +43,11 @@ class Archive(Endpoint):
         responses=add_error_responses({200: ArchiveHitOut}, errors=(*READ_ERRORS, 422)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Search the original messages by keywords, optionally of one speaker.
+        """Search the original messages of a chat by keywords, optionally of one speaker.
 
-        Excluded messages are not found. The chat page and the model's search tool return the same
-        results. A policy can disable the archive (`archive_closed`).
+        Only messages that a summary or a window replaced in the prompt are searched. Excluded
+        messages are not found. The chat page and the model's search tool return the same results.
+        403 `archive_closed` if the policy disables the archive.
         """
         branch = access.get_chat_branch(user=get_request_user(request), chat_id=chat_id)
         query = ArchiveQuery.read(request.query_params.dict())

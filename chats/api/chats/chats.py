@@ -74,8 +74,9 @@ class Chats(Endpoint):
         responses=add_error_responses({201: NewChatOut, 202: NewChatOut}),
     )
     def post(self, request: Request) -> Response:
-        """Create a chat. 201: an empty chat. 202: with `text`, its first message is stored too;
-        follow the turn.
+        """Create a chat. Without `text`, it is empty (201).
+
+        With `text`, its first message is stored and a reply starts (202): follow the turn.
         """
         values = NewChat.read(request.data)
         key = get_idempotency_key(request)
@@ -108,7 +109,10 @@ class ChatDetail(ConditionalEndpoint):
         responses=add_error_responses({200: ChatDetailOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Retrieve a chat of yours with its settings and its own system text."""
+        """Retrieve a chat of yours with its settings and its own system text.
+
+        404 while the chat is deleted.
+        """
         return Response(
             serialize_row(
                 ChatDetailOut, access.get_chat(user=get_request_user(request), chat_id=chat_id)
@@ -155,9 +159,9 @@ class ChatDetail(ConditionalEndpoint):
         responses=add_error_responses({204: None}, errors=EDIT_ERRORS),
     )
     def delete(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Delete a chat. You can restore it until it is erased some days later.
+        """Delete a chat. You can restore it for 7 days (the default of `DELETED_CHAT_DAYS`).
 
-        A temporary chat is erased immediately. Audit events of the chat are kept.
+        Then it is erased. A temporary chat is erased immediately. Audit events are not deleted.
         """
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         EmptyBody.read(request.data)
@@ -175,7 +179,10 @@ class RestoreChat(Endpoint):
         responses=add_error_responses({200: ChatDetailOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Restore a deleted chat. Has no effect on a chat that is not deleted."""
+        """Restore a deleted chat. Has no effect on a chat that is not deleted.
+
+        409 `chat_cannot_come_back` for a temporary chat. 404 once the chat is erased.
+        """
         kept = access.get_chat_including_deleted(user=get_request_user(request), chat_id=chat_id)
         EmptyBody.read(request.data)
         deletion.restore_chat(chat=kept, actor=f"user:{request.user.pk}", now=timezone.now())
@@ -193,7 +200,7 @@ def filter_user_chats(
     archived: bool | None = None,
     folder: uuid.UUID | None = None,
 ) -> QuerySet[Chat]:
-    """Return the user's chats that match the filters."""
+    """Return the user's chats. None: no filter; with `deleted`, only those that can be restored."""
     if deleted:
         kept = access.get_erasable_chats(user=user)
         rows = kept.filter(deleted_at__isnull=False, temporary=False)

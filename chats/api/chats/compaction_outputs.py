@@ -14,13 +14,15 @@ from chats.models import Compaction
 class OriginalsOut(serializers.Serializer[Compaction]):
     """The messages that a compaction covers. List them with `from_seq` and `to_seq`."""
 
-    from_seq = serializers.IntegerField()
-    to_seq = serializers.IntegerField()
+    from_seq = serializers.IntegerField(help_text="Seq of the first message.")
+    to_seq = serializers.IntegerField(help_text="Seq of the last message.")
     exceptions = serializers.ListField(
         child=serializers.IntegerField(),
         help_text=("Seqs in the range that the summary does not cover."),
     )
-    count = serializers.IntegerField(source="source_count")
+    count = serializers.IntegerField(
+        source="source_count", help_text="Number of messages that the compaction covers."
+    )
     sha256 = serializers.CharField(
         source="source_digest", help_text="SHA-256 in hex of the ids of these messages, in order."
     )
@@ -29,7 +31,7 @@ class OriginalsOut(serializers.Serializer[Compaction]):
 class BulletOut(serializers.Serializer[Mapping[str, Any]]):
     """A line of a summary with the messages that it cites as sources."""
 
-    text = serializers.CharField()
+    text = serializers.CharField(help_text="Text of the line, without its citations.")
     sources = serializers.ListField(
         child=serializers.IntegerField(), help_text="Seqs of the source messages."
     )
@@ -50,7 +52,7 @@ class SectionOut(serializers.Serializer[Mapping[str, Any]]):
     """A section of a summary: its heading and its lines."""
 
     title = serializers.CharField()
-    bullets = BulletOut(many=True)
+    bullets = BulletOut(many=True, help_text="Lines of the section.")
 
 
 class CompactionOut(serializers.Serializer[Compaction]):
@@ -60,12 +62,17 @@ class CompactionOut(serializers.Serializer[Compaction]):
     """
 
     id = serializers.UUIDField()
-    branch = serializers.UUIDField(source="branch_id")
-    kind = serializers.ChoiceField(choices=Compaction.Kind.choices)
+    branch = serializers.UUIDField(source="branch_id", help_text="Id of the branch.")
+    kind = serializers.ChoiceField(
+        choices=Compaction.Kind.choices,
+        help_text="`summary`, or `window`: the messages are left out without a summary.",
+    )
     # Not a ChoiceField: drf-spectacular would give it the same enum name as a turn's status.
     status = serializers.CharField(help_text=f"One of {', '.join(Compaction.Status.values)}.")
     originals = OriginalsOut(source="*")
-    base = serializers.UUIDField(source="base_id", allow_null=True)
+    base = serializers.UUIDField(
+        source="base_id", allow_null=True, help_text="Id of the summary below a window. Null: none."
+    )
     previous = serializers.UUIDField(
         source="previous_id",
         allow_null=True,
@@ -85,8 +92,10 @@ class CompactionOut(serializers.Serializer[Compaction]):
             "Id of the summary of the same messages that this one corrects or replaces. Null: none."
         ),
     )
-    text = serializers.CharField()
-    sections = SectionOut(many=True)
+    text = serializers.CharField(
+        help_text="Text of the summary. Empty: not written yet, erased, or a window."
+    )
+    sections = SectionOut(many=True, help_text="Sections of the summary with their citations.")
     retention = serializers.DictField(
         help_text=(
             "Facts of the originals, such as numbers, dates and names: `kept` and `lost` have "
@@ -109,7 +118,9 @@ class CompactionOut(serializers.Serializer[Compaction]):
     asked_by = serializers.CharField(
         help_text="`worker` (automatic) or `user:<id>`, the user who requested or wrote it."
     )
-    focus = serializers.CharField()
+    focus = serializers.CharField(
+        help_text="Details that the requester wanted to keep. Empty: nothing in particular."
+    )
     needs_approval = serializers.BooleanField(
         help_text="True: the summary is used only after a person approves it."
     )
@@ -131,19 +142,30 @@ class CompactionOut(serializers.Serializer[Compaction]):
         source="effective_policy_id",
         help_text=("Digest of the effective policy. Equal digests mean equal values and sources."),
     )
-    prompt_version = serializers.CharField()
+    prompt_version = serializers.CharField(
+        help_text="Version of the prompt that asked for the summary."
+    )
     model = serializers.CharField(source="model_name")
     context_revision = serializers.IntegerField(
         help_text="Context revision of the branch when the compaction was planned."
     )
-    tokens_before = serializers.IntegerField()
-    tokens_after = serializers.IntegerField()
+    tokens_before = serializers.IntegerField(
+        help_text="Number of prompt tokens before the compaction."
+    )
+    tokens_after = serializers.IntegerField(
+        help_text="Number of prompt tokens after the compaction."
+    )
     summary_tokens = serializers.IntegerField(
         allow_null=True,
         help_text="Tokens of the summary text, by the local tokenizer. Null: not written yet.",
     )
-    usage = serializers.DictField()
-    duration_ms = serializers.IntegerField(allow_null=True)
+    usage = serializers.DictField(
+        help_text="Tokens of the calls that wrote the summary, as the provider counts them."
+    )
+    duration_ms = serializers.IntegerField(
+        allow_null=True,
+        help_text="Duration of writing the summary in milliseconds. Null: not finished.",
+    )
     cost = serializers.DecimalField(
         max_digits=14,
         decimal_places=8,
@@ -156,16 +178,19 @@ class CompactionOut(serializers.Serializer[Compaction]):
         help_text=("Currency of `cost`; empty if the model has no price.")
     )
     created_at = serializers.DateTimeField()
-    finished_at = serializers.DateTimeField(allow_null=True)
-    published_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the attempt ended. Null: in progress."
+    )
+    published_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the compaction became active. Null: never."
+    )
 
     def get_erased(self, compaction: Compaction) -> bool:
-        """Return True if a covered message was erased, which also erases the summary text."""
         return compaction.erased_at is not None
 
 
 class CursorOut(serializers.Serializer[Cursor]):
-    """The last summarised message of the active branch."""
+    """How far summaries reach on the active branch."""
 
     cursor = serializers.IntegerField(
         source="position",
@@ -187,9 +212,9 @@ class CursorOut(serializers.Serializer[Cursor]):
 
 
 class CompactionsOut(build_page_serializer(CompactionOut)):  # type: ignore[misc]  # created at import time
-    """A page of compactions, and the last summarised message."""
+    """A page of compactions, and how far summaries reach on the active branch."""
 
-    summarised = CursorOut()
+    summarised = CursorOut(help_text="Last message that the summaries of the active branch cover.")
 
 
 class ChangeOut(serializers.Serializer[Any]):
@@ -198,13 +223,17 @@ class ChangeOut(serializers.Serializer[Any]):
     kind = serializers.CharField(
         help_text=("`equal`, `replace`, `delete` or `insert`: the change from `before` to `after`.")
     )
-    before = serializers.ListField(child=serializers.CharField())
-    after = serializers.ListField(child=serializers.CharField())
+    before = serializers.ListField(
+        child=serializers.CharField(), help_text="Lines of the older summary."
+    )
+    after = serializers.ListField(
+        child=serializers.CharField(), help_text="Lines of the newer summary."
+    )
 
 
 class ComparisonOut(serializers.Serializer[Comparison]):
     """Line-by-line comparison of two summaries."""
 
-    older = CompactionOut()
-    newer = CompactionOut()
-    changes = ChangeOut(many=True)
+    older = CompactionOut(help_text="Compaction on the left side.")
+    newer = CompactionOut(help_text="Compaction on the right side.")
+    changes = ChangeOut(many=True, help_text="Changes from the older to the newer text, in order.")

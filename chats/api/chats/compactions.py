@@ -31,8 +31,6 @@ from chats.record import access
 
 
 class Compactions(Endpoint):
-    """The compactions of a chat, on every branch."""
-
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
 
     @extend_schema(
@@ -42,7 +40,7 @@ class Compactions(Endpoint):
         responses=add_error_responses({200: CompactionsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """List the compactions, newest first, including failed and undone ones.
+        """List the compactions of all branches, newest first, including failed and undone ones.
 
         `summarised` contains the last message that the summaries of the active branch cover.
         """
@@ -93,7 +91,7 @@ class Resume(Endpoint):
         responses=add_error_responses({200: BranchOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Resume automatic compaction. Repeating the request has no effect."""
+        """Resume automatic compaction that an undo paused. Repeating the request has no effect."""
         chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
@@ -154,8 +152,6 @@ class CompactionAction(Endpoint):
 
 
 class Cancel(CompactionAction):
-    """Cancel a running compaction."""
-
     @extend_schema(
         operation_id="chats_compactions_cancel",
         summary="Cancel a compaction",
@@ -163,7 +159,10 @@ class Cancel(CompactionAction):
         responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Cancel a compaction while its summary is being written. The prompt does not change."""
+        """Cancel a compaction while its summary is being written. The prompt does not change.
+
+        409 `not_being_written` once it has ended.
+        """
         row = self.compaction(request, chat_id, compaction_id)
         EmptyBody.read(request.data)
         stopped = controls.cancel_summary(
@@ -173,8 +172,6 @@ class Cancel(CompactionAction):
 
 
 class Undo(CompactionAction):
-    """Undo an active summary."""
-
     @extend_schema(
         operation_id="chats_compactions_undo",
         summary="Undo a compaction",
@@ -184,8 +181,8 @@ class Undo(CompactionAction):
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Restore the messages or the summary that the active summary replaced.
 
-        Automatic compaction pauses. Repeating the request has no effect. 409 with the token counts
-        if the restored context does not fit.
+        Automatic compaction pauses. Repeating the request has no effect. 409 `undo_does_not_fit`,
+        with the token counts, if the prompt would exceed its limit.
         """
         row = self.compaction(request, chat_id, compaction_id)
         EmptyBody.read(request.data)
@@ -196,8 +193,6 @@ class Undo(CompactionAction):
 
 
 class Redo(CompactionAction):
-    """Redo an undone summary."""
-
     @extend_schema(
         operation_id="chats_compactions_redo",
         summary="Redo a compaction",
@@ -205,7 +200,10 @@ class Redo(CompactionAction):
         responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Make an undone summary active again. Repeating the request has no effect."""
+        """Make an undone summary active again. Repeating the request has no effect.
+
+        409 `nothing_to_redo` if it was not undone, or if another summary is active since.
+        """
         row = self.compaction(request, chat_id, compaction_id)
         EmptyBody.read(request.data)
         redone = undo.redo_summary(
@@ -215,8 +213,6 @@ class Redo(CompactionAction):
 
 
 class Rerun(CompactionAction):
-    """Regenerate a summary."""
-
     @extend_schema(
         operation_id="chats_compactions_rerun",
         summary="Regenerate a summary",
@@ -238,8 +234,6 @@ class Rerun(CompactionAction):
 
 
 class Revise(CompactionAction):
-    """Correct a summary by hand."""
-
     @extend_schema(
         operation_id="chats_compactions_revise",
         summary="Correct a summary",
@@ -250,8 +244,8 @@ class Revise(CompactionAction):
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Replace the active summary with a corrected text.
 
-        The result is a new compaction. Its `revises` field contains the id of the old one. An
-        unchanged text has no effect.
+        The result is a new compaction. Its `revises` field contains the id of the old one. Sending
+        the current text again has no effect.
         """
         row = self.compaction(request, chat_id, compaction_id)
         text = Revision.read(request.data)["text"]
@@ -262,8 +256,6 @@ class Revise(CompactionAction):
 
 
 class Approve(CompactionAction):
-    """Approve a pending summary."""
-
     @extend_schema(
         operation_id="chats_compactions_approve",
         summary="Approve a summary",
@@ -271,7 +263,10 @@ class Approve(CompactionAction):
         responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Approve a pending summary. It becomes active, and later prompts contain it."""
+        """Approve a pending summary. It becomes active, and later prompts contain it.
+
+        409 `not_waiting` if it is not pending any more.
+        """
         row = self.compaction(request, chat_id, compaction_id)
         EmptyBody.read(request.data)
         approved = approve.approve_summary(
@@ -281,8 +276,6 @@ class Approve(CompactionAction):
 
 
 class Reject(CompactionAction):
-    """Reject a pending summary."""
-
     @extend_schema(
         operation_id="chats_compactions_reject",
         summary="Reject a summary",
@@ -291,7 +284,10 @@ class Reject(CompactionAction):
         responses=add_error_responses({200: CompactionOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Reject a pending summary. It is kept for reference, and the prompt does not change."""
+        """Reject a pending summary. The prompt does not change.
+
+        The summary stays readable. 409 `not_waiting` if it is not pending any more.
+        """
         row = self.compaction(request, chat_id, compaction_id)
         reason = Rejection.read(request.data)["reason"]
         rejected = approve.reject_summary(

@@ -36,7 +36,7 @@ WITH_SYSTEM = (
 
 
 class ContextQuery(Strict):
-    """The format of the context."""
+    """The format of the preview."""
 
     form = serializers.ChoiceField(choices=FORMS, default="sent", help_text=HELP)
     include_system = serializers.BooleanField(default=False, help_text=WITH_SYSTEM)
@@ -73,21 +73,21 @@ class SentReceiptOut(ReceiptOut):
 
 
 class SentReceiptsOut(serializers.Serializer[Any]):
-    """The receipts of a turn."""
+    """The receipts of a turn, in order of its calls."""
 
     data = SentReceiptOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
 class ContextOut(serializers.Serializer[Any]):
-    """The prompt of the next message, with its token counts."""
+    """Preview of the next prompt, with its token counts."""
 
-    form = serializers.ChoiceField(choices=FORMS)
+    form = serializers.ChoiceField(choices=FORMS, help_text="Requested format.")
     model = serializers.CharField(help_text="Id of the model.")
     policy = serializers.CharField(
         help_text=("Digest of the effective policy. Equal digests mean equal values and sources.")
     )
-    strategy = serializers.CharField()
-    layout = serializers.CharField()
+    strategy = serializers.CharField(help_text="Strategy of the policy, such as `dynamic_summary`.")
+    layout = serializers.CharField(help_text="Layout of the prompt that the policy sets.")
     messages = serializers.ListField(
         child=serializers.DictField(), allow_null=True, help_text="Null if `form` is `text`."
     )
@@ -112,8 +112,17 @@ class ContextOut(serializers.Serializer[Any]):
         help_text="True: the token counts are estimates, because the tokenizer is still "
         "loading. False: they equal those of the next message's receipt."
     )
-    budget = serializers.DictField()
-    notes = serializers.ListField(child=serializers.CharField())
+    budget = serializers.DictField(
+        help_text=(
+            "Tokens that the prompt can use, and that each part uses. `token_budget`, "
+            "`reserve` and `prompt_limit` are counted as by the provider, the others by "
+            "the local tokenizer."
+        )
+    )
+    notes = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Codes of changes that the prompt needed, and reasons for missing context.",
+    )
 
 
 def serialize_text_segment(
@@ -175,9 +184,9 @@ class Context(Endpoint):
         responses=add_error_responses({200: ContextOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Preview the prompt of the next message, without a question. Nothing is stored.
+        """Preview the prompt of the next message, without a question.
 
-        Raises what `next_context` raises.
+        Nothing is stored, and no model is called. Raises what `next_context` raises.
         """
         return self.answer(request, chat_id, ContextQuery.read(request.query_params.dict()))
 
@@ -195,7 +204,7 @@ class Context(Endpoint):
         return self.answer(request, chat_id, NextMessage.read(request.data))
 
     def answer(self, request: Request, chat_id: uuid.UUID, asked: Mapping[str, Any]) -> Response:
-        """Return the requested context. Raises `NotFound` and what `next_context` raises."""
+        """Return the preview as a response. Raises `NotFound` and what `next_context` raises."""
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         question = str(asked.get("question", ""))
         made = compose_next_context(chat=chat, question=question, now=timezone.now())

@@ -48,7 +48,6 @@ class PendingErasureOut(serializers.Serializer[PendingErasure]):
 
     @extend_schema_field(serializers.UUIDField(allow_null=True))
     def get_chat(self, pending: PendingErasure) -> str | None:
-        """Return the id of the chat."""
         chat_id = pending.message.branch.chat_id if pending.message else pending.chat_id
         return str(chat_id) if chat_id else None
 
@@ -70,8 +69,6 @@ class Erasure(Endpoint):
 
 
 class EraseMessage(Erasure):
-    """Permanent erasure of a message."""
-
     @extend_schema(
         operation_id="chats_messages_erase",
         summary="Erase a message permanently",
@@ -82,7 +79,7 @@ class EraseMessage(Erasure):
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Erase a message permanently, including its text in summaries, receipts and stored pages.
 
-        The message keeps its id and its place, and the audit log gets a certificate. `quoted_by`
+        The message keeps its id and its position, and the audit log gets a certificate. `quoted_by`
         lists messages that quote it. To erase them too, send `quotes` now or later. 409
         `under_legal_hold`: the message is erased when the hold ends.
         """
@@ -108,8 +105,6 @@ class EraseMessage(Erasure):
 
 
 class EraseChat(Erasure):
-    """Permanent erasure of a chat."""
-
     @extend_schema(
         operation_id="chats_erase",
         summary="Erase a chat permanently",
@@ -141,7 +136,7 @@ class PendingErasures(Endpoint):
         ),
     )
     def get(self, request: Request) -> Response:
-        """List your pending erasures, newest first. They run when the legal hold ends."""
+        """List your pending erasures, newest first. Each runs when its legal hold ends."""
         query = PageQuery.read(request.query_params.dict())
         rows = holds.list_pending_erasures(owner_id=get_request_user(request).pk)
         page = paginate_rows(rows, order=("-asked_at", "-id"), name="erasures", **query)

@@ -27,7 +27,7 @@ HALF = 1 << 40
 
 
 class ExportQuery(Strict):
-    """The format of an export, and the part of the chat."""
+    """The format of an export, and the messages to include."""
 
     form = serializers.ChoiceField(
         choices=FORMS,
@@ -116,7 +116,7 @@ def stream_ui_messages(
 
 
 class WholeQuery(Strict):
-    """The format of a complete export."""
+    """The format of each chat in a complete export."""
 
     form = serializers.ChoiceField(
         choices=("ui", *documents.FORMS),

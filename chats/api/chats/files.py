@@ -41,7 +41,7 @@ class UploadMalformed(Refusal):
 
 
 class FileOut(serializers.Serializer[StoredFile]):
-    """A file. Its kind is detected from its content."""
+    """An uploaded file. Its kind is detected from its content, not from its name."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()
@@ -74,7 +74,7 @@ class FileOut(serializers.Serializer[StoredFile]):
 
 
 class FileUpload(serializers.Serializer[Any]):
-    """A form with one file."""
+    """A form with exactly one file, in the field `file`."""
 
     file = serializers.FileField()
 
@@ -96,8 +96,6 @@ class UploadParser(MultiPartParser):
 
 
 class Files(Endpoint):
-    """The user's files."""
-
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
     parser_classes = (UploadParser,)
     # The same content is stored once.
@@ -110,7 +108,7 @@ class Files(Endpoint):
         responses=add_error_responses({200: build_page_serializer(FileOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List your files, newest first."""
+        """List your files, newest first, including those in messages."""
         query = PageQuery.read(request.query_params.dict())
         rows = uploads.list_files(get_request_user(request))
         page = paginate_rows(rows, order=("-created_at", "-id"), name="files", **query)
@@ -125,8 +123,9 @@ class Files(Endpoint):
         responses=add_error_responses({201: FileOut, 200: FileOut}),
     )
     def post(self, request: Request) -> Response:
-        """Upload a file, to attach it to messages. Deleted after 24 hours if no message uses it.
+        """Upload a file, to attach it to messages.
 
+        It is deleted after 24 hours (the default of `UNUSED_FILE_HOURS`) if no message uses it.
         Images (PNG, JPEG, GIF, WebP), text, code, CSV, HTML, PDF, DOCX and XLSX are accepted, by
         their content. 200: you uploaded the same content before; the existing file is returned with
         the new name. Raises `UploadMalformed`.
@@ -143,15 +142,13 @@ class Files(Endpoint):
         return Response(serialize_row(FileOut, row), status=201 if is_new else 200)
 
     def handle_exception(self, exc: Exception) -> Response:
-        """Return the error response. A body of another type is a malformed upload."""
+        """Return the error response. Another content type is refused as `UploadMalformed`."""
         if isinstance(exc, exceptions.UnsupportedMediaType):
             exc = UploadMalformed()
         return super().handle_exception(exc)
 
 
 class FileDetail(Endpoint):
-    """One of the user's files."""
-
     scopes: ClassVar = {"GET": "chats:read", "DELETE": "chats:write"}
 
     @extend_schema(
@@ -160,7 +157,7 @@ class FileDetail(Endpoint):
         responses=add_error_responses({200: FileOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, file_id: uuid.UUID) -> Response:
-        """Retrieve the name, kind, size and reading state of a file of yours."""
+        """Retrieve a file of yours: name, kind, size, and whether its text was read."""
         row = uploads.get_file(user=get_request_user(request), file_id=file_id)
         return Response(serialize_row(FileOut, row))
 
@@ -171,15 +168,13 @@ class FileDetail(Endpoint):
         responses=add_error_responses({204: None}),
     )
     def delete(self, request: Request, file_id: uuid.UUID) -> Response:
-        """Delete a file and its bytes permanently. A file that a message uses stays (409)."""
+        """Delete a file permanently. 409 `file_in_use` if a message uses it."""
         user = get_request_user(request)
         uploads.delete_file(user=user, file_id=file_id, now=timezone.now())
         return Response(status=204)
 
 
 class FileContent(Endpoint):
-    """The bytes of one of the user's files."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
@@ -188,7 +183,7 @@ class FileContent(Endpoint):
         responses=add_error_responses({(200, OF_BYTES): OpenApiTypes.BINARY}, errors=READ_ERRORS),
     )
     def get(self, request: Request, file_id: uuid.UUID) -> HttpResponseBase:
-        """Download the bytes of a file. Browsers save them and never open them."""
+        """Download the bytes of a file. Browsers save the file instead of opening it."""
         row = uploads.get_file(user=get_request_user(request), file_id=file_id)
         file = uploads.open_stored_file(row)
         answer = files.build_file_download(file, name=row.name, kind=OF_BYTES)

@@ -35,7 +35,7 @@ class Folders(Endpoint):
         responses=add_error_responses({200: FolderList}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List all your folders, ordered by name."""
+        """List all your folders, ordered by name, without their chats."""
         return Response(
             {
                 "data": serialize_rows(

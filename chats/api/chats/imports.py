@@ -29,7 +29,7 @@ from chats.models import FileImport, ImportOutcome
 
 
 class ImportOut(serializers.Serializer[FileImport]):
-    """An import with its progress, and the reason if it ended early."""
+    """An import with its progress. `code` and `reason` explain a failure."""
 
     id = serializers.UUIDField()
     state = serializers.ChoiceField(choices=FileImport.State.choices)
@@ -133,7 +133,7 @@ def format_retention_notice(days: int | None) -> str:
 
 
 class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
-    """The outcome for one chat of the file."""
+    """The outcome of the import for one chat of the file."""
 
     place = serializers.IntegerField(help_text="Position in the file, from 1.")
     chat = serializers.UUIDField(
@@ -167,7 +167,7 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     reason = serializers.CharField(source="localized_reason")
 
     def get_title(self, row: ImportOutcome) -> str:
-        """Current title of the chat, or its title in the file."""
+        """Current title of the chat. If it was not imported, its title in the file."""
         return row.chat.title if row.chat else row.title
 
 
@@ -261,7 +261,7 @@ class ImportConditions(Endpoint):
         responses=add_error_responses({200: ImportConditionsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """Get the limits of an import, and the retention period of imported messages."""
+        """Get the size limits of an import, and the retention period of imported messages."""
         days = retention_rules.find_new_chat_days(get_request_user(request), now=timezone.now())
         conditions = {
             "file_bytes": settings.IMPORT_FILE_BYTES,
@@ -295,7 +295,7 @@ class ImportDetail(Endpoint):
         responses=add_error_responses({204: None}),
     )
     def delete(self, request: Request, import_id: uuid.UUID) -> Response:
-        """Delete the report of a finished import. The imported chats are kept."""
+        """Delete the report of a finished import. The imported chats stay."""
         user = get_request_user(request)
         upload.delete_import(user=user, import_id=import_id)
         return Response(status=204)
@@ -311,7 +311,7 @@ class StopImport(Endpoint):
         responses=add_error_responses({200: ImportOut}),
     )
     def post(self, request: Request, import_id: uuid.UUID) -> Response:
-        """Cancel an import. Imported chats are kept; the uploaded file is deleted.
+        """Cancel an import. Chats that were imported already stay; the uploaded file is deleted.
 
         Has no effect on a finished import.
         """

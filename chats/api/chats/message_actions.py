@@ -54,8 +54,6 @@ class MessageAction(Endpoint):
 
 
 class Pin(MessageAction):
-    """Pin a message."""
-
     @extend_schema(
         operation_id="chats_messages_pin",
         summary="Pin a message",
@@ -65,7 +63,8 @@ class Pin(MessageAction):
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Pin a message, so that every prompt includes its full text.
 
-        Repeating the request has no effect.
+        Repeating the request has no effect. 409 `pins_full` if the pins would exceed their token
+        limit.
         """
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
@@ -75,8 +74,6 @@ class Pin(MessageAction):
 
 
 class Unpin(MessageAction):
-    """Unpin a message."""
-
     @extend_schema(
         operation_id="chats_messages_unpin",
         summary="Unpin a message",
@@ -93,8 +90,6 @@ class Unpin(MessageAction):
 
 
 class Exclude(MessageAction):
-    """Exclude a message from prompts."""
-
     @extend_schema(
         operation_id="chats_messages_exclude",
         summary="Exclude a message from prompts",
@@ -102,7 +97,10 @@ class Exclude(MessageAction):
         responses=add_error_responses({200: MessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Exclude a message, and every summary that covers it, from prompts. It stays readable."""
+        """Exclude a message, and every summary that covers it, from prompts. It stays readable.
+
+        Repeating the request has no effect.
+        """
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
@@ -111,8 +109,6 @@ class Exclude(MessageAction):
 
 
 class Include(MessageAction):
-    """Include an excluded message again."""
-
     @extend_schema(
         operation_id="chats_messages_include",
         summary="Include a message in prompts again",
@@ -129,8 +125,6 @@ class Include(MessageAction):
 
 
 class Keep(MessageAction):
-    """Keep an incomplete reply."""
-
     @extend_schema(
         operation_id="chats_messages_keep",
         summary="Keep an incomplete reply",
@@ -138,7 +132,10 @@ class Keep(MessageAction):
         responses=add_error_responses({200: MessageOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Include the text of an incomplete reply in later prompts. Otherwise it is left out."""
+        """Include the text of an incomplete reply in later prompts. Otherwise it is left out.
+
+        409 `nothing_to_keep` if the message is not an incomplete reply.
+        """
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
         actor = f"user:{request.user.pk}"
@@ -147,8 +144,6 @@ class Keep(MessageAction):
 
 
 class Edit(MessageAction):
-    """Edit a message."""
-
     parser_classes = (MessageParser,)
 
     knows_repetitions = True
@@ -162,9 +157,9 @@ class Edit(MessageAction):
         responses=add_error_responses({202: AcceptedOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Edit one of your messages: creates a branch, and a turn that replies to it.
+        """Replace one of your messages on a new branch, where the model replies to the new text.
 
-        The original message and its branch are kept. 202: follow the turn.
+        The original message and its branch do not change. 202: follow the turn.
         """
         message = self.message(request, chat_id, message_id)
         text = EditRequest.read(request.data)["text"]
@@ -188,8 +183,6 @@ class Edit(MessageAction):
 
 
 class Regenerate(MessageAction):
-    """Regenerate a reply."""
-
     knows_repetitions = True
 
     @extend_schema(
@@ -200,7 +193,7 @@ class Regenerate(MessageAction):
         responses=add_error_responses({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Regenerate a reply on a new branch; the old reply is kept. 202: follow the turn."""
+        """Regenerate a reply on a new branch. The old reply is kept. 202: follow the turn."""
         message = self.message(request, chat_id, message_id)
         play_on = RegenerateRequest.read(request.data)["play_on"]
         count_message_request(request)
@@ -217,8 +210,6 @@ class Regenerate(MessageAction):
 
 
 class BranchFrom(MessageAction):
-    """Branch from a message."""
-
     @extend_schema(
         operation_id="chats_messages_branch",
         summary="Branch from a message",
@@ -226,7 +217,7 @@ class BranchFrom(MessageAction):
         responses=add_error_responses({201: BranchOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Create a branch that ends with this message, and make it active. No reply starts."""
+        """Create a branch that ends with this message, and make it active. No model replies."""
         message = self.message(request, chat_id, message_id)
         EmptyBody.read(request.data)
         branch = branching.branch_from_message(

@@ -56,7 +56,6 @@ class EventsOrJSON(DefaultContentNegotiation):
 
 
 def accepts_only_events(request: Request) -> bool:
-    """Return True if the `Accept` header names only `text/event-stream`."""
     named = {
         each.partition(";")[0].strip() for each in request.headers.get("Accept", "").split(",")
     }
@@ -64,8 +63,6 @@ def accepts_only_events(request: Request) -> bool:
 
 
 class Messages(Endpoint):
-    """The messages on the active branch of a chat."""
-
     parser_classes = (MessageParser,)
 
     content_negotiation_class = EventsOrJSON
@@ -155,9 +152,9 @@ class Messages(Endpoint):
 
 
 def build_follower(request: Request) -> FollowingPerson:
-    """Return the client that follows the reply.
+    """Return the client that will receive the events of the reply.
 
-    Raises `InsufficientScope` and `TooManyStreams`.
+    Raises `InsufficientScope` for a key without `chats:read`, and `TooManyStreams`.
     """
     key, user = get_request_key(request), get_request_user(request)
     if key is not None:

@@ -26,7 +26,7 @@ class RecentMessageOut(MessageOut):
 
 
 class RecentOut(serializers.Serializer[object]):
-    """Recent messages in ascending order of time, then id."""
+    """Recent messages, oldest first."""
 
     data = RecentMessageOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
     window = serializers.IntegerField(

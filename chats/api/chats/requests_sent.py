@@ -216,8 +216,6 @@ class SentRequest(Endpoint):
 
 
 class SentRequestFile(Endpoint):
-    """The request of a model call, as a file."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(

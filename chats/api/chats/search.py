@@ -66,12 +66,12 @@ class HitOut(serializers.Serializer[Any]):
         return [[a - start, b - start] for a, b in inside if a < b]
 
     def get_on_open_branch(self, hit: Hit) -> bool:
-        """True if it is on the chat's active branch."""
+        """True: the result is on the chat's active branch."""
         return not hit.is_beside
 
 
 class SearchOut(serializers.Serializer[Any]):
-    """A page of search results."""
+    """A page of search results, with the titles that match."""
 
     titles = TitleOut(
         many=True, help_text="Chats whose title contains the query. Empty after the first page."
@@ -93,8 +93,6 @@ class SearchOut(serializers.Serializer[Any]):
 
 
 class ChatSearch(Endpoint):
-    """Search of titles, messages and summaries in the user's chats."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(

@@ -49,7 +49,7 @@ class StateEndpoint(ConditionalEndpoint):
         responses=add_error_responses({200: StateOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Correct the state. The correction applies from the next turn on.
+        """Correct the state. Prompts use the correction from the next turn on.
 
         409 `state_changed` if `version` is not the latest one. 422 `state_invalid` if the values do
         not match the schema.
@@ -68,7 +68,7 @@ class StateEndpoint(ConditionalEndpoint):
 
 
 class StateChangeOut(serializers.Serializer[object]):
-    """A field that a version changed, with its value before and after. Null: not set."""
+    """A field that the version changed, with its value before and after. Null: not set."""
 
     name = serializers.CharField()
     before = serializers.JSONField(allow_null=True)
@@ -82,7 +82,7 @@ class StateChangeOut(serializers.Serializer[object]):
 
 
 class StateVersionOut(serializers.Serializer[object]):
-    """One version of a state."""
+    """A version of the state: who or what changed it, and the changed fields."""
 
     version = serializers.IntegerField(source="row.version")
     kind = serializers.CharField(

@@ -30,7 +30,7 @@ class ReviewRequest(Strict):
 
 
 class ReviewSourceOut(serializers.Serializer[Any]):
-    """A message that the summary covers."""
+    """A message that the summary covers, with its text."""
 
     seq = serializers.IntegerField()
     said_by = serializers.CharField()
@@ -38,7 +38,7 @@ class ReviewSourceOut(serializers.Serializer[Any]):
 
 
 class SummaryReviewOut(serializers.Serializer[Any]):
-    """A pending summary with its sources."""
+    """A pending summary with the messages that it covers."""
 
     text = serializers.CharField()
     earlier = serializers.CharField(

@@ -55,8 +55,6 @@ class TurnAction(Endpoint):
 
 
 class StopTurn(TurnAction):
-    """Stop a reply."""
-
     @extend_schema(
         operation_id="chats_turns_stop",
         summary="Stop a turn",
@@ -64,15 +62,16 @@ class StopTurn(TurnAction):
         responses=add_error_responses({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Stop a queued or running turn. The text so far becomes its reply, marked as stopped."""
+        """Stop a queued or running turn. The text so far becomes its reply, marked as stopped.
+
+        409 `turn_is_over` if it has ended.
+        """
         turn = self.turn(request, chat_id, turn_id)
         stopped = stop_turn(user=get_request_user(request), turn=turn, now=timezone.now())
         return Response(serialize_row(TurnOut, stopped), status=202)
 
 
 class RetryTurn(TurnAction):
-    """Retry a turn."""
-
     @extend_schema(
         operation_id="chats_turns_retry",
         summary="Retry a turn",
@@ -93,8 +92,6 @@ class RetryTurn(TurnAction):
 
 
 class ContinueTurn(TurnAction):
-    """Continue a truncated reply."""
-
     @extend_schema(
         operation_id="chats_turns_continue",
         summary="Continue a truncated reply",

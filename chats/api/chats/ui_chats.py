@@ -38,7 +38,7 @@ class ResumedOrJSON(EventsOrJSON):
 
 
 class UIRequestIn(serializers.Serializer[Any]):
-    """A request of `useChat`. Other fields are ignored."""
+    """A request of `useChat`. Unknown fields are ignored."""
 
     id = serializers.CharField(
         help_text=(
@@ -70,7 +70,7 @@ class UIRequestIn(serializers.Serializer[Any]):
 
 
 class UIMessagesQuery(Strict):
-    """Which messages to list."""
+    """The position and the number of the messages to list."""
 
     limit = serializers.IntegerField(
         default=LARGEST_PAGE,
@@ -85,7 +85,7 @@ class UIMessagesQuery(Strict):
 
 
 class UIChatOut(serializers.Serializer[Any]):
-    """A chat as a list of UI messages."""
+    """A chat as a list of UI messages, and whether a reply is running."""
 
     id = serializers.CharField(
         help_text="Id of the chat as in the address: chosen by the client, or `chat`."
@@ -99,7 +99,7 @@ class UIChatOut(serializers.Serializer[Any]):
 
 
 class UIChats(Endpoint):
-    """The address for the default transport of `useChat`."""
+    """The endpoint for the default transport of `useChat`."""
 
     parser_classes = (UIRequestParser,)
     content_negotiation_class = EventsOrJSON
@@ -143,7 +143,7 @@ class UIChatDetail(Endpoint):
     def get(self, request: Request, client_id: str) -> Response:
         """List the newest messages of the active branch as UI messages.
 
-        All steps of a reply are one message. A running reply is not included: resume its stream.
+        All steps of a reply are one message. A running reply is not included; resume its stream.
         """
         chat = ui_chats.get_ui_chat(client_id, user=get_request_user(request))
         query = UIMessagesQuery.read(request.query_params.dict())
@@ -185,7 +185,7 @@ class UIChatStream(Endpoint):
         responses=add_error_responses({204: None}),
     )
     def delete(self, request: Request, client_id: str) -> Response:
-        """Stop the running reply. The text so far is kept. Repeating the request has no effect."""
+        """Stop the running reply. Its text so far is kept. Repeating the request has no effect."""
         user = get_request_user(request)
         turn = ui_chats.find_running_turn(ui_chats.get_ui_chat(client_id, user=user))
         if turn is not None:

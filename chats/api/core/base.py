@@ -27,7 +27,7 @@ NO_KEY = "none"
 
 
 class SessionRequired(Refusal):
-    """The request has an API key. API keys cannot manage API keys; sign in instead."""
+    """The request uses an API key, but the operation needs a session. Sign in instead."""
 
     code = "session_required"
     status = 403
@@ -38,9 +38,10 @@ class HasScope(BasePermission):
     """Require the scope that the endpoint names for the method. Sessions need no scope."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Return True if the request has the scope for its method.
+        """Return True if the request may use its method.
 
-        Raises `SessionRequired`, `InsufficientScope`, and `MethodNotAllowed`.
+        Raises `InsufficientScope` for a key without the scope, `SessionRequired`, and
+        `MethodNotAllowed`.
         """
         method = "GET" if request.method == "HEAD" else str(request.method)
         scope = cast(Endpoint, view).scopes.get(method)
@@ -116,7 +117,7 @@ def raise_not_found(request: HttpRequest) -> NoReturn:
 
 
 def get_request_user(request: Request) -> User:
-    """Return the authenticated user. The permission classes guarantee that there is one."""
+    """Return the authenticated user. The permission classes have refused anonymous requests."""
     return cast(User, request.user)
 
 

@@ -71,7 +71,6 @@ class Schema(Endpoint):
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> Response:
-        """Return the schema as JSON."""
         generator = Generator()  # type: ignore[no-untyped-call]  # untyped there
         # English, like the file in `docs/`: labels of choices follow the language otherwise.
         with translation.override(settings.LANGUAGE_CODE):

@@ -81,7 +81,7 @@ def identify_body(body: Any) -> Any:
 
 
 def pack_response(answer: Response, *, chat_id: object) -> dict[str, Any]:
-    """Return the stored form of a response: its status and its encrypted body."""
+    """Return the status and the encrypted body of a response, for storage."""
     said = answer.data
     if isinstance(said, dict):
         said = {name: value for name, value in said.items() if name != NEVER_KEPT}
@@ -94,6 +94,6 @@ def pack_response(answer: Response, *, chat_id: object) -> dict[str, Any]:
 
 
 def replay_response(kept: dict[str, Any]) -> Response:
-    """Return the stored response. Raises `SecretUnreadable`."""
+    """Rebuild a stored response. Raises `SecretUnreadable` if it cannot be decrypted."""
     said = json.loads(secrets.decrypt(kept["answer"]))
     return Response(said, status=kept["status"], headers={REPLAYED: "true"})

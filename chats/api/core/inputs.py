@@ -33,7 +33,6 @@ class PlainText(serializers.CharField):
         self.validators = [v for v in self.validators if isinstance(v, MaxLengthValidator)]
 
     def to_internal_value(self, data: Any) -> str:
-        """Return the text unchanged; fail for anything else."""
         if not isinstance(data, str):
             self.fail("invalid")
         return data
@@ -43,7 +42,6 @@ class MessageText(PlainText):
     """The text of a message. NUL and lone surrogates become U+FFFD, as in replies and imports."""
 
     def to_internal_value(self, data: Any) -> str:
-        """Return the text in a form that can be stored."""
         return sanitise_text(super().to_internal_value(data))
 
 
@@ -51,7 +49,6 @@ class WholeNumber(serializers.IntegerField):
     """A JSON integer. "90", 90.0 and true are refused."""
 
     def to_internal_value(self, data: Any) -> int:
-        """Return the number unchanged; fail for anything else."""
         if not isinstance(data, int) or isinstance(data, bool):
             self.fail("invalid")
         return int(super().to_internal_value(data))
@@ -61,7 +58,6 @@ class Flag(serializers.BooleanField):
     """A JSON boolean. "yes" and 1 are refused."""
 
     def to_internal_value(self, data: Any) -> bool:
-        """Return the boolean unchanged; fail for anything else."""
         if not isinstance(data, bool):
             self.fail("invalid", input=data)
         return data
@@ -69,7 +65,7 @@ class Flag(serializers.BooleanField):
 
 @extend_schema_field({"type": "string", "enum": list(keys.SCOPES)})
 class ScopeName(PlainText):
-    """The name of a scope. The domain refuses unknown scopes and lists the valid ones."""
+    """The name of a scope. Unknown scopes are refused with a list of the valid ones."""
 
 
 class Strict(serializers.Serializer[Any]):
@@ -95,7 +91,7 @@ class Strict(serializers.Serializer[Any]):
 
 
 class NewChat(Strict):
-    """A chat, and its first message if `text` is given."""
+    """Settings of a new chat, and its first message if `text` is given."""
 
     title = PlainText(
         default="",
@@ -128,7 +124,7 @@ class NewChat(Strict):
 
 
 class RegenerateRequest(Strict):
-    """Options for regenerating a reply."""
+    """Options for regenerating a reply in a team."""
 
     play_on = Flag(
         default=False,
@@ -217,7 +213,7 @@ class MemoryChange(Strict):
 
 
 class NewPreference(Strict):
-    """A preference to save."""
+    """A preference to add, its slot, and the chats to which it applies."""
 
     slot = PlainText(
         help_text=f"One of {', '.join(f'`{slot}`' for slot in Preference.Slot.values)}. "
@@ -244,7 +240,7 @@ class PreferenceChange(Strict):
 
 
 class PreferenceDeletion(Strict):
-    """Options for deleting a preference."""
+    """What replaces the deleted preference."""
 
     reopen = serializers.BooleanField(
         default=False,
@@ -269,15 +265,15 @@ class FolderChange(Strict):
 
 
 class FolderName(Strict):
-    """The name of a folder."""
+    """A new folder."""
 
     name = PlainText(help_text="Name, 1 to 100 characters, unique among your folders.")
 
 
 class NewMessage(Strict):
-    """A message. Stored as sent, except that NUL and lone surrogates become U+FFFD."""
+    """A message to send. NUL and lone surrogates become U+FFFD."""
 
-    text = MessageText()
+    text = MessageText(help_text="Text of the message. A blank text is refused.")
     stream = Flag(
         default=False,
         help_text=("True: the response is the event stream of the reply (200) instead of a 202."),
@@ -313,25 +309,27 @@ class StateChange(Strict):
         default=dict, help_text="New values by field name. Other fields keep their value."
     )
     remove = serializers.ListField(
-        child=PlainText(), default=list, help_text="Names of the fields to remove from the state."
+        child=PlainText(),
+        default=list,
+        help_text="Names of the fields to remove from the state. Empty: none.",
     )
 
 
 class StateRestoration(Strict):
-    """The version of the state to restore."""
+    """The version to restore, and the latest version that the client knows."""
 
     version = WholeNumber(help_text="Number of the latest version. 409 if it is not the latest.")
     to = WholeNumber(help_text="Number of the version whose values are restored.")
 
 
 class EditRequest(Strict):
-    """A new text for a message. NUL and lone surrogates become U+FFFD."""
+    """The new text of a message. NUL and lone surrogates become U+FFFD."""
 
-    text = MessageText()
+    text = MessageText(help_text="New text of the message. A blank text is refused.")
 
 
 class NewCompaction(Strict):
-    """Options for a requested summary."""
+    """Instructions and model for a requested summary."""
 
     focus = PlainText(
         default="",
@@ -355,14 +353,14 @@ class Revision(Strict):
 
     text = PlainText(
         help_text=(
-            "Complete text of the summary in Markdown: headings, and bullets that end with "
-            "the seqs of their sources, such as `- … [#3, #7]`."
+            "Complete text of the summary in Markdown: headings, and bullets that end "
+            "with the seqs of their sources, such as `- … [#3, #7]`."
         )
     )
 
 
 class Rejection(Strict):
-    """The reason for rejecting a pending summary."""
+    """The reason for rejecting a pending summary, shown to the chat's owner."""
 
     reason = PlainText(
         default="",
@@ -374,31 +372,35 @@ class Rejection(Strict):
 
 
 class ErasureRequest(Strict):
-    """Options for erasing a message."""
+    """Whether to erase quotations of the message too."""
 
     quotes = serializers.ChoiceField(
         choices=["keep", "erase"],
         default="keep",
-        help_text="`erase`: also erase the messages that quote it word for word.",
+        help_text=(
+            "`erase`: also erase the messages that quote it word for word. `keep` "
+            "(default): only list them."
+        ),
     )
 
 
 class CompareQuery(Strict):
-    """Two summaries of a chat to compare."""
+    """The two compactions to compare."""
 
     older = serializers.UUIDField(help_text="Id of the compaction on the left side (`before`).")
     newer = serializers.UUIDField(help_text="Id of the compaction on the right side (`after`).")
 
 
 class NewKey(Strict):
-    """An API key to create."""
+    """Name, scopes and lifetime of an API key to create."""
 
     name = PlainText(help_text="Name of the application that uses the key, 1 to 200 characters.")
     scopes = serializers.ListField(
         child=ScopeName(), help_text="One or more scopes. The key can do nothing else."
     )
     lifetime_days = WholeNumber(
-        default=keys.DEFAULT_DAYS, help_text="Number of days until the key expires, 1 to 365."
+        default=keys.DEFAULT_DAYS,
+        help_text="Number of days until the key expires, 1 to 365. Default: 90.",
     )
     unmanaged = Flag(
         default=False,
@@ -410,17 +412,17 @@ class NewKey(Strict):
 
 
 class EmptyBody(Strict):
-    """An empty body or query."""
+    """A body or query without fields. Any field is refused."""
 
 
 class PageQuery(Strict):
-    """The page of a list."""
+    """Size and position of a page."""
 
     limit = serializers.IntegerField(
         min_value=1,
         max_value=LARGEST_PAGE,
         default=20,
-        help_text="Maximum number of items on the page.",
+        help_text="Maximum number of items on the page, 1 to 100. Default: 20.",
     )
     cursor = PlainText(
         default="", help_text="`next_cursor` of the previous page. Empty: the first page."
@@ -483,7 +485,7 @@ class TeamMessagesQuery(PageQuery):
 
 
 class ArchiveQuery(Strict):
-    """A search of the original messages of a chat."""
+    """Keywords and a speaker to find among the original messages of a chat."""
 
     q = PlainText(
         help_text="Keywords or a question, at most 500 characters. Messages that contain more "
@@ -496,11 +498,16 @@ class ArchiveQuery(Strict):
             "and hyphens, or the owner's user name. Empty: all."
         ),
     )
-    limit = serializers.IntegerField(min_value=1, max_value=LARGEST_PAGE, default=20)
+    limit = serializers.IntegerField(
+        min_value=1,
+        max_value=LARGEST_PAGE,
+        default=20,
+        help_text="Maximum number of messages, 1 to 100. Default: 20.",
+    )
 
 
 class SearchQuery(Strict):
-    """A search of your chats."""
+    """Keywords and filters for your chats."""
 
     q = PlainText(
         help_text="Keywords or a question, at most 400 characters. Results that contain more "
@@ -513,17 +520,27 @@ class SearchQuery(Strict):
         required=False,
         help_text="Only results in chats of the folder with this id. Absent: all folders.",
     )
-    role = serializers.ChoiceField(choices=["user", "assistant", "summary"], required=False)
+    role = serializers.ChoiceField(
+        choices=["user", "assistant", "summary"],
+        required=False,
+        help_text=(
+            "Only messages of `user` or `assistant`, or only summaries (`summary`). Absent: all."
+        ),
+    )
     speaker = PlainText(
         default="", help_text="Only messages of the team role with this name. Empty: all."
     )
     after = serializers.DateTimeField(
-        required=False, help_text="Only messages written at this time or later (ISO 8601)."
+        required=False,
+        help_text="Only messages written at this time or later (ISO 8601). Absent: no limit.",
     )
     before = serializers.DateTimeField(
-        required=False, help_text="Only messages written before this time (ISO 8601)."
+        required=False,
+        help_text="Only messages written before this time (ISO 8601). Absent: no limit.",
     )
-    page = serializers.IntegerField(min_value=1, max_value=10, default=1)
+    page = serializers.IntegerField(
+        min_value=1, max_value=10, default=1, help_text="Number of the page, 1 to 10. Default: 1."
+    )
 
 
 class ExplainQuery(Strict):
@@ -559,7 +576,7 @@ class EffectiveQuery(ExplainQuery):
 
 
 class RecentQuery(Strict):
-    """The number of recent messages, and the chat."""
+    """The maximum number of recent messages, and optionally their chat."""
 
     limit = serializers.IntegerField(
         min_value=1,
@@ -587,8 +604,15 @@ class MessagesQuery(PageQuery):
 class EventsQuery(PageQuery):
     """Filters of the audit events."""
 
-    type = serializers.ChoiceField(choices=sorted(ledger.EVENT_TYPES), required=False)
-    chat = serializers.UUIDField(required=False)
+    type = serializers.ChoiceField(
+        choices=sorted(ledger.EVENT_TYPES),
+        required=False,
+        help_text="Only events of this type. Absent: all types.",
+    )
+    chat = serializers.UUIDField(
+        required=False,
+        help_text="Only events of the chat with this id. Absent: all chats that you may see.",
+    )
     since = serializers.DateTimeField(
         required=False, help_text="Only from this time on (ISO 8601, inclusive). Absent: no limit."
     )

@@ -15,13 +15,15 @@ class AmountOut(serializers.Serializer[object]):
             "Currency of the model's price, such as `USD`. Empty: the price names no currency."
         )
     )
-    amount = serializers.DecimalField(max_digits=24, decimal_places=10)
+    amount = serializers.DecimalField(
+        max_digits=24, decimal_places=10, help_text="Amount as a decimal string."
+    )
 
 
 class MoneyOut(serializers.Serializer[object]):
     """Amounts by currency. If `unknown` is not 0, the total is incomplete."""
 
-    amounts = AmountOut(many=True)
+    amounts = AmountOut(many=True, help_text="One amount for each currency.")
     unknown = serializers.IntegerField(
         help_text=(
             "Number of calls or summaries that `amounts` excludes because no price is known."

@@ -30,14 +30,37 @@ class ChatOut(serializers.Serializer[Chat]):
 
     id = serializers.UUIDField()
     title = serializers.CharField()
-    model = serializers.CharField(source="model.slug", default=None, allow_null=True)
-    team = serializers.UUIDField(source="team_id", allow_null=True)
-    pinned = serializers.BooleanField()
-    archived = serializers.BooleanField()
-    folder = serializers.UUIDField(source="folder_id", allow_null=True)
-    temporary = serializers.BooleanField()
-    unread = serializers.BooleanField()
-    message_count = serializers.IntegerField(source="active_branch.last_seq", default=0)
+    model = serializers.CharField(
+        source="model.slug",
+        default=None,
+        allow_null=True,
+        help_text=("Id of the chat's model. Null: none was chosen, so the default model is used."),
+    )
+    team = serializers.UUIDField(
+        source="team_id",
+        allow_null=True,
+        help_text="Id of the team that replies. Null: a model replies.",
+    )
+    pinned = serializers.BooleanField(help_text="True: the chat is listed before the others.")
+    archived = serializers.BooleanField(help_text="True: the chat is hidden from the normal list.")
+    folder = serializers.UUIDField(
+        source="folder_id",
+        allow_null=True,
+        help_text="Id of the folder that contains the chat. Null: no folder.",
+    )
+    temporary = serializers.BooleanField(
+        help_text=(
+            "True: the chat is erased when you sign out, or some hours after its last message."
+        )
+    )
+    unread = serializers.BooleanField(
+        help_text="True: the chat has a reply that you have not seen."
+    )
+    message_count = serializers.IntegerField(
+        source="active_branch.last_seq",
+        default=0,
+        help_text="Number of messages on the active branch.",
+    )
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
     deleted_at = serializers.DateTimeField(
@@ -53,7 +76,7 @@ class ChatOut(serializers.Serializer[Chat]):
 
 
 class FolderOut(serializers.Serializer[Folder]):
-    """A folder of chats. A chat is in at most one folder."""
+    """A folder of chats, and whether its chats use your memory."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()
@@ -110,11 +133,22 @@ class MessageOut(serializers.Serializer[Message]):
         )
     )
     model = serializers.CharField(source="model_name")
-    turn = serializers.UUIDField(source="turn_id", allow_null=True)
-    token_count = serializers.IntegerField(allow_null=True)
+    turn = serializers.UUIDField(
+        source="turn_id",
+        allow_null=True,
+        help_text="Id of the turn that replies to this message or that wrote it. Null: none.",
+    )
+    token_count = serializers.IntegerField(
+        allow_null=True,
+        help_text="Number of tokens, by the local tokenizer. Null: not counted yet.",
+    )
     pinned = serializers.SerializerMethodField()
-    excluded = serializers.BooleanField()
-    kept = serializers.BooleanField()
+    excluded = serializers.BooleanField(
+        help_text="True: prompts leave the message out, and every summary that covers it."
+    )
+    kept = serializers.BooleanField(
+        help_text="True: a user kept this incomplete reply, so later prompts include it."
+    )
     erased = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField()
 
@@ -159,11 +193,11 @@ class ProofOut(serializers.Serializer[Any]):
 class MessageProofOut(ProofOut):
     """A proof of the text of one message."""
 
-    message = serializers.UUIDField()
+    message = serializers.UUIDField(help_text="Id of the erased message.")
 
 
 class ErasedOut(MessageOut):
-    """An erased message."""
+    """The message after its erasure, with proofs of its text and messages that quote it."""
 
     proofs = serializers.ListField(
         child=MessageProofOut(),
@@ -184,8 +218,11 @@ class OriginOut(serializers.Serializer[Mapping[str, Any]]):
     seq = serializers.IntegerField(
         help_text="Seq of the newest message that the value takes into account."
     )
-    by = serializers.ChoiceField(choices=ChatState.Kind.choices)
-    at = serializers.DateTimeField()
+    by = serializers.ChoiceField(
+        choices=ChatState.Kind.choices,
+        help_text="Kind of the version that set the value, as `kind` of a version.",
+    )
+    at = serializers.DateTimeField(help_text="Time at which the value was set.")
 
 
 class StateOut(serializers.Serializer[Mapping[str, Any]]):
@@ -196,7 +233,9 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
         help_text="Number of the latest version, for `version` of a correction."
     )
     values = serializers.DictField()
-    origins = serializers.DictField(child=OriginOut())
+    origins = serializers.DictField(
+        child=OriginOut(), help_text="Origin of each value, by field name."
+    )
     to_seq = serializers.IntegerField(
         help_text="Seq of the last message that the state takes into account."
     )
@@ -205,7 +244,9 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
             "Name of the model that extracted the state. Empty: a person corrected or restored it."
         )
     )
-    updated_at = serializers.DateTimeField(allow_null=True)
+    updated_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time of the latest version. Null: the state is still empty."
+    )
     policy = serializers.CharField(help_text="Slug of the policy that defines the state.")
     schema = serializers.DictField(help_text="JSON Schema of `values`, as the policy defines it.")
 
@@ -213,8 +254,10 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
 class FailureOut(serializers.Serializer[Mapping[str, str]]):
     """The reason why a turn failed: a stable `code`, and a localized `message`."""
 
-    code = serializers.CharField()
-    message = serializers.CharField()
+    code = serializers.CharField(help_text="Stable error code.")
+    message = serializers.CharField(
+        help_text="Sentence for people, in the language of the request."
+    )
 
 
 class TurnOut(serializers.Serializer[Turn]):
@@ -230,9 +273,23 @@ class TurnOut(serializers.Serializer[Turn]):
             "`absorbed`."
         ),
     )
-    message = serializers.UUIDField(source="trigger_id", allow_null=True)
-    continues = serializers.UUIDField(source="continues_id", allow_null=True)
-    absorbed_by = serializers.UUIDField(source="absorbed_by_id", allow_null=True)
+    message = serializers.UUIDField(
+        source="trigger_id",
+        allow_null=True,
+        help_text=(
+            "Id of the user's message that the turn replies to. Null: it continues a reply."
+        ),
+    )
+    continues = serializers.UUIDField(
+        source="continues_id",
+        allow_null=True,
+        help_text="Id of the turn whose truncated reply this one continues. Null: none.",
+    )
+    absorbed_by = serializers.UUIDField(
+        source="absorbed_by_id",
+        allow_null=True,
+        help_text="Id of the turn that also replies to this turn's message. Null: none.",
+    )
     model = serializers.CharField(source="model_name")
     round = serializers.UUIDField(
         source="round_id",
@@ -248,15 +305,39 @@ class TurnOut(serializers.Serializer[Turn]):
         allow_null=True,
         help_text="Name of the agent that replies. Null: no team replies.",
     )
-    attempt = serializers.IntegerField()
-    step = serializers.IntegerField()
+    attempt = serializers.IntegerField(
+        help_text=(
+            "Number of the attempt, from 1. A new attempt starts if a worker is lost. 0: "
+            "not started."
+        )
+    )
+    step = serializers.IntegerField(
+        help_text=(
+            "Number of the model call in the attempt, from 1. Each tool result leads to "
+            "another. 0: none yet."
+        )
+    )
     error = serializers.SerializerMethodField()
-    usage = serializers.DictField()
+    usage = serializers.DictField(
+        help_text=(
+            "Tokens as the provider counts them: `input`, `output`, `cached` and "
+            "`written` (to its cache). Empty: not reported."
+        )
+    )
     queued_at = serializers.DateTimeField()
-    started_at = serializers.DateTimeField(allow_null=True)
-    first_token_at = serializers.DateTimeField(allow_null=True)
-    finished_at = serializers.DateTimeField(allow_null=True)
-    stop_requested_at = serializers.DateTimeField(allow_null=True)
+    started_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which a worker started the turn. Null: still queued."
+    )
+    first_token_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time at which the first part of the reply arrived. Null: none has arrived.",
+    )
+    finished_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the turn ended. Null: it has not ended."
+    )
+    stop_requested_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which a user asked to stop the reply. Null: not asked."
+    )
     waiting_until = serializers.DateTimeField(
         allow_null=True,
         help_text=(
@@ -267,7 +348,6 @@ class TurnOut(serializers.Serializer[Turn]):
 
     @extend_schema_field(FailureOut(allow_null=True))
     def get_error(self, turn: Turn) -> dict[str, str] | None:
-        """Return the failure, or None."""
         if not turn.error_code:
             return None
         return {"code": turn.error_code, "message": turn.localized_error}
@@ -279,8 +359,13 @@ class SkipReasonOut(serializers.Serializer[CompactionOutcome]):
     code = serializers.CharField(
         help_text=f"Stable code, explained by `message`. One of {', '.join(SENTENCES)}."
     )
-    message = serializers.CharField(source="sentence")
-    started = serializers.BooleanField(source="was_started")
+    message = serializers.CharField(
+        source="sentence",
+        help_text="Sentence that explains `code`, in the language of the request.",
+    )
+    started = serializers.BooleanField(
+        source="was_started", help_text="True: a compaction was started."
+    )
     tokens = serializers.IntegerField(
         help_text="Number of tokens of the prompt, as the provider counts them."
     )
@@ -292,8 +377,12 @@ class SkipReasonOut(serializers.Serializer[CompactionOutcome]):
 class ReferenceOut(serializers.Serializer[TurnReference]):
     """Retrieved context: an excerpt of an earlier message, often from another chat."""
 
-    chat = serializers.UUIDField(source="message.branch.chat_id")
-    message = serializers.UUIDField(source="message_id")
+    chat = serializers.UUIDField(
+        source="message.branch.chat_id", help_text="Id of the chat that the excerpt comes from."
+    )
+    message = serializers.UUIDField(
+        source="message_id", help_text="Id of the message that the excerpt comes from."
+    )
     seq = serializers.IntegerField(source="message.seq")
     start = serializers.IntegerField(
         help_text="Position of the first character in the message's text, in code points."
@@ -310,7 +399,9 @@ class TurnDetailOut(TurnOut):
     partial_text = serializers.CharField(
         help_text="Text of the running step so far. Empty: no step is running."
     )
-    reply = MessageOut(allow_null=True)
+    reply = MessageOut(
+        allow_null=True, help_text="Last message of the reply. Null: no reply is stored."
+    )
     receipts = ReceiptOut(many=True, source="receipts_in_order")
     references = ReferenceOut(
         many=True,
@@ -326,7 +417,7 @@ class TurnDetailOut(TurnOut):
 
 
 class AcceptedOut(serializers.Serializer[Any]):
-    """An accepted message and the turn that replies to it."""
+    """A stored message and the turn that replies to it."""
 
     message = MessageOut()
     turn = TurnOut()
@@ -345,10 +436,16 @@ class BranchOut(serializers.Serializer[Branch]):
     id = serializers.UUIDField()
     chat = serializers.UUIDField(source="chat_id")
     parent = serializers.UUIDField(  # type: ignore[assignment]  # DRF's metaclass removes fields
-        source="parent_id", allow_null=True
+        source="parent_id",
+        allow_null=True,
+        help_text="Id of the branch that this one was created from. Null: the first branch.",
     )
-    fork_seq = serializers.IntegerField()
-    message_count = serializers.IntegerField(source="last_seq")
+    fork_seq = serializers.IntegerField(
+        help_text="Seq of the last message shared with the parent branch. 0: none."
+    )
+    message_count = serializers.IntegerField(
+        source="last_seq", help_text="Number of messages on the branch, including the shared ones."
+    )
     active = serializers.SerializerMethodField(
         help_text="True: this is the chat's active branch, where new messages are added."
     )
@@ -365,7 +462,10 @@ class BranchOut(serializers.Serializer[Branch]):
     compaction_paused = serializers.BooleanField(
         help_text="True: automatic compaction is paused, since an undo, until it is resumed."
     )
-    paused_at = serializers.DateTimeField(allow_null=True)
+    paused_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time of the undo that paused automatic compaction. Null: not paused.",
+    )
     compaction_asked_at = serializers.DateTimeField(
         source="asked_at",
         allow_null=True,
@@ -376,15 +476,16 @@ class BranchOut(serializers.Serializer[Branch]):
     created_at = serializers.DateTimeField()
 
     def get_active(self, branch: Branch) -> bool:
-        """Return True if this is the chat's active branch."""
         return branch.chat.active_branch_id == branch.pk
 
 
 class PinRoomOut(serializers.Serializer[Any]):
     """Tokens of the pinned messages, by the local tokenizer, and the policy's limit."""
 
-    used = serializers.IntegerField()
-    limit = serializers.IntegerField()
+    used = serializers.IntegerField(help_text="Number of tokens of all pinned messages.")
+    limit = serializers.IntegerField(
+        help_text="Maximum number of tokens of all pinned messages, set by the policy."
+    )
 
 
 class SourceOut(serializers.Serializer[Mapping[str, Any]]):
@@ -392,10 +493,14 @@ class SourceOut(serializers.Serializer[Mapping[str, Any]]):
     locks the value.
     """
 
-    level = serializers.CharField()
-    policy = serializers.CharField()
-    version = serializers.IntegerField()
-    locked = serializers.BooleanField()
+    level = serializers.CharField(
+        help_text="Level of the policy: `instance`, `group`, `user`, `agent` or `chat`."
+    )
+    policy = serializers.CharField(help_text="Slug of the policy.")
+    version = serializers.IntegerField(help_text="Number of the policy's active version.")
+    locked = serializers.BooleanField(
+        help_text="True: policies of more specific levels cannot override the value."
+    )
 
 
 class AdjustmentOut(serializers.Serializer[Mapping[str, Any]]):
@@ -403,45 +508,55 @@ class AdjustmentOut(serializers.Serializer[Mapping[str, Any]]):
     (`wanted`) and the one that applies (`used`).
     """
 
-    field = serializers.CharField()
-    wanted = serializers.JSONField()
-    used = serializers.JSONField()
+    field = serializers.CharField(help_text="Name of the field of the policy.")
+    wanted = serializers.JSONField(help_text="Value that the policies set.")
+    used = serializers.JSONField(
+        help_text="Lower value that applies, because the values of the policies conflict."
+    )
 
 
 class SystemTextOut(serializers.Serializer[Mapping[str, Any]]):
     """The size and hash of a system text that the policy may hide."""
 
-    hidden = serializers.BooleanField()
-    characters = serializers.IntegerField()
-    sha256 = serializers.CharField()
+    hidden = serializers.BooleanField(help_text="True: the policy hides the text from users.")
+    characters = serializers.IntegerField(help_text="Length of the text in characters.")
+    sha256 = serializers.CharField(help_text="SHA-256 of the text, in hex.")
 
 
 class PolicyOut(serializers.Serializer[Mapping[str, Any]]):
-    """The effective policy of a chat."""
+    """The effective policy of a chat: its values and the policies that set them."""
 
-    digest = serializers.CharField()
+    digest = serializers.CharField(
+        help_text="Digest of the effective policy: SHA-256 of its values and sources, in hex."
+    )
     label = serializers.CharField()  # type: ignore[assignment]  # DRF's metaclass removes fields
     values = serializers.DictField(
         help_text=f"Values by name: {', '.join(PolicyValues().to_json())}."
     )
     system_text = SystemTextOut()
-    sources = serializers.DictField(child=SourceOut())
-    adjusted = AdjustmentOut(many=True)
+    sources = serializers.DictField(
+        child=SourceOut(), help_text="Policy that sets each value, by field name."
+    )
+    adjusted = AdjustmentOut(
+        many=True, help_text="Values that were lowered because values of several policies conflict."
+    )
 
 
 class LostOut(serializers.Serializer[Mapping[str, Any]]):
     """A value that another policy overrides, and the reason."""
 
     value = serializers.JSONField(allow_null=True)
-    source = SourceOut()  # type: ignore[assignment]  # DRF's metaclass removes fields
-    reason = serializers.ChoiceField(choices=list(LOST.items()))
+    source = SourceOut(help_text="Policy that sets the overridden value.")  # type: ignore[assignment]  # DRF's metaclass removes fields
+    reason = serializers.ChoiceField(
+        choices=list(LOST.items()), help_text="Reason the value does not apply."
+    )
 
 
 class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
     """One field of a policy: the effective value, its source, and overridden values."""
 
-    field = serializers.CharField()
-    value = serializers.JSONField(allow_null=True)
+    field = serializers.CharField(help_text="Name of the field of the policy.")
+    value = serializers.JSONField(allow_null=True, help_text="Value that applies. Null: not set.")
     wanted = serializers.JSONField(
         allow_null=True,
         help_text=(
@@ -449,20 +564,28 @@ class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
             "that value."
         ),
     )
-    source = SourceOut()  # type: ignore[assignment]  # as above
-    reason = serializers.ChoiceField(choices=list(WON.items()))
+    source = SourceOut(help_text="Policy that sets the value that applies.")  # type: ignore[assignment]  # as above
+    reason = serializers.ChoiceField(
+        choices=list(WON.items()), help_text="Reason this value applies."
+    )
     used = serializers.BooleanField(help_text="False: the policy's strategy ignores this field.")
-    lost = LostOut(many=True)
+    lost = LostOut(many=True, help_text="Values of other policies that do not apply.")
 
 
 class ExplanationOut(serializers.Serializer[Mapping[str, Any]]):
-    """The effective policy of a person, field by field."""
+    """The effective policy of a person, field by field, with overridden values."""
 
-    person = serializers.CharField()
-    chat = serializers.UUIDField(allow_null=True)
-    agent = serializers.CharField(allow_null=True)
-    model = serializers.CharField(allow_null=True)
-    fields = ExplainedFieldOut(many=True)  # type: ignore[assignment]  # as above
+    person = serializers.CharField(help_text="User name of the person whose policy is explained.")
+    chat = serializers.UUIDField(
+        allow_null=True, help_text="Id of the chat whose policies count. Null: no chat."
+    )
+    agent = serializers.CharField(
+        allow_null=True, help_text="Id of the agent's role. Null: no agent."
+    )
+    model = serializers.CharField(
+        allow_null=True, help_text="Id of the model. Null: no model is chosen."
+    )
+    fields = ExplainedFieldOut(many=True, help_text="All fields of the policy.")  # type: ignore[assignment]  # as above
 
 
 class FixedWarningOut(serializers.Serializer[Mapping[str, Any]]):
@@ -470,10 +593,18 @@ class FixedWarningOut(serializers.Serializer[Mapping[str, Any]]):
     fixes.
     """
 
-    code = serializers.CharField()
-    field = serializers.CharField()
-    level = serializers.ChoiceField(choices=["error", "risk", "note"])
-    message = serializers.CharField()
+    code = serializers.CharField(help_text="Stable code of the warning.")
+    field = serializers.CharField(help_text="Name of the field that the warning is about.")
+    level = serializers.ChoiceField(
+        choices=["error", "risk", "note"],
+        help_text=(
+            "`error`: the values cannot be saved. `risk`: they work, with side effects. "
+            "`note`: information."
+        ),
+    )
+    message = serializers.CharField(
+        help_text="Sentence that explains the warning, in the language of the request."
+    )
     mend = serializers.DictField(
         help_text=(
             'Suggested fix: the new value of each field. `"not set"`: remove the field. '
@@ -531,19 +662,30 @@ class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
     Token counts are as the provider counts. Other numbers are messages.
     """
 
-    refused = PreviewRefusalOut(allow_null=True)
-    tokens = serializers.IntegerField()
-    limit = serializers.IntegerField()
-    parts = serializers.DictField(child=serializers.IntegerField())
-    full = serializers.IntegerField()
-    cut = serializers.IntegerField()
-    summarised = serializers.IntegerField()
+    refused = PreviewRefusalOut(
+        allow_null=True, help_text="Reason no prompt can be built. Null: it can."
+    )
+    tokens = serializers.IntegerField(help_text="Number of tokens of the prompt.")
+    limit = serializers.IntegerField(help_text="Prompt limit in tokens.")
+    parts = serializers.DictField(
+        child=serializers.IntegerField(),
+        help_text=("Tokens of each part of the prompt, such as `system`, `summary` or `history`."),
+    )
+    full = serializers.IntegerField(help_text="Number of messages sent in full.")
+    cut = serializers.IntegerField(help_text="Number of messages that the policy truncates.")
+    summarised = serializers.IntegerField(help_text="Number of messages covered by the summary.")
     left_out = serializers.DictField(
         child=serializers.IntegerField(),
         help_text="Number of messages left out of the prompt, by reason code.",
     )
-    due = serializers.ChoiceField(choices=["none", "prepare", "swap"])
-    due_reason = serializers.CharField(allow_blank=True)
+    due = serializers.ChoiceField(
+        choices=["none", "prepare", "swap"],
+        help_text=(
+            "Compaction that this prompt would cause: `none`, `prepare` (write a "
+            "summary) or `swap` (publish one)."
+        ),
+    )
+    due_reason = serializers.CharField(allow_blank=True, help_text="Code of the reason for `due`.")
     estimate = EstimateOut(
         allow_null=True,
         help_text="Estimate of future turns. Null: the next message would be refused.",
@@ -553,7 +695,7 @@ class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
 class PolicyPreviewOut(serializers.Serializer[Mapping[str, Any]]):
     """Warnings about a policy, and the next prompt with and without it."""
 
-    findings = FixedWarningOut(many=True)
+    findings = FixedWarningOut(many=True, help_text="Conflicts and warnings. Empty: none.")
     state = serializers.CharField(
         allow_null=True,
         help_text=(
@@ -561,8 +703,14 @@ class PolicyPreviewOut(serializers.Serializer[Mapping[str, Any]]):
             "are invalid."
         ),
     )
-    now = PreviewSideOut(allow_null=True)
-    proposed = PreviewSideOut(allow_null=True)
+    now = PreviewSideOut(
+        allow_null=True,
+        help_text="Next prompt under the active policy. Null: the values are invalid.",
+    )
+    proposed = PreviewSideOut(
+        allow_null=True,
+        help_text="Next prompt under the unsaved policy. Null: the values are invalid.",
+    )
 
 
 class EventOut(serializers.Serializer[Any]):
@@ -574,26 +722,57 @@ class EventOut(serializers.Serializer[Any]):
     seq = serializers.IntegerField()
     type = serializers.CharField()
     at = serializers.DateTimeField()
-    actor = serializers.CharField()
-    chat = serializers.UUIDField(source="chat_id", allow_null=True)
-    turn = serializers.UUIDField(source="turn_id", allow_null=True)
+    actor = serializers.CharField(
+        help_text=(
+            "Who caused the event: `user:<id>`, or a part of the server, such as "
+            "`worker` or `system`."
+        )
+    )
+    chat = serializers.UUIDField(
+        source="chat_id",
+        allow_null=True,
+        help_text="Id of the chat. Null: the event concerns no chat.",
+    )
+    turn = serializers.UUIDField(
+        source="turn_id",
+        allow_null=True,
+        help_text="Id of the turn. Null: the event concerns no turn.",
+    )
     data = serializers.DictField()  # type: ignore[assignment]  # DRF's metaclass removes fields
-    previous_hash = serializers.CharField()
-    hash = serializers.CharField()
+    previous_hash = serializers.CharField(
+        help_text="Hash of the previous event of the same chain, in hex."
+    )
+    hash = serializers.CharField(help_text="SHA-256 of `previous_hash` and the event, in hex.")
 
 
 class ModelOut(serializers.Serializer[Any]):
-    """A model."""
+    """A model that the instance offers."""
 
-    id = serializers.CharField(source="spec.slug")
-    label = serializers.CharField(source="spec")  # type: ignore[assignment]  # as above
-    provider = serializers.CharField(source="provider_name")
-    context_window = serializers.IntegerField(source="spec.window", allow_null=True)
-    max_output = serializers.IntegerField(source="spec.max_output", allow_null=True)
-    allowed = serializers.BooleanField()
+    id = serializers.CharField(
+        source="spec.slug", help_text="Id of the model, for `model` of a request."
+    )
+    label = serializers.CharField(source="spec", help_text="Name of the model on pages.")  # type: ignore[assignment]  # as above
+    provider = serializers.CharField(source="provider_name", help_text="Name of the provider.")
+    context_window = serializers.IntegerField(
+        source="spec.window",
+        allow_null=True,
+        help_text="Maximum number of tokens of prompt and reply together. Null: unknown.",
+    )
+    max_output = serializers.IntegerField(
+        source="spec.max_output",
+        allow_null=True,
+        help_text="Maximum number of tokens of a reply. Null: unknown.",
+    )
+    allowed = serializers.BooleanField(
+        help_text="True: your policy allows the model in a new chat."
+    )
     why_not = serializers.SerializerMethodField()
-    default = serializers.BooleanField(source="current")
-    is_demo = serializers.BooleanField()
+    default = serializers.BooleanField(
+        source="current", help_text="True: new chats use the model if they name none."
+    )
+    is_demo = serializers.BooleanField(
+        help_text="True: a built-in demonstration model without a provider."
+    )
     cannot_stream = serializers.BooleanField(
         source="spec.cannot_stream", help_text="True: replies arrive as a whole, not as a stream."
     )
@@ -608,29 +787,52 @@ class KeyOut(serializers.Serializer[ApiKey]):
 
     id = serializers.UUIDField()
     name = serializers.CharField()
-    prefix = serializers.CharField()
-    scopes = serializers.ListField(child=serializers.ChoiceField(choices=keys.SCOPES))
-    unmanaged = serializers.BooleanField()
+    prefix = serializers.CharField(
+        help_text="First characters of the secret, to recognise the key."
+    )
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=keys.SCOPES),
+        help_text="Scopes of the key. It can do nothing else.",
+    )
+    unmanaged = serializers.BooleanField(
+        help_text=("True: requests to `/v1` are passed through unchanged, and no text is stored.")
+    )
     created_at = serializers.DateTimeField()
-    expires_at = serializers.DateTimeField()
-    last_used_at = serializers.DateTimeField(allow_null=True)
-    revoked_at = serializers.DateTimeField(allow_null=True)
+    expires_at = serializers.DateTimeField(help_text="Time from which the key no longer works.")
+    last_used_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time of the last request, accurate to a minute. Null: never used.",
+    )
+    revoked_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the key was revoked. Null: not revoked."
+    )
 
 
 class NewKeyOut(KeyOut):
-    """A new API key. The secret is shown only once."""
+    """A new API key with its secret, which no later response contains."""
 
-    secret = serializers.CharField()
+    secret = serializers.CharField(
+        help_text=(
+            "The API key for the `Authorization` header. It is shown only once; store it now."
+        )
+    )
 
 
 class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
-    """An error. `code` is stable; `message` is for people."""
+    """An error. Programs should check `code`, which is stable; `message` is for people."""
 
-    message = serializers.CharField()
+    message = serializers.CharField(
+        help_text="Sentence for people, in the language of the request."
+    )
     type = serializers.CharField()
-    param = serializers.CharField(allow_null=True)
-    code = serializers.CharField()
-    request_id = serializers.CharField()
+    param = serializers.CharField(
+        allow_null=True,
+        help_text="Name of the field or parameter that caused the error. Null: none.",
+    )
+    code = serializers.CharField(help_text="Stable error code.")
+    request_id = serializers.CharField(
+        help_text="Id of the request, which the server log also contains."
+    )
     details = serializers.ListField(
         child=serializers.DictField(),
         required=False,
@@ -642,7 +844,7 @@ class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class ErrorBody(serializers.Serializer[Mapping[str, Any]]):
-    """The body of an error response."""
+    """The body of every error response."""
 
     error = ErrorOut()
 
@@ -650,7 +852,7 @@ class ErrorBody(serializers.Serializer[Mapping[str, Any]]):
 def build_page_serializer(
     kind: type[serializers.Serializer[Any]],
 ) -> type[serializers.Serializer[Any]]:
-    """Return the serializer of a page of these items."""
+    """Return a serializer of `{data, next_cursor}`, with items of this kind."""
     fields = {
         "data": kind(many=True),
         "next_cursor": serializers.CharField(allow_null=True, help_text="Null on the last page."),

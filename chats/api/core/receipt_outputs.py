@@ -11,7 +11,7 @@ from contextpolicy.engine.messages.segments import Origin
 
 
 class SegmentOut(serializers.Serializer[Sequence[Any]]):
-    """A segment of a prompt: its kind, source and size."""
+    """A segment of a prompt: its kind, source and number of tokens."""
 
     origin = serializers.SerializerMethodField()
     part = serializers.SerializerMethodField(
@@ -42,7 +42,7 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
 
     @extend_schema_field(serializers.ChoiceField(choices=get_args(Origin)))
     def get_origin(self, segment: Sequence[Any]) -> str:
-        """Kind of the segment."""
+        """Kind of the segment, such as `system`, `summary`, `history` or `question`."""
         return str(segment[0])
 
     def get_part(self, segment: Sequence[Any]) -> str:
@@ -58,7 +58,7 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
         return segment[2] or None
 
     def get_tokens(self, segment: Sequence[Any]) -> int:
-        """Tokens of the segment."""
+        """Number of tokens of the segment, by the local tokenizer."""
         return int(segment[3])
 
     def get_cut_to(self, segment: Sequence[Any]) -> int | None:
@@ -74,12 +74,14 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
 
 
 class ReceiptOut(serializers.Serializer[Receipt]):
-    """The receipt of a model call: its prompt, in numbers."""
+    """The receipt of a model call: the composition of its prompt, without texts."""
 
     id = serializers.UUIDField()
-    attempt = serializers.IntegerField()
-    step = serializers.IntegerField()
-    call = serializers.IntegerField()
+    attempt = serializers.IntegerField(help_text="Number of the turn's attempt, from 1.")
+    step = serializers.IntegerField(
+        help_text="Number of the step in the attempt, from 1. 0: a call after the turn."
+    )
+    call = serializers.IntegerField(help_text="Number of the call in the step.")
     purpose = serializers.CharField(
         help_text=(
             "Purpose of the call: `reply`, `state` (extracts the state, call 0), and after "
@@ -92,7 +94,11 @@ class ReceiptOut(serializers.Serializer[Receipt]):
         source="effective_policy_id",
         help_text=("Digest of the effective policy. Equal digests mean equal values and sources."),
     )
-    compaction = serializers.UUIDField(source="compaction_id", allow_null=True)
+    compaction = serializers.UUIDField(
+        source="compaction_id",
+        allow_null=True,
+        help_text="Id of the compaction that the prompt used. Null: none.",
+    )
     segments = SegmentOut(
         many=True, help_text="Segments of the prompt, in the order in which they were sent."
     )
@@ -100,8 +106,16 @@ class ReceiptOut(serializers.Serializer[Receipt]):
         child=serializers.ListField(),
         help_text="Messages left out, as a list of [from seq, to seq, reason].",
     )
-    budget = serializers.DictField()
-    prompt_tokens = serializers.IntegerField()
+    budget = serializers.DictField(
+        help_text=(
+            "Tokens that the prompt could use, and that each part uses. `token_budget`, "
+            "`reserve` and `prompt_limit` are counted as by the provider, the others by "
+            "the local tokenizer."
+        )
+    )
+    prompt_tokens = serializers.IntegerField(
+        help_text="Number of tokens of the prompt, by the local tokenizer."
+    )
     prompt_sha256 = serializers.CharField(
         help_text="SHA-256 of the prompt, in hex. Empty if a segment was erased; the prompt then "
         "cannot be rebuilt."
@@ -112,16 +126,34 @@ class ReceiptOut(serializers.Serializer[Receipt]):
             "network, is older than this field, or lost a segment to erasure."
         )
     )
-    not_rebuildable_since = serializers.DateTimeField(source="erased_at", allow_null=True)
+    not_rebuildable_since = serializers.DateTimeField(
+        source="erased_at",
+        allow_null=True,
+        help_text=(
+            "Time at which a part of the prompt was erased. Null: the prompt can be rebuilt."
+        ),
+    )
     commitment = serializers.CharField(
         help_text=(
             "Commitment to the receipt, as in the audit event that ended the attempt. Empty: "
             "the call is older than this field."
         )
     )
-    notes = serializers.ListField()
-    outcome = serializers.ChoiceField(choices=Receipt.Outcome.choices)
-    error_code = serializers.CharField()
-    usage = serializers.DictField()
+    notes = serializers.ListField(
+        help_text="Codes of changes that the prompt needed, and reasons for missing context."
+    )
+    outcome = serializers.ChoiceField(
+        choices=Receipt.Outcome.choices,
+        help_text=("`open` (in progress), `ok`, `failed`, `stopped` or `lost` (its worker ended)."),
+    )
+    error_code = serializers.CharField(help_text="Stable code of the error. Empty: no error.")
+    usage = serializers.DictField(
+        help_text=(
+            "Tokens as the provider counts them: `input`, `output`, `cached` and "
+            "`written` (to its cache). Empty: not reported."
+        )
+    )
     created_at = serializers.DateTimeField()
-    finished_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the call ended. Null: in progress."
+    )

@@ -115,7 +115,6 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
     name = "apiKey"
 
     def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, str]:
-        """Return an HTTP bearer scheme."""
         return {"type": "http", "scheme": "bearer", "bearerFormat": "plm_…"}
 
 
@@ -123,7 +122,7 @@ class Generator(SchemaGenerator):
     """Generate the schema of the endpoints and of the event stream, which is not a DRF view."""
 
     def get_schema(self, request: Any = None, public: bool = False) -> Any:  # noqa: FBT001, FBT002  # the framework's signature
-        """Return the whole schema."""
+        """Return the schema, with a `type` for every nullable part."""
         schema = super().get_schema(request=request, public=public)  # type: ignore[no-untyped-call]  # untyped there
         if request is None:
             # Only in the file: the API page would show a selector with one unlabelled option.
@@ -132,7 +131,7 @@ class Generator(SchemaGenerator):
         return schema
 
     def parse(self, input_request: Any, public: bool) -> Any:  # noqa: FBT001  # the framework's signature
-        """Return the paths with their operations, and the event stream of a turn."""
+        """Return the paths of the endpoints, and that of the event stream."""
         paths = super().parse(input_request, public)  # type: ignore[no-untyped-call]  # untyped there
         turn = next(path for path in paths if path.endswith("/turns/{turn_id}"))
         paths[f"{turn}/events"] = {"get": describe_turn_stream(paths[turn]["get"])}
@@ -180,6 +179,6 @@ def describe_turn_stream(turn: Mapping[str, Any]) -> dict[str, Any]:
 def add_error_responses(
     successes: Mapping[Code, Any], *, errors: tuple[int, ...] = WRITE_ERRORS
 ) -> dict[Code, Any]:
-    """Return the given responses together with the error responses."""
+    """Merge the responses of a success with those of the errors."""
     failures: dict[Code, Any] = {code: OpenApiResponse(ErrorBody, ERRORS[code]) for code in errors}
     return {**successes, **failures}

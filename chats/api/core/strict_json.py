@@ -42,7 +42,6 @@ class StrictJSONParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the object. Raises `RequestTooLarge` and `InvalidJSON`."""
         limit = self.most()
         data = stream.read(limit + 1)
         if len(data) > limit:

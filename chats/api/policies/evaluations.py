@@ -33,7 +33,7 @@ ROWS = Evaluation.objects.select_related("policy", "version")
 
 
 class NewEvaluation(Strict):
-    """The draft to evaluate, the chats, and the duration."""
+    """The draft to evaluate, the chats to include, and the duration."""
 
     policy = PlainText(help_text="Slug of the policy.")
     version = WholeNumber(
@@ -47,7 +47,9 @@ class NewEvaluation(Strict):
             "assigned now."
         ),
     )
-    days = serializers.IntegerField(min_value=1, max_value=MOST_DAYS, default=DAYS)
+    days = serializers.IntegerField(
+        min_value=1, max_value=MOST_DAYS, default=DAYS, help_text="Duration in days, 1 to 30."
+    )
     share = serializers.IntegerField(
         min_value=1,
         max_value=100,
@@ -57,7 +59,7 @@ class NewEvaluation(Strict):
 
 
 class EvaluationOut(serializers.Serializer[Evaluation]):
-    """A shadow evaluation with its totals. The draft's tokens and compactions are estimates."""
+    """A shadow evaluation with its totals so far."""
 
     id = serializers.UUIDField()
     policy = serializers.CharField(source="policy.slug")
@@ -66,77 +68,92 @@ class EvaluationOut(serializers.Serializer[Evaluation]):
         help_text="Number of the policy's active version at the start. 0: none."
     )
     place = serializers.ChoiceField(choices=BlastRadius.APPLIED)
-    share = serializers.IntegerField()
-    state = serializers.ChoiceField(choices=Evaluation.State.choices)
+    share = serializers.IntegerField(
+        help_text="Percentage of branches whose replies are evaluated."
+    )
+    state = serializers.ChoiceField(
+        choices=Evaluation.State.choices,
+        help_text="`open` (running), `ended` or `promoted` (the draft was published).",
+    )
     reason = serializers.CharField(
         allow_blank=True,
         help_text=(
-            "`time` (completed), `person` (ended by a user) or `other_version` (another "
-            "version was saved). Empty: still open."
+            "`time` (completed), `person` (ended by a user), `promoted` (published) or "
+            "`other_version` (another version was saved). Empty: still open."
         ),
     )
     started_at = serializers.DateTimeField()
-    ends_at = serializers.DateTimeField()
-    ended_at = serializers.DateTimeField(allow_null=True)
+    ends_at = serializers.DateTimeField(help_text="Planned end.")
+    ended_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the evaluation ended. Null: still open."
+    )
     turns = serializers.IntegerField(help_text="Replies of the evaluated branches so far.")
     judged = serializers.IntegerField(help_text="Replies compared with the prompt under the draft.")
-    unknown = serializers.IntegerField()
+    unknown = serializers.IntegerField(help_text="Replies that could not be evaluated.")
     changed = serializers.IntegerField(
         help_text="Replies that the draft would send with another prompt or refuse."
     )
-    would_refuse = serializers.IntegerField()
-    compactions_now = serializers.IntegerField()
-    compactions_then = serializers.IntegerField()
-    tokens_now = serializers.IntegerField()
-    tokens_then = serializers.IntegerField()
+    would_refuse = serializers.IntegerField(help_text="Replies that the draft would refuse.")
+    compactions_now = serializers.IntegerField(help_text="Compactions under the active version.")
+    compactions_then = serializers.IntegerField(help_text="Estimated compactions under the draft.")
+    tokens_now = serializers.IntegerField(help_text="Prompt tokens under the active version.")
+    tokens_then = serializers.IntegerField(help_text="Estimated prompt tokens under the draft.")
 
 
 class UnknownOut(serializers.Serializer[Mapping[str, Any]]):
-    """A code of a reason why replies could not be evaluated, such as `team` or `erased`, and their
-    number.
-    """
+    """A reason why replies could not be evaluated, such as `team` or `erased`."""
 
-    reason = serializers.CharField()
-    turns = serializers.IntegerField()
+    reason = serializers.CharField(help_text="Code of the reason.")
+    turns = serializers.IntegerField(help_text="Number of replies.")
 
 
 class EvaluationDayOut(serializers.Serializer[Day]):
     """The totals of a shadow evaluation on one day (UTC)."""
 
-    day = serializers.DateField()
-    turns = serializers.IntegerField()
-    judged = serializers.IntegerField()
-    changed = serializers.IntegerField()
-    would_refuse = serializers.IntegerField()
-    compactions_now = serializers.IntegerField()
-    compactions_then = serializers.IntegerField()
-    tokens_now = serializers.IntegerField()
-    tokens_then = serializers.IntegerField()
+    day = serializers.DateField(help_text="Day (UTC).")
+    turns = serializers.IntegerField(help_text="Replies of the day.")
+    judged = serializers.IntegerField(help_text="Replies compared with the prompt under the draft.")
+    changed = serializers.IntegerField(
+        help_text="Replies that the draft would send with another prompt or refuse."
+    )
+    would_refuse = serializers.IntegerField(help_text="Replies that the draft would refuse.")
+    compactions_now = serializers.IntegerField(help_text="Compactions under the active version.")
+    compactions_then = serializers.IntegerField(help_text="Estimated compactions under the draft.")
+    tokens_now = serializers.IntegerField(help_text="Prompt tokens under the active version.")
+    tokens_then = serializers.IntegerField(help_text="Estimated prompt tokens under the draft.")
 
 
 class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
-    """A reply whose prompt would change under the draft. `tokens` count the prompt, `full` the
-    messages sent in full, now and then under the draft.
-    """
+    """A reply whose prompt would change under the draft, or be refused."""
 
-    turn = serializers.UUIDField(source="turn_id")
-    outcome = serializers.ChoiceField(choices=EvaluatedTurn.Outcome.choices)
+    turn = serializers.UUIDField(source="turn_id", help_text="Id of the turn.")
+    outcome = serializers.ChoiceField(
+        choices=EvaluatedTurn.Outcome.choices, help_text="`changed` (another prompt) or `refused`."
+    )
     reason = serializers.CharField(
         allow_blank=True,
         help_text=("Error code with which the next message would be refused. Empty: it would not."),
     )
-    tokens_now = serializers.IntegerField()
-    tokens_then = serializers.IntegerField()
-    full_now = serializers.IntegerField()
-    full_then = serializers.IntegerField()
+    tokens_now = serializers.IntegerField(help_text="Prompt tokens under the active version.")
+    tokens_then = serializers.IntegerField(help_text="Prompt tokens under the draft.")
+    full_now = serializers.IntegerField(
+        help_text="Number of messages sent in full under the active version."
+    )
+    full_then = serializers.IntegerField(
+        help_text="Number of messages that the draft would send in full."
+    )
 
 
 class EvaluationDetailOut(EvaluationOut):
     """A shadow evaluation with reasons, daily totals, and the replies that change most."""
 
-    reasons = UnknownOut(many=True)
-    days = EvaluationDayOut(many=True)
-    worst = EvaluatedTurnOut(many=True)
+    reasons = UnknownOut(
+        many=True, help_text="Reasons why replies could not be evaluated, with their number."
+    )
+    days = EvaluationDayOut(many=True, help_text="Totals by day.")
+    worst = EvaluatedTurnOut(
+        many=True, help_text="Up to 10 replies that change most, refused ones first."
+    )
 
 
 class Evaluations(Endpoint):
@@ -212,7 +229,7 @@ class EndEvaluation(Endpoint):
         responses=add_error_responses({200: EvaluationDetailOut}),
     )
     def post(self, request: Request, evaluation_id: uuid.UUID) -> Response:
-        """End a shadow evaluation early. Its results are kept."""
+        """End a shadow evaluation early. Its results stay available."""
         user = get_request_user(request)
         require_permissions(user, CHANGE)
         EmptyBody.read(request.data)

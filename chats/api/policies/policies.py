@@ -142,7 +142,7 @@ class PolicyDetail(ConditionalEndpoint):
     def patch(self, request: Request, slug: str) -> Response:
         """Change the name or the description of a policy, or retire or reactivate it.
 
-        To change its values, create a version.
+        Values are changed by creating a version. 409 if the policy to retire is still assigned.
         """
         user = get_request_user(request)
         policy = find_permitted_policy(user, CHANGE, slug=slug)

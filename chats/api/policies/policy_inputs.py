@@ -23,7 +23,6 @@ class Words(PlainText):
         self.least, self.most = least, most
 
     def to_internal_value(self, data: Any) -> str:
-        """Return the text unchanged. Raises DRF's ValidationError for another length."""
         text = super().to_internal_value(data)
         if len(text.strip()) < self.least or len(text) > self.most:
             said = (
@@ -39,7 +38,6 @@ class Slug(PlainText):
     """The slug of a policy: its stable identifier in the API."""
 
     def to_internal_value(self, data: Any) -> str:
-        """Return the slug unchanged. Raises DRF's ValidationError if it is invalid."""
         text = super().to_internal_value(data)
         if not SLUG.fullmatch(text):
             raise serializers.ValidationError(
@@ -49,7 +47,7 @@ class Slug(PlainText):
 
 
 class PoliciesQuery(PageQuery):
-    """Filters of the list of policies."""
+    """Filter of the list of policies by retirement."""
 
     retired = serializers.BooleanField(
         required=False,
@@ -60,7 +58,7 @@ class PoliciesQuery(PageQuery):
 
 
 class Lint(Strict):
-    """Unsaved values and locks of a policy."""
+    """Unsaved values and locks of a policy, to be checked."""
 
     values = serializers.DictField(
         default=dict,
@@ -75,7 +73,7 @@ class Lint(Strict):
 
 
 class NewPolicy(Lint):
-    """A policy with its first version."""
+    """A policy to create, with the values of its first version."""
 
     slug = Slug(
         help_text=(
@@ -147,7 +145,7 @@ class PolicyChange(Strict):
 
 
 class PolicyImport(Strict):
-    """A policy or a strategy to import."""
+    """A file to import as a policy, and its destination."""
 
     form = serializers.DictField(
         help_text=(
@@ -167,7 +165,7 @@ class PolicyImport(Strict):
 
 
 class AssignmentsQuery(PageQuery):
-    """Filters of the policy assignments."""
+    """Filter of the policy assignments by policy."""
 
     policy = PlainText(
         required=False,
@@ -195,7 +193,7 @@ def validate_storable_texts(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 class Activation(Strict):
-    """The publication of a policy version."""
+    """The publication of a version, with a reason if it is an emergency."""
 
     emergency = Words(
         most=500,

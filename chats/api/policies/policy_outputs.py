@@ -13,32 +13,41 @@ Row = Mapping[str, Any]
 
 
 class FieldSideOut(serializers.Serializer[Row]):
-    """A value that a version sets."""
+    """The value of a field in one version, and whether it is locked."""
 
     value = serializers.JSONField(allow_null=True)
-    locked = serializers.BooleanField()
+    locked = serializers.BooleanField(
+        help_text="True: policies of more specific levels cannot override the value."
+    )
 
 
 class FieldChangeOut(serializers.Serializer[Row]):
     """A field that a version changed, with its value before and after. Null: not set."""
 
-    field = serializers.CharField()
-    before = FieldSideOut(allow_null=True)
-    after = FieldSideOut(allow_null=True)
+    field = serializers.CharField(help_text="Name of the field.")
+    before = FieldSideOut(
+        allow_null=True, help_text="Value in the previous version. Null: not set."
+    )
+    after = FieldSideOut(allow_null=True, help_text="Value in this version. Null: not set.")
 
 
 class VersionRowOut(serializers.Serializer[Row]):
-    """A version of a policy."""
+    """A version of a policy, without its values."""
 
-    number = serializers.IntegerField()
-    state = serializers.ChoiceField(choices=["draft", "active", "retired"])
-    note = serializers.CharField()
+    number = serializers.IntegerField(help_text="Number of the version, from 1.")
+    state = serializers.ChoiceField(
+        choices=["draft", "active", "retired"],
+        help_text="`draft`, `active`, or `retired` (replaced by a newer version).",
+    )
+    note = serializers.CharField(help_text="Note on why the version was made. Empty: none.")
     created_by = serializers.CharField(
         allow_null=True,
         help_text=("User name of the author. Null: a built-in version, or the user was deleted."),
     )
     created_at = serializers.DateTimeField()
-    activated_at = serializers.DateTimeField(allow_null=True)
+    activated_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the version was published. Null: never."
+    )
 
 
 class VersionOut(VersionRowOut):
@@ -47,18 +56,21 @@ class VersionOut(VersionRowOut):
     values = serializers.DictField(
         help_text="Values of the policy by field name. Fields that are left out are not set."
     )
-    locks = serializers.ListField(child=serializers.CharField())
-    changes = FieldChangeOut(many=True)
-    findings = FixedWarningOut(many=True)
+    locks = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Names of fields that policies of more specific levels cannot override.",
+    )
+    changes = FieldChangeOut(many=True, help_text="Fields that differ from the previous version.")
+    findings = FixedWarningOut(many=True, help_text="Warnings about the values. Empty: none.")
 
 
 class PolicyRowOut(serializers.Serializer[Row]):
-    """A policy with the numbers of its versions and assignments, without values."""
+    """A policy with the numbers of its active version and its draft, without values."""
 
     slug = serializers.CharField()
     name = serializers.CharField()
-    description = serializers.CharField()
-    retired = serializers.BooleanField()
+    description = serializers.CharField(help_text="Description for administrators. Empty: none.")
+    retired = serializers.BooleanField(help_text="True: the policy cannot be assigned.")
     version = serializers.IntegerField(
         allow_null=True, help_text="Number of the active version. Null: none."
     )
@@ -74,18 +86,32 @@ class AssignmentOut(serializers.Serializer[PolicyAssignment]):
     """An assignment of a policy to everyone (`instance`), a group, a user or a chat."""
 
     id = serializers.IntegerField()
-    policy = serializers.CharField(source="policy.slug")
-    level = serializers.ChoiceField(choices=PolicyAssignment.Level.choices)
-    group = serializers.CharField(source="group.name", default=None, allow_null=True)
-    user = serializers.CharField(source="user.username", default=None, allow_null=True)
-    chat = serializers.UUIDField(source="chat_id", allow_null=True)
+    policy = serializers.CharField(source="policy.slug", help_text="Slug of the policy.")
+    level = serializers.ChoiceField(
+        choices=PolicyAssignment.Level.choices, help_text="Level of the assignment."
+    )
+    group = serializers.CharField(
+        source="group.name",
+        default=None,
+        allow_null=True,
+        help_text="Name of the group. Null: another level.",
+    )
+    user = serializers.CharField(
+        source="user.username",
+        default=None,
+        allow_null=True,
+        help_text="User name. Null: another level.",
+    )
+    chat = serializers.UUIDField(
+        source="chat_id", allow_null=True, help_text="Id of the chat. Null: another level."
+    )
 
 
 class PolicyDetailOut(PolicyRowOut):
     """A policy with its active version and its assignments."""
 
-    current = VersionOut(allow_null=True)
-    assignments = AssignmentOut(many=True)
+    current = VersionOut(allow_null=True, help_text="Active version. Null: none is published.")
+    assignments = AssignmentOut(many=True, help_text="Assignments of the policy.")
 
 
 class LintOut(serializers.Serializer[Row]):
@@ -119,7 +145,7 @@ def serialize_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 class SampledChatOut(serializers.Serializer[Mapping[str, Any]]):
-    """A chat that would change, with its next prompt with and without the policy."""
+    """A chat whose next prompt would change, with both prompts in numbers."""
 
     chat = serializers.UUIDField()
     now = PreviewSideOut()
@@ -144,7 +170,7 @@ class PolicySampleOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class RecommendationOut(serializers.Serializer[Row]):
-    """A policy without the recommended values."""
+    """A policy that lacks recommended values."""
 
     slug = serializers.CharField()
     draft = serializers.IntegerField(
@@ -158,13 +184,13 @@ class RecommendationOut(serializers.Serializer[Row]):
 
 
 class RecommendationsOut(serializers.Serializer[Row]):
-    """The policies without the recommended values."""
+    """The policies that lack recommended values."""
 
     data = RecommendationOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
 class CreatedDraftOut(serializers.Serializer[Row]):
-    """A draft with the recommended values."""
+    """A policy and its new draft with the recommended values."""
 
     slug = serializers.CharField()
     version = serializers.IntegerField()
@@ -178,7 +204,7 @@ class SkippedPolicyOut(serializers.Serializer[Row]):
 
 
 class CreatedDraftsOut(serializers.Serializer[Row]):
-    """The created drafts, and the skipped policies."""
+    """The drafts that were created, and the policies that were skipped."""
 
     data = CreatedDraftOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
     skipped = SkippedPolicyOut(many=True)

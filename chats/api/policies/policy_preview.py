@@ -24,8 +24,6 @@ from contextpolicy.linter.judge import lint_policy
 
 
 class PolicyPreview(Endpoint):
-    """The next prompt of a chat with and without an unsaved policy."""
-
     scopes: ClassVar = {"POST": "policy:read"}
 
     @extend_schema(
@@ -55,8 +53,6 @@ class PolicyPreview(Endpoint):
 
 
 class PolicySample(Endpoint):
-    """The share of chats that an unsaved policy would change."""
-
     scopes: ClassVar = {"POST": "policy:read"}
 
     @extend_schema(

@@ -24,7 +24,7 @@ from contextpolicy.publish import PolicyProblems
 
 
 class TrialOut(serializers.Serializer[Any]):
-    """A trial summary, which is not stored."""
+    """A trial summary with its cost. It is not stored."""
 
     model = serializers.CharField()
     text = serializers.CharField()

@@ -57,7 +57,7 @@ def serialize_version(version: PolicyVersion) -> dict[str, Any]:
 
 
 def retrieve_version(policy: ContextPolicy, number: int) -> dict[str, Any]:
-    """Return the current state of a version. Raises `NoSuchVersion`."""
+    """Return a version as JSON, read again from the database. Raises `NoSuchVersion`."""
     return serialize_row(VersionOut, serialize_version(find_policy_version(policy, number)))
 
 
@@ -115,7 +115,7 @@ class PolicyVersions(Endpoint):
 def build_conflict_refusal(
     error: publish.PolicyChangedMeanwhile, *, base: PolicyVersion, asked: Mapping[str, Any]
 ) -> PolicyNotChanged:
-    """Return the refusal with the changes of both versions, field by field."""
+    """Return a refusal that lists the fields changed by either version since `base`."""
     refusal = PolicyNotChanged(error)
     theirs = base.policy.newest or base
     refusal.each = list_concurrent_changes(
@@ -177,7 +177,10 @@ class RestoreVersion(Endpoint):
         responses=add_error_responses({201: VersionOut}),
     )
     def post(self, request: Request, slug: str, number: int) -> Response:
-        """Create a version with the values and locks of an older one. It is active immediately."""
+        """Create a version with the values and locks of an older one. It is active immediately.
+
+        The versions in between do not change.
+        """
         user = get_request_user(request)
         policy = find_permitted_policy(user, CHANGE, slug=slug)
         EmptyBody.read(request.data)

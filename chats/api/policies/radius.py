@@ -43,7 +43,12 @@ class NewRadius(Strict):
         default=dict,
         help_text="Values of the policy by field name. Fields that are left out are not set.",
     )
-    locks = serializers.ListField(child=PlainText(), default=list, max_length=MOST_LOCKS)
+    locks = serializers.ListField(
+        child=PlainText(),
+        default=list,
+        max_length=MOST_LOCKS,
+        help_text="Names of fields that policies of more specific levels cannot override.",
+    )
     place = serializers.ChoiceField(
         choices=BlastRadius.Place.choices,
         required=False,
@@ -62,10 +67,12 @@ class NewRadius(Strict):
 
 
 class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
-    """A chat with one of the largest changes. Token counts are as the provider counts."""
+    """One of the 10 chats with the largest changes."""
 
-    chat = serializers.UUIDField()
-    refuses = serializers.BooleanField()
+    chat = serializers.UUIDField(help_text="Id of the chat.")
+    refuses = serializers.BooleanField(
+        help_text="True: the next message of the chat would be refused."
+    )
     code = serializers.CharField(
         allow_blank=True,
         help_text=("Error code with which the next message would be refused. Empty: it would not."),
@@ -75,11 +82,17 @@ class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
             "Number of tokens of the next prompt under the active policy, as the provider counts."
         )
     )
-    proposed = serializers.IntegerField()
+    proposed = serializers.IntegerField(
+        help_text=(
+            "Number of tokens of the next prompt under the unsaved policy, as the provider counts."
+        )
+    )
     full_now = serializers.IntegerField(
         help_text="Number of messages in the next prompt in full, under the active policy."
     )
-    full_proposed = serializers.IntegerField()
+    full_proposed = serializers.IntegerField(
+        help_text="Number of messages in the next prompt in full, under the unsaved policy."
+    )
 
 
 class RadiusOut(serializers.Serializer[BlastRadius]):
@@ -98,17 +111,39 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
         allow_null=True,
         help_text="Name of the group whose chats are counted. Null: all users.",
     )
-    state = serializers.ChoiceField(choices=BlastRadius.State.choices)
+    state = serializers.ChoiceField(
+        choices=BlastRadius.State.choices,
+        help_text=(
+            "`counting`, `stopped` (can be resumed), `finished` or `void` (other values "
+            "were counted, or another version was published)."
+        ),
+    )
     started_at = serializers.DateTimeField()
-    finished_at = serializers.DateTimeField(allow_null=True)
-    in_use = serializers.IntegerField(help_text="Number of chats in use when the count started.")
-    judged = serializers.IntegerField()
-    changed = serializers.IntegerField()
-    would_refuse = serializers.IntegerField()
+    finished_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the count ended. Null: it has not ended."
+    )
+    in_use = serializers.IntegerField(
+        help_text=(
+            "Number of chats without a team that were used in the last 90 days, when the "
+            "count started."
+        )
+    )
+    judged = serializers.IntegerField(help_text="Number of chats checked so far.")
+    changed = serializers.IntegerField(
+        help_text="Number of checked chats whose next prompt would change."
+    )
+    would_refuse = serializers.IntegerField(
+        help_text="Number of checked chats whose next message would be refused."
+    )
     failed = serializers.IntegerField(
         help_text=("Number of chats skipped because of an error. The server log has the details.")
     )
-    sampled = serializers.IntegerField(allow_null=True)
+    sampled = serializers.IntegerField(
+        allow_null=True,
+        help_text=(
+            "Number of chats in the random sample that is taken first. Null: no sample yet."
+        ),
+    )
     low = serializers.FloatField(
         allow_null=True,
         help_text=(
@@ -116,8 +151,14 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
             "sample yet."
         ),
     )
-    high = serializers.FloatField(allow_null=True)
-    worst = WorstChatOut(many=True)
+    high = serializers.FloatField(
+        allow_null=True,
+        help_text=(
+            "Upper 95% confidence bound of the share of affected chats, 0 to 1. Null: no "
+            "sample yet."
+        ),
+    )
+    worst = WorstChatOut(many=True, help_text="Up to 10 checked chats with the largest changes.")
 
 
 class RadiusList(Endpoint):
@@ -219,7 +260,10 @@ class ResumeRadius(Endpoint):
 
 
 def parse_radius_place(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the place where the policy would apply. Raises `InvalidField`."""
+    """Return the place and the group to count for.
+
+    Raises `InvalidField` for an unknown group, or a group that does not fit the place.
+    """
     if not asked["group"]:
         return {"place": asked.get("place", BlastRadius.Place.ASSIGNED)}
     place = asked.get("place", BlastRadius.Place.INSTANCE)

@@ -48,7 +48,10 @@ def parse_team_body(data: Any, *, known: Team | None = None) -> rosters.TeamDraf
 def parse_agent_body(
     values: Mapping[str, Any], *, known: rosters.AgentDraft | None
 ) -> rosters.AgentDraft:
-    """Return the agent that a request body describes. `known` is the stored agent."""
+    """Return the agent that a request body describes.
+
+    Absent fields keep the values of `known`, the stored agent, or get their defaults.
+    """
     form, window = values["prompt_form"], values["window_size"]
     if not form:
         form = known.prompt_form if known else rosters.choose_prompt_form(values["agent_type"])
@@ -86,7 +89,7 @@ class Rosters(Endpoint):
         responses=add_error_responses({200: build_page_serializer(RosterOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """List your own teams and the shared ones, oldest first."""
+        """List your own teams and the shared ones, oldest first, in their current version."""
         query = PageQuery.read(request.query_params.dict())
         rows = access.get_visible_teams(user=get_request_user(request)).select_related("current")
         page = paginate_rows(rows, order=("created_at", "id"), name="teams", **query)
@@ -159,7 +162,7 @@ class RosterDetail(ConditionalEndpoint):
         responses=add_error_responses({204: None}, errors=EDIT_ERRORS),
     )
     def delete(self, request: Request, team_id: uuid.UUID) -> Response:
-        """Delete a team. Chats that use it keep it; new chats cannot choose it."""
+        """Delete a team. Chats that use it continue with it; new chats cannot choose it."""
         EmptyBody.read(request.data)
         rosters.delete_team(user=get_request_user(request), team_id=team_id, now=timezone.now())
         return Response(status=204)
@@ -184,8 +187,6 @@ class CopyRoster(Endpoint):
 
 
 class AgentContextDetail(Endpoint):
-    """The context of an agent in a chat."""
-
     scopes: ClassVar = {"GET": "chats:read"}
 
     @extend_schema(
@@ -207,7 +208,7 @@ class AgentContextDetail(Endpoint):
 
 
 def serialize_round(made: Round) -> dict[str, Any]:
-    """Return a round with its status and the next agents as JSON."""
+    """Return a round as JSON, with the names of its past and next agents."""
     roster = load_roster(made.version)
     return {
         "id": str(made.pk),
@@ -260,8 +261,9 @@ class ContinueRound(Endpoint):
         responses=add_error_responses({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Continue the latest round, if it ended early, with its limits reset. 202: follow the
-        turn.
+        """Continue the latest round, if it ended early, with its limits reset.
+
+        202: follow the turn of the next agent.
         """
         chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
         EmptyBody.read(request.data)

@@ -10,7 +10,7 @@ PROMPT_FORMS = ("messages", "claude-code", "openai-codex", "google-gemini", "pla
 
 
 class TeamTask(Strict):
-    """The task of a team."""
+    """The task that all agents of a team receive."""
 
     teamTask = PlainText(
         help_text=(
@@ -20,7 +20,7 @@ class TeamTask(Strict):
 
 
 class NewTeamMessage(Strict):
-    """A message of a team member."""
+    """A message of a team member, to be added without a reply."""
 
     # Validated by the domain, whose error messages clients rely on.
     message = serializers.JSONField(
@@ -33,7 +33,7 @@ class NewTeamMessage(Strict):
 
 
 class NewSnapshot(Strict):
-    """A snapshot to import."""
+    """A snapshot that replaces the messages and the task of a chat."""
 
     snapshot = serializers.JSONField(
         default=None,
@@ -69,7 +69,6 @@ class AgentBodies(serializers.ListSerializer[Any]):
     """The agents of a team. Errors name the position of the agent."""
 
     def to_internal_value(self, data: Any) -> list[Any]:
-        """Return the validated agents. Raises ValidationError."""
         try:
             agents: list[Any] = super().to_internal_value(data)
         except serializers.ValidationError as error:
@@ -82,7 +81,7 @@ class AgentBodies(serializers.ListSerializer[Any]):
 
 
 class AgentBody(Strict):
-    """An agent of a team."""
+    """An agent of a team: its role, model, instructions and window."""
 
     class Meta:
         list_serializer_class = AgentBodies
@@ -149,7 +148,7 @@ class AgentBody(Strict):
 
 
 class TeamBody(Strict):
-    """A complete team."""
+    """A complete team: its name, rules and agents."""
 
     name = PlainText(help_text="Name of the team, 1 to 100 characters.")
     agents = AgentBody(

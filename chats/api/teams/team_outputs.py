@@ -11,15 +11,17 @@ from chats.models import Round
 class SpeakerOut(serializers.Serializer[Any]):
     """The speaker of a message: the id and name of a team role, or of a user, and its type."""
 
-    roleId = serializers.CharField()
-    roleName = serializers.CharField()
+    roleId = serializers.CharField(help_text="Id of the role or of the user.")
+    roleName = serializers.CharField(help_text="Name of the role or of the user.")
     type = serializers.ChoiceField(choices=["human", "ai"])
 
 
 class RoutingOut(serializers.Serializer[Any]):
     """The addressees of a message. Empty: all."""
 
-    resolvedAddressees = serializers.ListField(child=serializers.CharField())
+    resolvedAddressees = serializers.ListField(
+        child=serializers.CharField(), help_text="Names of the addressed members. Empty: all."
+    )
 
 
 class SnapshotMessageOut(serializers.Serializer[Any]):
@@ -41,27 +43,31 @@ class TeamMessageOut(SnapshotMessageOut):
     """A message of a team chat, with its id in the rest of the API and its time."""
 
     message = serializers.UUIDField(help_text="Id of the message in all other endpoints.")
-    createdAt = serializers.DateTimeField()
+    createdAt = serializers.DateTimeField(help_text="Time at which the message was stored.")
 
 
 class TeamOut(serializers.Serializer[Any]):
-    """The task of a team chat and its latest message."""
+    """The task of a team chat, the number of its messages and the latest one."""
 
-    teamTask = serializers.CharField(allow_null=True)
+    teamTask = serializers.CharField(
+        allow_null=True, help_text="Task that is sent to every agent. Null: none."
+    )
     notice = serializers.CharField(
         help_text=(
             "Sentence with the saved length, if the task was cut. Empty: the whole task was saved."
         )
     )
-    messageCount = serializers.IntegerField()
-    latestMessage = TeamMessageOut(allow_null=True)
+    messageCount = serializers.IntegerField(help_text="Number of messages on the active branch.")
+    latestMessage = TeamMessageOut(
+        allow_null=True, help_text="Newest message. Null: there are no messages."
+    )
 
 
 class ContextMessageOut(serializers.Serializer[Any]):
     """An earlier message in an agent's context, without its id and routing markers."""
 
     to = serializers.CharField(help_text="`all`, a name, or several names separated by commas.")
-    content = serializers.CharField()
+    content = serializers.CharField(help_text="Text of the message, without routing markers.")
 
     def get_fields(self) -> dict[str, Any]:
         """Return the fields. `from` is a Python keyword, so it cannot be a class attribute."""
@@ -69,7 +75,7 @@ class ContextMessageOut(serializers.Serializer[Any]):
 
 
 class LeftOutOut(serializers.Serializer[Any]):
-    """An earlier message that the agent does not see."""
+    """An earlier message that the agent's prompt leaves out, and the reason."""
 
     message = serializers.CharField(help_text="Id of the message in the team chat, `msg-N`.")
     reason = serializers.ChoiceField(
@@ -83,21 +89,27 @@ class LeftOutOut(serializers.Serializer[Any]):
 
 
 class AgentContextOut(serializers.Serializer[Any]):
-    """The part of a chat that an agent sees."""
+    """The context of one agent: its window, instructions and task."""
 
-    contextMessages = ContextMessageOut(many=True)
-    currentMessage = serializers.CharField()
-    teamTask = serializers.CharField(allow_null=True)
+    contextMessages = ContextMessageOut(
+        many=True, help_text="Earlier messages in the window, oldest first."
+    )
+    currentMessage = serializers.CharField(
+        help_text="Text of the newest message, without routing markers."
+    )
+    teamTask = serializers.CharField(allow_null=True, help_text="Task of the team. Null: none.")
     systemInstruction = serializers.CharField(allow_null=True)
     instructionFileText = serializers.CharField(allow_null=True)
-    maxBytes = serializers.IntegerField()
-    leftOut = LeftOutOut(many=True)
+    maxBytes = serializers.IntegerField(
+        help_text="Maximum size of the prompt in bytes. 0: no limit."
+    )
+    leftOut = LeftOutOut(many=True, help_text="Messages outside the context, with the reason.")
 
 
 class AgentPromptOut(serializers.Serializer[Any]):
-    """The prompt for an agent's client."""
+    """The complete prompt of an agent, in the format of its client."""
 
-    prompt = serializers.CharField()
+    prompt = serializers.CharField(help_text="Prompt in the format of the client.")
     systemFlag = serializers.CharField(
         required=False,
         help_text=("System text for the client's system prompt option. Absent if there is none."),
@@ -108,10 +120,12 @@ class AgentPromptOut(serializers.Serializer[Any]):
 
 
 class SnapshotOut(serializers.Serializer[Any]):
-    """A snapshot of a team chat."""
+    """A snapshot of a team chat: its messages and its task."""
 
-    messages = SnapshotMessageOut(many=True)
-    teamTask = serializers.CharField(allow_null=True)
+    messages = SnapshotMessageOut(
+        many=True, help_text="Messages of the active branch, oldest first."
+    )
+    teamTask = serializers.CharField(allow_null=True, help_text="Task of the team. Null: none.")
     timestamp = serializers.IntegerField(
         help_text="Time of the export, in milliseconds since 1970-01-01 UTC."
     )
@@ -119,46 +133,85 @@ class SnapshotOut(serializers.Serializer[Any]):
 
 
 class AgentOut(serializers.Serializer[Any]):
-    """An agent of a team."""
+    """An agent of a team, with its instructions and window."""
 
-    role_id = serializers.CharField()
+    role_id = serializers.CharField(
+        help_text="Id of the agent's role, which stays the same in new versions."
+    )
     name = serializers.CharField()
     type = serializers.ChoiceField(choices=["ai", "human"])
-    agent_type = serializers.CharField()
+    agent_type = serializers.CharField(
+        help_text="Client that runs the agent, such as `claude-code`. Empty: none."
+    )
     model = serializers.CharField(
         help_text="Id of the model that the agent uses. Empty: the chat's model."
     )
-    instruction = serializers.CharField()
-    instruction_file_text = serializers.CharField()
-    prompt_form = serializers.ChoiceField(choices=PROMPT_FORMS)
-    window_size = serializers.IntegerField()
-    policy = serializers.CharField()
-    rests = serializers.BooleanField()
+    instruction = serializers.CharField(
+        help_text="Text sent to this agent before the messages. Empty: none."
+    )
+    instruction_file_text = serializers.CharField(
+        help_text=(
+            "Text of an instruction file, sent to this agent before the messages. Empty: none."
+        )
+    )
+    prompt_form = serializers.ChoiceField(
+        choices=PROMPT_FORMS, help_text="Format of the prompt in rounds on this server."
+    )
+    window_size = serializers.IntegerField(
+        help_text="Number of earlier messages that the agent sees, 0 to 100."
+    )
+    policy = serializers.CharField(
+        help_text="Slug of the policy that applies to the agent's prompts. Empty: none."
+    )
+    rests = serializers.BooleanField(help_text="True: the agent is inactive and does not reply.")
 
 
 class RosterOut(serializers.Serializer[Any]):
-    """A team with its rules and agents."""
+    """A team with its rules and agents, in one version."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()
-    version = serializers.IntegerField()
-    shared = serializers.BooleanField()
-    routing = serializers.ChoiceField(choices=["all", "round_robin", "person"])
-    independent = serializers.BooleanField()
-    hop_limit = serializers.IntegerField()
-    token_limit = serializers.IntegerField()
-    seconds_limit = serializers.IntegerField()
-    goes_on_after_failure = serializers.BooleanField()
-    message_cap = serializers.IntegerField()
-    max_bytes = serializers.IntegerField()
-    task = serializers.CharField()
-    agents = AgentOut(many=True)
+    version = serializers.IntegerField(
+        help_text="Number of the version, which increases with each change."
+    )
+    shared = serializers.BooleanField(help_text="True: every user can use the team.")
+    routing = serializers.ChoiceField(
+        choices=["all", "round_robin", "person"],
+        help_text=(
+            "Who replies to a message without addressees: `all`, `round_robin` or "
+            "`person`, as for a new team."
+        ),
+    )
+    independent = serializers.BooleanField(
+        help_text=(
+            "True: agents reply in parallel and do not see each other's replies of the same round."
+        )
+    )
+    hop_limit = serializers.IntegerField(help_text="Maximum number of replies in a round.")
+    token_limit = serializers.IntegerField(
+        help_text="Maximum number of prompt and reply tokens in a round."
+    )
+    seconds_limit = serializers.IntegerField(help_text="Maximum duration of a round in seconds.")
+    goes_on_after_failure = serializers.BooleanField(
+        help_text="True: a round continues after a failed reply."
+    )
+    message_cap = serializers.IntegerField(
+        help_text="Maximum number of messages in prompts. 0: no limit."
+    )
+    max_bytes = serializers.IntegerField(
+        help_text="Maximum size of an agent's prompt in bytes. 0: no limit."
+    )
+    task = serializers.CharField(help_text="Task that is sent to every agent. Empty: no task.")
+    agents = AgentOut(many=True, help_text="Agents in the order in which they reply by default.")
 
 
 class SavedRosterOut(RosterOut):
-    """A saved team, with warnings."""
+    """A saved team, with warnings about its values."""
 
-    warnings = serializers.ListField(child=serializers.CharField())
+    warnings = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Sentences about values that work but may surprise. Empty: none.",
+    )
 
 
 class RoundOut(serializers.Serializer[Any]):
@@ -172,21 +225,30 @@ class RoundOut(serializers.Serializer[Any]):
             "single reply is regenerated. Empty otherwise."
         )
     )
-    team_version = serializers.IntegerField()
+    team_version = serializers.IntegerField(
+        help_text="Number of the team's version, which the whole round uses."
+    )
     opening = serializers.UUIDField(
         allow_null=True,
         help_text="Id of the message that started the round. Null: it no longer exists.",
     )
-    speakers = serializers.ListField(child=serializers.CharField())
+    speakers = serializers.ListField(
+        child=serializers.CharField(), help_text="Names of the agents that replied, in order."
+    )
     next = serializers.ListField(
         child=serializers.CharField(),
         help_text=(
             "Names of the agents that reply next. In an ended round: of those that did not reply."
         ),
     )
-    hops = serializers.IntegerField()
-    hop_limit = serializers.IntegerField()
-    tokens = serializers.IntegerField()
-    unknown_names = serializers.ListField(child=serializers.CharField())
+    hops = serializers.IntegerField(help_text="Number of replies so far.")
+    hop_limit = serializers.IntegerField(help_text="Maximum number of replies.")
+    tokens = serializers.IntegerField(help_text="Prompt and reply tokens of the round so far.")
+    unknown_names = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Names addressed in replies that no role of the team has.",
+    )
     started_at = serializers.DateTimeField()
-    finished_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the round ended. Null: in progress."
+    )

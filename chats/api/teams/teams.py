@@ -56,7 +56,7 @@ def serialize_team_chat(chat: Chat, *, notice: str = "") -> dict[str, Any]:
 
 
 def serialize_visible_message(row: Message, *, chat: Chat) -> dict[str, Any]:
-    """Return a message in the team's view as JSON, with its UUID."""
+    """Return a message as the team sees it, together with its UUID and time."""
     branch = chat.active_branch or row.branch
     seen = conversation.build_visible_message(row, branch=branch, chat=chat)
     return {
@@ -83,8 +83,6 @@ def stream_team_messages(
 
 
 class TeamOfChat(ConditionalEndpoint):
-    """The task of a team chat and its latest message."""
-
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
 
     def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
@@ -121,8 +119,6 @@ class TeamOfChat(ConditionalEndpoint):
 
 
 class TeamMessages(Endpoint):
-    """The messages of the active branch, in the team's view."""
-
     knows_repetitions = True
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
 
