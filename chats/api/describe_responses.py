@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from chats.api.core import errors, strict_json
+from chats.api.core import errors, schema, strict_json
 from chats.api.core.base import SessionRequired
 from chats.api.core.conditional import PreconditionFailed
 from chats.api.operation_permissions import PERMISSIONS
@@ -57,7 +57,7 @@ def describe_refusals(result: Any, **unused: Any) -> Any:
 
 def describe_operation(operation: dict[str, Any], *, method: str, path: str) -> None:
     """Add the codes to the error responses of an operation, and its permissions to the text."""
-    if needed := PERMISSIONS.get(operation["operationId"]):
+    if needed := list_permissions(operation):
         operation["description"] += f" {describe_permissions(needed)}"
     responses = operation["responses"]
     content = responses["401"]["content"]
@@ -73,6 +73,7 @@ def describe_operation(operation: dict[str, Any], *, method: str, path: str) -> 
         if status not in listed:
             responses.pop(status, None)
     operation["responses"] = dict(sorted(responses.items()))
+    operation.pop(schema.PERMISSIONS, None)
 
 
 def list_cases(operation: Mapping[str, Any], *, method: str, path: str) -> Iterator[Case]:
@@ -94,11 +95,17 @@ def list_cases(operation: Mapping[str, Any], *, method: str, path: str) -> Itera
         RateLimited,
         LoginThrottled,
     )
-    if operation["operationId"] in PERMISSIONS:
+    if list_permissions(operation):
         yield Case(404, "not_found", f"{NO_PERMISSION} You may not view policies either.")
         yield Case(403, "permission_denied", NO_PERMISSION)
     for kind in (*common, *OPERATIONS.get(operation["operationId"], ())):
         yield build_case(kind)
+
+
+def list_permissions(operation: Mapping[str, Any]) -> Sequence[str]:
+    """Return the permissions that an operation requires of a user."""
+    known: Sequence[str] = operation.get(schema.PERMISSIONS, ())
+    return known or PERMISSIONS.get(operation["operationId"], ())
 
 
 def describe_permissions(needed: Sequence[str]) -> str:

@@ -29,6 +29,7 @@ from chats.api.chats import (
 )
 from chats.api.core import docs
 from chats.api.core.base import raise_not_found
+from chats.api.core.routers import Router, SingletonRouter
 from chats.api.policies import (
     evaluations,
     policies,
@@ -82,7 +83,20 @@ POLICY = "policies/<slug:slug>"
 VERSION = f"{POLICY}/versions/<number:number>"
 COMPACTION = f"{CHAT}/compactions/<uuid:compaction_id>"
 
+router = Router()
+router.register("keys", keys.KeyViewSet, "keys")
+router.register("memory/preferences", memory.PreferenceViewSet, "preferences")
+router.register("models", models.ModelViewSet, "models")
+router.register("webhooks", webhooks.WebhookViewSet, "webhooks")
+router.register(f"{WEBHOOK}/deliveries", webhooks.DeliveryViewSet, "webhooks_deliveries")
+
+singletons = SingletonRouter()
+singletons.register("memory", memory.MemoryViewSet, "memory")
+singletons.register("usage", usage.UsageViewSet, "usage")
+
 urlpatterns = [
+    *router.urls,
+    *singletons.urls,
     path("chats", chats.Chats.as_view(), name="chats"),
     path(CHAT, chats.ChatDetail.as_view(), name="chat"),
     path(f"{CHAT}/restore", chats.RestoreChat.as_view(), name="chat-restore"),
@@ -92,13 +106,6 @@ urlpatterns = [
     path(FILE, files.FileDetail.as_view(), name="file"),
     path(f"{FILE}/content", files.FileContent.as_view(), name="file-content"),
     path("search", search.ChatSearch.as_view(), name="search"),
-    path("memory", memory.Memory.as_view(), name="memory"),
-    path("memory/preferences", memory.Preferences.as_view(), name="preferences"),
-    path(
-        "memory/preferences/<uuid:preference_id>",
-        memory.PreferenceDetail.as_view(),
-        name="preference",
-    ),
     path("messages/recent", recent.RecentMessages.as_view(), name="messages-recent"),
     path("ui-chats", ui_chats.UIChats.as_view(), name="ui-chats"),
     path("ui-chats/<client:client_id>", ui_chats.UIChatDetail.as_view(), name="ui-chat"),
@@ -107,7 +114,6 @@ urlpatterns = [
         ui_chats.UIChatStream.as_view(),
         name="ui-chat-stream",
     ),
-    path("usage", usage.UsageByGroup.as_view(), name="usage"),
     path("counts", counts.InstallationCounts.as_view(), name="counts"),
     path(f"{CHAT}/balance", counts.ChatBalance.as_view(), name="chat-balance"),
     path(f"{CHAT}/messages", messages.Messages.as_view(), name="messages"),
@@ -251,18 +257,6 @@ urlpatterns = [
         f"{READ_SUMMARY}/file",
         readings.ReadSummaryRequestFile.as_view(),
         name="read-summary-request-file",
-    ),
-    path("models", models.Models.as_view(), name="models"),
-    path("keys", keys.Keys.as_view(), name="keys"),
-    path("keys/<uuid:key_id>", keys.KeyDetail.as_view(), name="key"),
-    path("webhooks", webhooks.Webhooks.as_view(), name="webhooks"),
-    path(WEBHOOK, webhooks.WebhookDetail.as_view(), name="webhook"),
-    path(f"{WEBHOOK}/test", webhooks.TryWebhook.as_view(), name="webhook-test"),
-    path(f"{WEBHOOK}/deliveries", webhooks.Deliveries.as_view(), name="deliveries"),
-    path(
-        f"{WEBHOOK}/deliveries/<uuid:delivery_id>/send",
-        webhooks.RedeliverWebhook.as_view(),
-        name="delivery-send",
     ),
     path("schema", docs.Schema.as_view(), name="schema"),
     path("docs", docs.docs_page, name="docs"),

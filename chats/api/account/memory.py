@@ -1,7 +1,7 @@
 """A person's memory: instructions and preferences."""
 
 import uuid
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -12,10 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import memory
-from chats.api.core.base import Endpoint, get_request_user
-from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.base import EndpointViewSet
+from chats.api.core.conditional import ConditionalViewSet
 from chats.api.core.inputs import MemoryChange, NewPreference, PreferenceChange, PreferenceDeletion
-from chats.api.core.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
 from chats.memory.preferences import preferences
 from chats.models import MemorySettings, Preference
 from chats.record import access
@@ -79,36 +78,27 @@ class MemoryOut(serializers.Serializer[object]):
     preferences = PreferenceOut(many=True)
 
 
-class Memory(ConditionalEndpoint):
-    scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
+class MemoryViewSet(ConditionalViewSet):
+    serializer_class = MemoryOut
 
-    def rows(self, request: Request) -> QuerySet[MemorySettings]:
+    def rows(self) -> QuerySet[MemorySettings]:
         """Return the user's settings. Creates them if they do not exist."""
-        return preferences.select_stored_settings(get_request_user(request).pk)
+        return preferences.select_stored_settings(self.user.pk)
 
-    @extend_schema(
-        operation_id="memory_get",
-        summary="Get your memory",
-        responses=add_error_responses({200: MemoryOut, 304: None}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request) -> Response:
+    @extend_schema(summary="Get your memory")
+    def retrieve(self, request: Request) -> Response:
         """Get your instructions, settings and preferences, including replaced ones."""
-        return Response(preferences.export_memory(get_request_user(request).pk))
+        return Response(preferences.export_memory(self.user.pk))
 
-    @extend_schema(
-        operation_id="memory_change",
-        summary="Update your memory",
-        request=MemoryChange,
-        responses=add_error_responses({200: MemoryOut}, errors=EDIT_ERRORS),
-    )
-    def patch(self, request: Request) -> Response:
+    @extend_schema(summary="Update your memory", request=MemoryChange)
+    def partial_update(self, request: Request) -> Response:
         """Update your instructions and memory settings.
 
         Absent fields keep their value. 409 `memory_off` if `inferring` is true while the memory is
         off.
         """
         values = MemoryChange.read(request.data)
-        found: dict[str, Any] = {"owner_id": get_request_user(request).pk, "now": timezone.now()}
+        found: dict[str, Any] = {"owner_id": self.user.pk, "now": timezone.now()}
         with transaction.atomic():
             if "instructions" in values:
                 preferences.write_instructions(**found, text=values["instructions"])
@@ -118,20 +108,16 @@ class Memory(ConditionalEndpoint):
                 preferences.set_inferring(**found, agrees=values["inferring"])
             if "paused" in values:
                 preferences.set_paused(**found, paused=values["paused"])
-        return Response(preferences.export_memory(get_request_user(request).pk))
+        return Response(preferences.export_memory(self.user.pk))
 
 
-class Preferences(Endpoint):
-    knows_repetitions = True
-    scopes: ClassVar = {"POST": "chats:write"}
+class PreferenceViewSet(EndpointViewSet):
+    serializer_class = PreferenceOut
+    lookup_url_kwarg = "preference_id"
+    repeatable = ("create",)
 
-    @extend_schema(
-        operation_id="preferences_create",
-        summary="Add a preference",
-        request=NewPreference,
-        responses=add_error_responses({201: PreferenceOut}),
-    )
-    def post(self, request: Request) -> Response:
+    @extend_schema(summary="Add a preference", request=NewPreference)
+    def create(self, request: Request) -> Response:
         """Add a preference. It replaces the current one in its slot, except in `note`.
 
         409 `memory_off` while the memory is off.
@@ -139,9 +125,9 @@ class Preferences(Endpoint):
         values = NewPreference.read(request.data)
         folder = None
         if values["folder"]:
-            folder = access.get_folder(user=get_request_user(request), folder_id=values["folder"])
+            folder = access.get_folder(user=self.user, folder_id=values["folder"])
         row = preferences.write_preference(
-            owner_id=get_request_user(request).pk,
+            owner_id=self.user.pk,
             slot=values["slot"],
             text=values["text"],
             folder=folder,
@@ -149,23 +135,14 @@ class Preferences(Endpoint):
         )
         return Response(preferences.serialize_preference(row), status=201)
 
-
-class PreferenceDetail(Endpoint):
-    scopes: ClassVar = {"PATCH": "chats:write", "DELETE": "chats:write"}
-
-    @extend_schema(
-        operation_id="preferences_change",
-        summary="Update a preference",
-        request=PreferenceChange,
-        responses=add_error_responses({200: PreferenceOut}),
-    )
-    def patch(self, request: Request, preference_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Update a preference", request=PreferenceChange)
+    def partial_update(self, request: Request, preference_id: uuid.UUID) -> Response:
         """Accept a suggested preference, so that prompts use it.
 
         With `text`, save the new text instead; the old preference becomes `superseded`.
         """
         found: dict[str, Any] = {
-            "owner_id": get_request_user(request).pk,
+            "owner_id": self.user.pk,
             "preference_id": preference_id,
         }
         preferences.get_preference(**found)
@@ -176,22 +153,15 @@ class PreferenceDetail(Endpoint):
             row = preferences.accept_preference(**found, now=timezone.now())
         return Response(preferences.serialize_preference(row))
 
-    @extend_schema(
-        operation_id="preferences_delete",
-        summary="Delete a preference",
-        parameters=[PreferenceDeletion],
-        request=None,
-        responses=add_error_responses({204: None}),
-    )
-    def delete(self, request: Request, preference_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Delete a preference", parameters=[PreferenceDeletion])
+    def destroy(self, request: Request, preference_id: uuid.UUID) -> Response:
         """Delete a preference, also from stored prompts. It is not inferred again.
 
         You can still add it yourself. The messages that it was taken from are not deleted.
         """
-        owner = get_request_user(request)
-        preferences.get_preference(owner_id=owner.pk, preference_id=preference_id)
+        preferences.get_preference(owner_id=self.user.pk, preference_id=preference_id)
         values = PreferenceDeletion.read(request.query_params.dict())
         memory.delete_saved_preference(
-            owner=owner, preference_id=preference_id, now=timezone.now(), **values
+            owner=self.user, preference_id=preference_id, now=timezone.now(), **values
         )
         return Response(status=204)

@@ -1,7 +1,6 @@
 """Usage of models in a person's chats, by day, model, purpose or API key."""
 
 from datetime import timedelta
-from typing import ClassVar
 
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
@@ -10,11 +9,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.errors import InvalidField
 from chats.api.core.inputs import Strict
 from chats.api.core.outputs import serialize_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
 from chats.record.usage import GROUPS, sum_person_usage
 
 # Default and maximum length of the range.
@@ -101,16 +99,13 @@ class UsageOut(serializers.Serializer[object]):
     data = UsageRowOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
-class UsageByGroup(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class UsageViewSet(EndpointViewSet):
+    """The usage of models in the user's chats."""
 
-    @extend_schema(
-        operation_id="usage",
-        summary="Get your usage",
-        parameters=[UsageQuery],
-        responses=add_error_responses({200: UsageOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request) -> Response:
+    serializer_class = UsageOut
+
+    @extend_schema(operation_id="usage", summary="Get your usage", parameters=[UsageQuery])
+    def retrieve(self, request: Request) -> Response:
         """Sum your tokens and summaries by day, model, purpose or API key.
 
         Raises `InvalidField` if the range is longer than 366 days or ends before it starts.
@@ -121,7 +116,5 @@ class UsageByGroup(Endpoint):
         if not timedelta() < until - since <= LONGEST:
             problem = gettext_lazy("`since` must be before `until`, by at most 366 days.")
             raise InvalidField(code="invalid_value", param="since", problem=problem)
-        rows = sum_person_usage(
-            owner=get_request_user(request), since=since, until=until, by=query["by"]
-        )
+        rows = sum_person_usage(owner=self.user, since=since, until=until, by=query["by"])
         return Response({"since": since, "until": until, "data": serialize_rows(UsageRowOut, rows)})

@@ -2,21 +2,20 @@
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
-from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.base import EndpointViewSet, get_request_user
+from chats.api.core.conditional import ConditionalViewSet
 from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
-from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
 from chats.models import Webhook, WebhookDelivery
 from chats.record.outbox import EVENTS
 from chats.webhooks import managing
@@ -142,61 +141,35 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
         return field.to_representation(row.next_at) if is_waiting else None
 
 
-class Webhooks(Endpoint):
-    scopes: ClassVar = {"GET": SCOPE, "POST": SCOPE}
+class WebhookViewSet(ConditionalViewSet):
+    serializer_class = WebhookOut
+    read_scope = write_scope = SCOPE
+    lookup_url_kwarg = "webhook_id"
 
-    @extend_schema(
-        operation_id="webhooks_list",
-        summary="List webhooks",
-        responses=add_error_responses({200: WebhookList}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request) -> Response:
+    def rows(self) -> QuerySet[Webhook]:
+        return Webhook.objects.filter(pk=self.kwargs["webhook_id"])
+
+    @extend_schema(summary="List webhooks", responses=WebhookList)
+    def list(self, request: Request) -> Response:
         """List your webhooks, newest first, without secrets."""
         return Response(
-            {
-                "data": serialize_rows(
-                    WebhookOut, managing.list_webhooks(owner=get_request_user(request))
-                )
-            }
+            {"data": serialize_rows(WebhookOut, managing.list_webhooks(owner=self.user))}
         )
 
-    @extend_schema(
-        operation_id="webhooks_create",
-        summary="Create a webhook",
-        request=NewWebhook,
-        responses=add_error_responses({201: NewWebhookOut}),
-    )
-    def post(self, request: Request) -> Response:
+    @extend_schema(summary="Create a webhook", request=NewWebhook, responses=NewWebhookOut)
+    def create(self, request: Request) -> Response:
         """Create a webhook. `secret`, which signs its deliveries, is in this response only."""
         values = NewWebhook.read(request.data)
-        webhook, secret = managing.create_webhook(
-            owner=get_request_user(request), now=timezone.now(), **values
-        )
+        webhook, secret = managing.create_webhook(owner=self.user, now=timezone.now(), **values)
         return Response({**serialize_row(WebhookOut, webhook), "secret": secret}, status=201)
 
-
-class WebhookDetail(ConditionalEndpoint):
-    scopes: ClassVar = {"GET": SCOPE, "PATCH": SCOPE, "DELETE": SCOPE}
-
-    def rows(self, _request: Request, *, webhook_id: uuid.UUID) -> QuerySet[Webhook]:
-        return Webhook.objects.filter(pk=webhook_id)
-
-    @extend_schema(
-        operation_id="webhooks_retrieve",
-        summary="Get a webhook",
-        responses=add_error_responses({200: WebhookOut, 304: None}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, webhook_id: uuid.UUID) -> Response:
+    @extend_schema(operation_id="webhooks_retrieve", summary="Get a webhook")
+    def retrieve(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Retrieve a webhook of yours, without its secret."""
-        return Response(serialize_row(WebhookOut, find_requested_webhook(request, webhook_id)))
+        return self.respond(find_requested_webhook(request, webhook_id))
 
-    @extend_schema(
-        operation_id="webhooks_change",
-        summary="Update a webhook",
-        request=WebhookChange,
-        responses=add_error_responses({200: WebhookOut}, errors=EDIT_ERRORS),
-    )
-    def patch(self, request: Request, webhook_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Update a webhook", request=WebhookChange)
+    def partial_update(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Change the URL or the events of a webhook, or enable or disable it.
 
         A change of an enabled webhook resets `failing_since` and sends pending deliveries at once.
@@ -204,32 +177,19 @@ class WebhookDetail(ConditionalEndpoint):
         webhook = find_requested_webhook(request, webhook_id)
         values: Mapping[str, Any] = WebhookChange.read(request.data)
         changed = managing.update_webhook(webhook=webhook, now=timezone.now(), **values)
-        return Response(serialize_row(WebhookOut, changed))
+        return self.respond(changed)
 
-    @extend_schema(
-        operation_id="webhooks_delete",
-        summary="Delete a webhook",
-        request=None,
-        responses=add_error_responses({204: None}, errors=EDIT_ERRORS),
-    )
-    def delete(self, request: Request, webhook_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Delete a webhook")
+    def destroy(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Delete a webhook and its delivery log. Pending deliveries are not sent."""
         webhook = find_requested_webhook(request, webhook_id)
         EmptyBody.read(request.data)
         managing.delete_webhook(webhook=webhook, now=timezone.now())
         return Response(status=204)
 
-
-class TryWebhook(Endpoint):
-    scopes: ClassVar = {"POST": SCOPE}
-
-    @extend_schema(
-        operation_id="webhooks_test",
-        summary="Send a test event",
-        request=None,
-        responses=add_error_responses({202: DeliveryOut}),
-    )
-    def post(self, request: Request, webhook_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Send a test event", responses={202: DeliveryOut})
+    @action(detail=True, methods=["post"])
+    def test(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Queue a test delivery of the event `webhook.test`. The delivery log shows its result."""
         webhook = find_requested_webhook(request, webhook_id)
         EmptyBody.read(request.data)
@@ -237,46 +197,31 @@ class TryWebhook(Endpoint):
         return Response(serialize_row(DeliveryOut, sent), status=202)
 
 
-class Deliveries(Endpoint):
-    scopes: ClassVar = {"GET": SCOPE}
+class DeliveryViewSet(EndpointViewSet):
+    serializer_class = DeliveryOut
+    read_scope = write_scope = SCOPE
+    lookup_url_kwarg = "delivery_id"
 
     @extend_schema(
-        operation_id="webhooks_deliveries_list",
         summary="List webhook deliveries",
         parameters=[PageQuery],
-        responses=add_error_responses(
-            {200: build_page_serializer(DeliveryOut)}, errors=READ_ERRORS
-        ),
+        responses=build_page_serializer(DeliveryOut),
     )
-    def get(self, request: Request, webhook_id: uuid.UUID) -> Response:
+    def list(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """List the deliveries of the last 30 days, newest first, including pending ones."""
         webhook = find_requested_webhook(request, webhook_id)
-        query = PageQuery.read(request.query_params.dict())
         name = f"deliveries:{webhook.pk}"
-        page = paginate_rows(
-            managing.list_delivery_log(webhook), order=("-id",), name=name, **query
-        )
-        return Response(
-            {"data": serialize_rows(DeliveryOut, page.rows), "next_cursor": page.next_cursor}
-        )
+        return self.respond_page(managing.list_delivery_log(webhook), order=("-id",), name=name)
 
-
-class RedeliverWebhook(Endpoint):
-    scopes: ClassVar = {"POST": SCOPE}
-
-    @extend_schema(
-        operation_id="webhooks_deliveries_send",
-        summary="Redeliver a webhook event",
-        request=None,
-        responses=add_error_responses({202: DeliveryOut}),
-    )
-    def post(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Redeliver a webhook event", responses={202: DeliveryOut})
+    @action(detail=True, methods=["post"])
+    def send(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
         """Send a delivery again under the same id. It must have succeeded or finally failed."""
         webhook = find_requested_webhook(request, webhook_id)
         delivery = managing.get_delivery(webhook=webhook, public_id=delivery_id)
         EmptyBody.read(request.data)
         sent = managing.resend_delivery(webhook=webhook, delivery=delivery, now=timezone.now())
-        return Response(serialize_row(DeliveryOut, sent), status=202)
+        return self.respond(sent, status=202)
 
 
 def find_requested_webhook(request: Request, webhook_id: uuid.UUID) -> Webhook:

@@ -1,21 +1,29 @@
-"""Base class of the endpoints: authentication, scopes and rate limits."""
+"""Base classes of the endpoints: authentication, scopes, permissions and rate limits."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NoReturn, cast
 
 from django.contrib.auth.models import User
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_noop
 from django.views.decorators.csrf import csrf_exempt
+from rest_framework import serializers
 from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSetMixin
 
+from chats.api.core.errors import Forbidden
 from chats.api.core.idempotency import run_idempotent_request
+from chats.api.core.inputs import PageQuery
+from chats.api.core.outputs import serialize_row, serialize_rows
+from chats.api.core.pages import paginate_rows
 from chats.ground import rates
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey
@@ -44,7 +52,7 @@ class HasScope(BasePermission):
         `MethodNotAllowed`.
         """
         method = "GET" if request.method == "HEAD" else str(request.method)
-        scope = cast(Endpoint, view).scopes.get(method)
+        scope = cast(Endpoint, view).get_scope(method)
         if scope is None:
             raise MethodNotAllowed(str(request.method))
         key = get_request_key(request)
@@ -55,11 +63,23 @@ class HasScope(BasePermission):
         return True
 
 
+class RequestThrottle(BaseThrottle):
+    """Count the requests of a key, or of a user in a session."""
+
+    def allow_request(self, request: Request, view: APIView) -> bool:
+        """Return True if the limit is not exceeded, else raise `RateLimited`."""
+        key = get_request_key(request)
+        client = f"user:{request.user.pk}" if key is None else f"key:{key.pk}"
+        cast(Endpoint, view).rate = rates.REQUESTS.take(client, now=time.monotonic())
+        return True
+
+
 class Endpoint(APIView):
     """Base class of all endpoints. `scopes` maps each supported method to its scope."""
 
     scopes: ClassVar[Mapping[str, str]] = {}
     permission_classes = (IsAuthenticated, HasScope)
+    throttle_classes = (RequestThrottle,)
     # OPTIONS is left out because it would describe the code. The schema describes the API.
     http_method_names: ClassVar = [  # type: ignore[misc]  # the base class declares no ClassVar
         "get",
@@ -67,6 +87,7 @@ class Endpoint(APIView):
         "post",
         "patch",
         "delete",
+        "put",
     ]
     rate: rates.Rate | None = None
     # True if POST is idempotent already, or handles `Idempotency-Key` itself.
@@ -85,12 +106,9 @@ class Endpoint(APIView):
             request.META["CONTENT_LENGTH"] = "-1"
         return super().initialize_request(request, *args, **kwargs)
 
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Authenticate, check the scope, then count the request. Raises `RateLimited`."""
-        super().initial(request, *args, **kwargs)
-        key = get_request_key(request)
-        client = f"user:{request.user.pk}" if key is None else f"key:{key.pk}"
-        self.rate = rates.REQUESTS.take(client, now=time.monotonic())
+    def get_scope(self, method: str) -> str | None:
+        """Return the scope that a method requires. None: the method is not supported."""
+        return self.scopes.get(method)
 
     def handle_exception(self, exc: Exception) -> Response:
         """Return the error response. For an exceeded rate, remember which one for the headers."""
@@ -108,6 +126,86 @@ class Endpoint(APIView):
             answer["X-RateLimit-Remaining"] = str(self.rate.remaining)
             answer["X-RateLimit-Reset"] = str(self.rate.reset)
         return answer
+
+
+class EndpointViewSet(ViewSetMixin, Endpoint):
+    """Base class of the view sets. Reading requires `read_scope`, anything else `write_scope`."""
+
+    lookup_value_converter = "uuid"
+    # The response of actions that declare no other.
+    serializer_class: type[serializers.Serializer[Any]] | None = None
+    read_scope, write_scope = "chats:read", "chats:write"
+    # Actions that require another scope.
+    scopes: ClassVar[Mapping[str, str]] = {}
+    # Permissions that actions require of a user, who must also be staff.
+    permissions: ClassVar[Mapping[str, Sequence[str]]] = {}
+    # Actions that are idempotent already, or handle `Idempotency-Key` themselves.
+    repeatable: ClassVar[Sequence[str]] = ()
+
+    @property
+    def user(self) -> User:
+        """The authenticated user."""
+        return get_request_user(self.request)
+
+    @property
+    def actor(self) -> str:
+        """The user in the notation of the audit log."""
+        return f"user:{self.user.pk}"
+
+    def get_scope(self, method: str) -> str | None:
+        """Return the scope of the action. None: the address does not support the method."""
+        if self.action not in self.action_map.values():
+            return None
+        usual = self.read_scope if method == "GET" else self.write_scope
+        return self.scopes.get(self.action, usual)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Check the permissions after scope and rate, and prepare the action.
+
+        A POST with an `Idempotency-Key` becomes idempotent. Raises `Forbidden` and `NotFound`.
+        """
+        super().initial(request, *args, **kwargs)
+        require_permissions(self.user, *self.permissions.get(self.action, ()))
+        is_keyed = request.method == "POST" and "Idempotency-Key" in request.headers
+        if is_keyed and self.action not in self.repeatable:
+            vars(self)["post"] = partial(run_idempotent_request, vars(self)["post"])
+
+    def respond(self, row: object, *, status: int = 200) -> Response:
+        """Return a row in the form of `serializer_class`."""
+        return Response(serialize_row(self.get_serializer_class(), row), status=status)
+
+    def respond_page(
+        self,
+        rows: QuerySet[Any, Any],
+        *,
+        order: Sequence[str],
+        name: str,
+        kind: type[serializers.Serializer[Any]] | None = None,
+        query: Mapping[str, Any] | None = None,
+    ) -> Response:
+        """Return the requested page of a list. See `paginate_rows`. Raises `InvalidCursor`."""
+        asked = PageQuery.read(self.request.query_params.dict()) if query is None else query
+        page = paginate_rows(rows, order=order, name=name, **asked)
+        data = serialize_rows(kind or self.get_serializer_class(), page.rows)
+        return Response({"data": data, "next_cursor": page.next_cursor})
+
+    def get_serializer_class(self) -> type[serializers.Serializer[Any]]:
+        """Return the serializer of the usual response."""
+        if self.serializer_class is None:
+            raise TypeError(f"{type(self).__name__} has no serializer_class")
+        return self.serializer_class
+
+
+def require_permissions(user: User, *names: str) -> None:
+    """Require staff status and the given permissions, as the admin pages do.
+
+    Raises `Forbidden` for staff with permission to view policies, else `NotFound`.
+    """
+    if not names or (user.is_staff and user.has_perms(names)):
+        return
+    if user.is_staff and user.has_perm("contextpolicy.view_contextpolicy"):
+        raise Forbidden
+    raise NotFound
 
 
 @csrf_exempt

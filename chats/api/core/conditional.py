@@ -21,10 +21,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 
-from chats.api.core.base import Endpoint
+from chats.api.core.base import Endpoint, EndpointViewSet
 from chats.ground.refusals import Refusal
 
 EDITS = ("patch", "put", "delete")
+EDIT_ACTIONS = ("update", "partial_update", "destroy")
 ANY = "*"
 
 
@@ -64,6 +65,30 @@ class ConditionalEndpoint(Endpoint):
                     own[name] = partial(
                         edit_if_match, getattr(self, name), read=read, rows=self.rows
                     )
+
+
+class ConditionalViewSet(EndpointViewSet):
+    """Base class of view sets whose `retrieve`, `update`, `partial_update` and `destroy` use ETags.
+
+    Locking `rows` must prevent other edits of the resource.
+    """
+
+    guards_edits: ClassVar = True
+
+    def rows(self) -> QuerySet[Any, Any]:
+        """Return the rows to lock while the resource is compared and edited."""
+        raise NotImplementedError
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Add the ETag to reads, and check it before edits that send `If-Match`."""
+        super().initial(request, *args, **kwargs)
+        own, method = vars(self), str(request.method).lower()
+        if self.action == "retrieve":
+            own[method] = partial(respond_with_etag, own[method])
+        elif self.action in EDIT_ACTIONS and "If-Match" in request.headers:
+            own[method] = partial(
+                edit_if_match, own[method], read=own["get"], rows=lambda *_, **__: self.rows()
+            )
 
 
 def compute_etag(answer: Response) -> str:

@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 
-from chats.api.core.base import ANY_KEY, NO_KEY
+from chats.api.core.base import ANY_KEY, NO_KEY, Endpoint, EndpointViewSet
+from chats.api.core.conditional import EDIT_ACTIONS
 from chats.api.core.outputs import ErrorBody
 
 ERRORS = {
@@ -51,6 +52,10 @@ IF_NONE_MATCH = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="The `ETag` that you last received. Returns 304 if it still matches.",
 )
+# The last part of the operation ids of the usual actions. Other actions are named as their methods.
+ACTIONS = {"retrieve": "get", "partial_update": "change", "update": "change", "destroy": "delete"}
+# Carries the permissions of an operation to `describe_responses`, which removes it.
+PERMISSIONS = "x-permissions"
 # The sentence of a docstring that names Python exceptions.
 EXCEPTIONS = re.compile(r"\s*\bRaises\b.*?\.(?=\s|$)", re.DOTALL)
 EVENTS = """Server-sent events of one turn. Data is JSON `{turn, attempt, step, offset, text}`.
@@ -77,7 +82,28 @@ The reply is written in any case."""
 
 
 class EndpointSchema(AutoSchema):
-    """Add the headers that an endpoint supports: `Idempotency-Key`, `If-Match`, `If-None-Match`."""
+    """Describe what the base classes of endpoints do: headers, permissions and error responses."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The view, which is an endpoint."""
+        return cast(Endpoint, self.view)
+
+    @property
+    def action(self) -> str:
+        """The action of the operation."""
+        return str(getattr(self.view, "action", ""))
+
+    @property
+    def is_guarded(self) -> bool:
+        """Return True if the operation uses ETags."""
+        guards = getattr(self.view, "guards_edits", False)
+        usual = not isinstance(self.view, EndpointViewSet)
+        return guards and (usual or self.action in ("retrieve", *EDIT_ACTIONS))
+
+    def get_operation_id(self) -> str:
+        """Return the base name of the view set with the action, unless an operation has its own."""
+        return f"{getattr(self.view, 'basename', '')}_{ACTIONS.get(self.action, self.action)}"
 
     def get_description(self) -> str:  # type: ignore[override]  # as drf-spectacular has it
         """Return the docstring and the required scope.
@@ -85,18 +111,50 @@ class EndpointSchema(AutoSchema):
         Exceptions are left out, because the responses list the errors.
         """
         text = EXCEPTIONS.sub("", super().get_description()).strip()
-        scopes: Mapping[str, str] = getattr(self.view, "scopes", {})
-        scope = describe_scope(scopes.get(self.method, ANY_KEY))
+        scope = describe_scope(self.endpoint.get_scope(self.method) or ANY_KEY)
         return f"{text}\n\n{scope}".strip()
+
+    def get_extensions(self) -> dict[str, Any]:
+        """Return the permissions that the operation requires."""
+        permissions: Mapping[str, Any] = getattr(self.view, "permissions", {})
+        return {PERMISSIONS: permissions[self.action]} if self.action in permissions else {}
 
     def get_override_parameters(self) -> list[Any]:
         """Return the declared parameters and the headers that the endpoint supports."""
         listed = super().get_override_parameters()
-        is_done_once = not getattr(self.view, "knows_repetitions", True)
+        if isinstance(self.view, EndpointViewSet):
+            is_done_once = self.action not in self.view.repeatable
+        else:
+            is_done_once = not self.endpoint.knows_repetitions
         added = [IDEMPOTENCY_KEY] if is_done_once and self.method == "POST" else []
-        if getattr(self.view, "guards_edits", False):
+        if self.is_guarded:
             added += [IF_NONE_MATCH] if self.method == "GET" else [IF_MATCH]
         return [*listed, *added]
+
+    def get_request_serializer(self) -> Any:
+        """Return None: operations with a body declare it."""
+        return None
+
+    def get_response_serializers(self) -> Any:
+        """Return the usual response of the view set."""
+        if self.method == "DELETE":
+            return {204: None}
+        return getattr(self.view, "serializer_class", None)
+
+    def _is_list_view(self, serializer: Any = None) -> bool:
+        """Return False: lists declare the serializer of their page."""
+        return False
+
+    def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
+        """Return the declared responses with the error responses."""
+        found: dict[str, Any] = super()._get_response_bodies(direction)
+        is_read = self.method == "GET"
+        added: dict[Code, Any] = {304: None} if self.is_guarded and is_read else {}
+        errors = READ_ERRORS if is_read else EDIT_ERRORS if self.is_guarded else WRITE_ERRORS
+        for code, body in add_error_responses(added, errors=errors).items():
+            described = self._get_response_for_code(body, str(code))  # type: ignore[no-untyped-call]  # untyped there
+            found.setdefault(str(code), described)
+        return found
 
 
 def describe_scope(scope: str) -> str:
