@@ -89,14 +89,45 @@ router.register("memory/preferences", memory.PreferenceViewSet, "preferences")
 router.register("models", models.ModelViewSet, "models")
 router.register("webhooks", webhooks.WebhookViewSet, "webhooks")
 router.register(f"{WEBHOOK}/deliveries", webhooks.DeliveryViewSet, "webhooks_deliveries")
+router.register(
+    "policies/assignments", policy_assignments.AssignmentViewSet, "policies_assignments"
+)
+router.register(
+    "policies/recommended-drafts", policies.RecommendedDraftViewSet, "policies_recommended"
+)
+router.register("policies", policies.PolicyViewSet, "policies")
+router.register(f"{POLICY}/versions", policy_versions.VersionViewSet, "policies_versions")
+router.register("blast-radius", radius.RadiusViewSet, "radii")
+router.register("evaluations", evaluations.EvaluationViewSet, "evaluations")
+router.register("holds", holds.HoldViewSet, "holds")
+router.register("retention/runs", retention.RetentionRunViewSet, "retention_runs")
+router.register("audit/events", audit.EventViewSet, "audit_events")
+router.register("audit/checkpoints", checkpoints.CheckpointViewSet, "audit_checkpoints")
+router.register("audit/readings", readings.ReadingViewSet, "audit_readings")
+router.register("teams", rosters.RosterViewSet, "teams")
+router.register(f"{CHAT}/rounds", rosters.RoundViewSet, "chats_rounds")
+router.register(f"{CHAT}/team/messages", teams.TeamMessageViewSet, "chats_team_messages")
 
 singletons = SingletonRouter()
 singletons.register("memory", memory.MemoryViewSet, "memory")
 singletons.register("usage", usage.UsageViewSet, "usage")
+singletons.register("counts", counts.CountViewSet, "counts")
+singletons.register(f"{CHAT}/balance", counts.ChatBalanceViewSet, "chats_balance")
+singletons.register(f"{POLICY}/balance", counts.PolicyBalanceViewSet, "policies_balance")
+singletons.register("policies", policy_preview.PreviewViewSet, "policies")
+singletons.register("policies/preview", policy_trial.TrialViewSet, "policies_preview")
+singletons.register("retention", retention.RetentionViewSet, "retention")
+singletons.register("audit", audit.LedgerExportViewSet, "audit")
+singletons.register("audit/proof", checkpoints.ChainProofViewSet, "audit_proof")
+singletons.register(READ, readings.AuditedRequestViewSet, "audit_receipts_request")
+singletons.register(
+    READ_SUMMARY, readings.AuditedSummaryRequestViewSet, "audit_compactions_request"
+)
+singletons.register(f"{CHAT}/team", teams.TeamChatViewSet, "chats_team")
+singletons.register(f"{CHAT}/team/snapshot", teams.SnapshotViewSet, "chats_team_snapshot")
+singletons.register(f"{CHAT}/agents/<role:role_id>", rosters.AgentViewSet, "chats_agents")
 
 urlpatterns = [
-    *router.urls,
-    *singletons.urls,
     path("chats", chats.Chats.as_view(), name="chats"),
     path(CHAT, chats.ChatDetail.as_view(), name="chat"),
     path(f"{CHAT}/restore", chats.RestoreChat.as_view(), name="chat-restore"),
@@ -114,8 +145,6 @@ urlpatterns = [
         ui_chats.UIChatStream.as_view(),
         name="ui-chat-stream",
     ),
-    path("counts", counts.InstallationCounts.as_view(), name="counts"),
-    path(f"{CHAT}/balance", counts.ChatBalance.as_view(), name="chat-balance"),
     path(f"{CHAT}/messages", messages.Messages.as_view(), name="messages"),
     path(f"{MESSAGE}/pin", message_actions.Pin.as_view(), name="message-pin"),
     path(f"{MESSAGE}/unpin", message_actions.Unpin.as_view(), name="message-unpin"),
@@ -177,90 +206,15 @@ urlpatterns = [
     path(f"{CHAT}/context", context.Context.as_view(), name="context"),
     path(f"{CHAT}/policy", policy.ChatPolicy.as_view(), name="policy"),
     path(f"{CHAT}/policy/explained", policy.ExplainedChatPolicy.as_view(), name="policy-explained"),
-    path("policies/preview", policy_preview.PolicyPreview.as_view(), name="policies-preview"),
-    path("policies/preview/sample", policy_preview.PolicySample.as_view(), name="policies-sample"),
-    path("policies/preview/trial", policy_trial.PolicyTrial.as_view(), name="policies-trial"),
     path("policies/effective", policy.ExplainedPolicy.as_view(), name="policies-effective"),
-    path("policies", policies.Policies.as_view(), name="policies"),
-    path("policies/lint", policies.LintPolicy.as_view(), name="policies-lint"),
-    path(
-        "policies/recommended-drafts",
-        policies.RecommendedDrafts.as_view(),
-        name="policies-recommended",
-    ),
-    path("policies/import", policies.ImportPolicy.as_view(), name="policies-import"),
-    path("policies/assignments", policy_assignments.Assignments.as_view(), name="assignments"),
-    path(
-        "policies/assignments/<number:assignment_id>",
-        policy_assignments.AssignmentDetail.as_view(),
-        name="assignment",
-    ),
-    path("blast-radius", radius.RadiusList.as_view(), name="radii"),
-    path(RADIUS, radius.RadiusDetail.as_view(), name="radius"),
-    path(f"{RADIUS}/stop", radius.StopRadius.as_view(), name="radius-stop"),
-    path(f"{RADIUS}/resume", radius.ResumeRadius.as_view(), name="radius-resume"),
-    path("evaluations", evaluations.Evaluations.as_view(), name="evaluations"),
-    path(EVALUATION, evaluations.EvaluationDetail.as_view(), name="evaluation"),
-    path(f"{EVALUATION}/end", evaluations.EndEvaluation.as_view(), name="evaluation-end"),
-    path(
-        f"{EVALUATION}/promote",
-        evaluations.PromoteEvaluation.as_view(),
-        name="evaluation-promote",
-    ),
-    path(POLICY, policies.PolicyDetail.as_view(), name="one-policy"),
-    path(f"{POLICY}/balance", counts.PolicyBalance.as_view(), name="policy-balance"),
-    path(f"{POLICY}/export", policies.ExportPolicy.as_view(), name="policy-export"),
-    path(f"{POLICY}/versions", policy_versions.PolicyVersions.as_view(), name="policy-versions"),
-    path(VERSION, policy_versions.PolicyVersionDetail.as_view(), name="policy-version"),
-    path(f"{VERSION}/activate", policy_versions.ActivateVersion.as_view(), name="policy-activate"),
-    path(f"{VERSION}/restore", policy_versions.RestoreVersion.as_view(), name="policy-restore"),
     path(f"{CHAT}/state/versions", state.StateVersions.as_view(), name="state-versions"),
     path(f"{CHAT}/state/restore", state.RestoreState.as_view(), name="state-restore"),
     path(f"{CHAT}/state", state.StateEndpoint.as_view(), name="state"),
-    path(f"{CHAT}/team", teams.TeamOfChat.as_view(), name="team"),
-    path(f"{CHAT}/team/messages", teams.TeamMessages.as_view(), name="team-messages"),
-    path(f"{CHAT}/team/context", teams.TeamContext.as_view(), name="team-context"),
-    path(f"{CHAT}/team/prompt", teams.TeamPrompt.as_view(), name="team-prompt"),
-    path(f"{CHAT}/team/snapshot", teams.TeamSnapshot.as_view(), name="team-snapshot"),
-    path(f"{CHAT}/team/clear", teams.ClearTeam.as_view(), name="team-clear"),
-    path(
-        f"{CHAT}/agents/<role:role_id>/context", rosters.AgentContextDetail.as_view(), name="agent"
-    ),
-    path(f"{CHAT}/rounds", rosters.Rounds.as_view(), name="rounds"),
-    path(f"{CHAT}/rounds/go-on", rosters.ContinueRound.as_view(), name="go-on"),
-    path("teams", rosters.Rosters.as_view(), name="rosters"),
-    path("teams/<uuid:team_id>", rosters.RosterDetail.as_view(), name="roster"),
-    path("teams/<uuid:team_id>/copy", rosters.CopyRoster.as_view(), name="roster-copy"),
-    path("holds", holds.Holds.as_view(), name="holds"),
-    path(HOLD, holds.HoldDetail.as_view(), name="hold"),
-    path(f"{HOLD}/release", holds.ReleaseHold.as_view(), name="hold-release"),
-    path("retention", retention.RetentionForecast.as_view(), name="retention"),
-    path("retention/runs", retention.RetentionRuns.as_view(), name="retention-runs"),
-    path(
-        "retention/runs/<uuid:run_id>/certificate",
-        retention.RetentionCertificates.as_view(),
-        name="retention-certificate",
-    ),
-    path("audit/events", audit.Events.as_view(), name="events"),
-    path("audit/export", audit.LedgerExport.as_view(), name="ledger-export"),
-    path("audit/checkpoints", checkpoints.Checkpoints.as_view(), name="checkpoints"),
-    path("audit/proof", checkpoints.ChainProof.as_view(), name="chain-proof"),
-    path("audit/readings", readings.Readings.as_view(), name="readings"),
-    path("audit/readings/asked", readings.ReadingRequests.as_view(), name="asked-readings"),
-    path(f"{ASKED}/grant", readings.GrantReading.as_view(), name="grant-reading"),
-    path(f"{ASKED}/refuse", readings.RefuseReading.as_view(), name="refuse-reading"),
-    path("audit/readings/<uuid:chat_id>", readings.ReadingDetail.as_view(), name="reading"),
-    path(READ, readings.ReadRequest.as_view(), name="read-request"),
-    path(f"{READ}/file", readings.ReadRequestFile.as_view(), name="read-request-file"),
-    path(READ_SUMMARY, readings.ReadSummaryRequest.as_view(), name="read-summary-request"),
-    path(
-        f"{READ_SUMMARY}/file",
-        readings.ReadSummaryRequestFile.as_view(),
-        name="read-summary-request-file",
-    ),
     path("schema", docs.Schema.as_view(), name="schema"),
     path("docs", docs.docs_page, name="docs"),
     path("docs.js", docs.docs_script, name="docs-script"),
+    *singletons.urls,
+    *router.urls,
     # Unknown addresses below this prefix get a JSON error.
     re_path("", raise_not_found),
 ]

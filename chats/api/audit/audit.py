@@ -12,15 +12,13 @@ from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import EventsQuery, PlainText, Strict
-from chats.api.core.outputs import EventOut, build_page_serializer, serialize_rows
-from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
-from chats.api.policies.policy_access import require_permissions
+from chats.api.core.outputs import EventOut, build_page_serializer
 from chats.api.policies.policy_inputs import validate_storable_texts
 from chats.ground.refusals import Refusal
 from chats.record import access, audit_access
@@ -47,39 +45,35 @@ class InvalidSearch(Refusal):
     param = "q"
 
 
-class Events(Endpoint):
-    scopes: ClassVar = {"GET": "audit:read"}
+class EventViewSet(EndpointViewSet):
+    serializer_class = EventOut
+    read_scope = "audit:read"
 
     @extend_schema(
-        operation_id="audit_events_list",
         summary="List audit events",
         parameters=[EventsQuery],
-        responses=add_error_responses({200: build_page_serializer(EventOut)}, errors=READ_ERRORS),
+        responses=build_page_serializer(EventOut),
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List audit events, newest first.
 
         Auditors receive all events. Other users receive the events of the chats they own. Raises
         `InvalidSearch` for an invalid `q`.
         """
         query = EventsQuery.read(request.query_params.dict())
-        user = get_request_user(request)
-        search = parse_search_query(query.pop("q", ""), names=user.has_perm(READ))
+        search = parse_search_query(query.pop("q", ""), names=self.user.has_perm(READ))
         filters: dict[str, Any] = {
             name: query.pop(name) for name in ("type", "chat", "since") if name in query
         }
-        if user.has_perm(READ):
+        if self.user.has_perm(READ):
             asked = {"event": filters.get("type"), "chat": filters.get("chat")}
             said = " ".join(filter(None, [format_search_line(asked.items()), search.text]))
-            record_ledger_read(actor=f"user:{user.pk}", search=said, now=timezone.now())
-        page = paginate_rows(
-            filter_events(list_visible_events(user).filter(search.condition), **filters),
+            record_ledger_read(actor=self.actor, search=said, now=timezone.now())
+        return self.respond_page(
+            filter_events(list_visible_events(self.user).filter(search.condition), **filters),
             order=("-id",),
-            name=f"events:{user.pk}:{sorted(filters.items())}:{search.text}",
-            **query,
-        )
-        return Response(
-            {"data": serialize_rows(EventOut, page.rows), "next_cursor": page.next_cursor}
+            name=f"events:{self.user.pk}:{sorted(filters.items())}:{search.text}",
+            query=query,
         )
 
 
@@ -101,36 +95,33 @@ class NewLedgerExport(Strict):
     )
 
 
-class LedgerExport(Endpoint):
-    scopes: ClassVar = {"POST": "audit:read"}
+class LedgerExportViewSet(EndpointViewSet):
+    write_scope = "audit:read"
+    permissions: ClassVar = {"export": [READ]}
     # Each export adds an audit event, so a repeated request must run again.
-    knows_repetitions = True
+    repeatable = ("export",)
 
     @extend_schema(
-        operation_id="audit_export",
         summary="Export the audit log",
         request=NewLedgerExport,
-        responses=add_error_responses(
-            {
-                (200, "application/jsonl"): OpenApiTypes.STR,
-                (200, "text/csv"): OpenApiTypes.STR,
-            }
-        ),
+        responses={
+            (200, "application/jsonl"): OpenApiTypes.STR,
+            (200, "text/csv"): OpenApiTypes.STR,
+        },
     )
-    def post(self, request: Request) -> StreamingHttpResponse:
+    @action(detail=False, methods=["post"])
+    def export(self, request: Request) -> StreamingHttpResponse:
         """Export the audit events that match a query, as a stream.
 
         An audit event is recorded before the first line and after the last. A file without the
         final count is incomplete. Raises `Forbidden`, `NotFound`, `InvalidCharacter` and
         `InvalidSearch`.
         """
-        user = get_request_user(request)
-        require_permissions(user, "view_auditevent")
         asked = validate_storable_texts(NewLedgerExport.read(request.data))
         search = parse_search_query(asked["q"], names=True)
         now = timezone.now()
         return build_export_response(
-            start_ledger_export(search=search, form=asked["form"], actor=f"user:{user.pk}", now=now)
+            start_ledger_export(search=search, form=asked["form"], actor=self.actor, now=now)
         )
 
 

@@ -10,18 +10,15 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import PageQuery, PlainText, Strict
-from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
-from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
-from chats.api.policies.policy_access import require_permissions
+from chats.api.core.outputs import build_page_serializer, serialize_row
 from chats.api.policies.policy_inputs import validate_storable_texts
 from chats.checkpoints import files
 from contextpolicy.audit.reading import record_file_download
 from contextpolicy.models import LedgerCheckpoint, LedgerTimestamp
 
-SEE = "view_auditevent"
+SEE = "contextpolicy.view_auditevent"
 PROOF = "chain.tlog-proof"
 
 
@@ -61,30 +58,25 @@ class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
         return serialize_row(TimestampOut, found) if found is not None and found.response else None
 
 
-class Checkpoints(Endpoint):
-    scopes: ClassVar = {"GET": "audit:read"}
+class CheckpointViewSet(EndpointViewSet):
+    serializer_class = CheckpointOut
+    read_scope = "audit:read"
+    permissions: ClassVar = {"list": [SEE]}
 
     @extend_schema(
-        operation_id="audit_checkpoints_list",
         summary="List checkpoints of the audit log",
         parameters=[PageQuery],
-        responses=add_error_responses(
-            {200: build_page_serializer(CheckpointOut)}, errors=READ_ERRORS
-        ),
+        responses=build_page_serializer(CheckpointOut),
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List the checkpoints, newest first, with their signed notes and timestamps."""
-        require_permissions(get_request_user(request), SEE)
-        query = PageQuery.read(request.query_params.dict())
         rows = LedgerCheckpoint.objects.select_related("origin", "timestamp")
-        page = paginate_rows(rows, order=("-id",), name="checkpoints", **query)
-        return Response(
-            {"data": serialize_rows(CheckpointOut, page.rows), "next_cursor": page.next_cursor}
-        )
+        return self.respond_page(rows, order=("-id",), name="checkpoints")
 
 
-class ChainProof(Endpoint):
-    scopes: ClassVar = {"GET": "audit:read"}
+class ChainProofViewSet(EndpointViewSet):
+    read_scope = "audit:read"
+    permissions: ClassVar = {"retrieve": [SEE]}
     # No HEAD: it would record an export in the audit log although no file was sent.
     http_method_names: ClassVar = ["get"]  # type: ignore[misc]  # as in `Endpoint`
 
@@ -92,20 +84,18 @@ class ChainProof(Endpoint):
         operation_id="audit_proof",
         summary="Get the proof of a chain",
         parameters=[ProofQuery],
-        responses=add_error_responses({(200, "text/plain"): OpenApiTypes.STR}, errors=READ_ERRORS),
+        responses={(200, "text/plain"): OpenApiTypes.STR},
     )
-    def get(self, request: Request) -> HttpResponse:
+    def retrieve(self, request: Request) -> HttpResponse:
         """Get a proof that the latest checkpoint includes the last signed row of a chain.
 
         Raises `Forbidden`, `NotFound`, `InvalidCharacter` and `NoProof`.
         """
-        user = get_request_user(request)
-        require_permissions(user, SEE)
         asked: dict[str, Any] = validate_storable_texts(
             ProofQuery.read(request.query_params.dict())
         )
         text, _ = files.build_chain_proof(asked["scope"])
-        record_file_download(PROOF, actor=f"user:{user.pk}", now=timezone.now())
+        record_file_download(PROOF, actor=self.actor, now=timezone.now())
         answer = HttpResponse(text, content_type="text/plain; charset=utf-8")
         answer["Content-Disposition"] = f'attachment; filename="{PROOF}"'
         answer["Cache-Control"] = "no-store"

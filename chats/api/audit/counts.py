@@ -12,20 +12,19 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.errors import InvalidField
 from chats.api.core.inputs import Strict
 from chats.api.core.money import MoneyOut, serialize_money
 from chats.api.core.outputs import serialize_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
-from chats.api.policies.policy_access import SEE, find_permitted_policy, require_permissions
+from chats.api.policies.policy_access import SEE, find_policy
 from chats.counts import balances
 from chats.counts.balances import COUNTED, Balance
 from chats.counts.dashboard import BY, PLAIN, WORTH, Range, Totals, sum_daily_counts
 from chats.counts.keeping import get_statistics_time
 from chats.record import access
 
-SEE_COUNTS = "view_dailycount"
+SEE_COUNTS = "chats.view_dailycount"
 # Number of days without `since`, and the maximum.
 USUAL_DAYS, MOST_DAYS = 30, 366
 
@@ -207,17 +206,13 @@ def serialize_totals(name: str, total: Totals) -> dict[str, Any]:
     }
 
 
-class ChatBalance(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class ChatBalanceViewSet(EndpointViewSet):
+    serializer_class = ChatBalanceOut
 
-    @extend_schema(
-        operation_id="chats_balance",
-        summary="Get the compaction savings of a chat",
-        responses=add_error_responses({200: ChatBalanceOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @extend_schema(operation_id="chats_balance", summary="Get the compaction savings of a chat")
+    def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Get the compaction savings of a chat, in total and for its 100 newest compactions."""
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         rows = [
             serialize_balance(balance, compaction=row.pk)
             for row, balance in balances.list_newest_balances(chat)
@@ -226,19 +221,19 @@ class ChatBalance(Endpoint):
         return Response(ChatBalanceOut(told).data)
 
 
-class PolicyBalance(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read"}
+class PolicyBalanceViewSet(EndpointViewSet):
+    serializer_class = PolicyBalanceOut
+    read_scope = "policy:read"
+    permissions: ClassVar = {"retrieve": [SEE]}
 
     @extend_schema(
-        operation_id="policies_balance",
-        summary="Get the compaction savings of a policy",
-        responses=add_error_responses({200: PolicyBalanceOut}, errors=READ_ERRORS),
+        operation_id="policies_balance", summary="Get the compaction savings of a policy"
     )
-    def get(self, request: Request, slug: str) -> Response:
+    def retrieve(self, request: Request, slug: str) -> Response:
         """Get the cost of compactions and their savings in later calls, for each version of a
         policy.
         """
-        policy = find_permitted_policy(get_request_user(request), SEE, slug=slug)
+        policy = find_policy(slug)
         rows = [
             serialize_balance(balance, version=number)
             for number, balance in balances.list_policy_balances(policy.slug)
@@ -246,21 +241,19 @@ class PolicyBalance(Endpoint):
         return Response(PolicyBalanceOut({"data": rows}).data)
 
 
-class InstallationCounts(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read"}
+class CountViewSet(EndpointViewSet):
+    serializer_class = CountsOut
+    read_scope = "policy:read"
+    permissions: ClassVar = {"retrieve": [SEE_COUNTS]}
 
     @extend_schema(
-        operation_id="counts",
-        summary="Get daily counts of the instance",
-        parameters=[CountsQuery],
-        responses=add_error_responses({200: CountsOut}, errors=READ_ERRORS),
+        operation_id="counts", summary="Get daily counts of the instance", parameters=[CountsQuery]
     )
-    def get(self, request: Request) -> Response:
+    def retrieve(self, request: Request) -> Response:
         """Get replies, failures, tokens and compaction savings by day, model or policy.
 
         Raises `InvalidField`.
         """
-        require_permissions(get_request_user(request), SEE_COUNTS, app="chats")
         query = CountsQuery.read(request.query_params.dict())
         wanted = parse_day_range(query, today=timezone.now().date())
         groups, _ = sum_daily_counts(wanted, by=query["by"])

@@ -6,15 +6,14 @@ from typing import ClassVar
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import PageQuery, PlainText, Strict
-from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
-from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
-from chats.api.policies.policy_access import require_permissions, translate_policy_errors
+from chats.api.core.outputs import build_page_serializer
+from chats.api.policies.policy_access import translate_policy_errors
 from chats.api.policies.policy_assignments import parse_assignment_target
 from chats.api.policies.policy_inputs import Words, validate_storable_texts
 from chats.ground.refusals import NotFound
@@ -22,7 +21,9 @@ from contextpolicy import holds
 from contextpolicy.models import LegalHold, PolicyAssignment
 from contextpolicy.models.holds import LONGEST_CASE, LONGEST_REASON
 
-SEE, PLACE, RELEASE = "view_legalhold", "add_legalhold", "change_legalhold"
+SEE = "contextpolicy.view_legalhold"
+PLACE = "contextpolicy.add_legalhold"
+RELEASE = "contextpolicy.change_legalhold"
 ROWS = LegalHold.objects.select_related("group", "user")
 
 
@@ -76,38 +77,31 @@ class HoldOut(serializers.Serializer[LegalHold]):
     )
 
 
-class Holds(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+class HoldViewSet(EndpointViewSet):
+    serializer_class = HoldOut
+    read_scope, write_scope = "policy:read", "policy:write"
+    permissions: ClassVar = {
+        "list": [SEE],
+        "create": [PLACE],
+        "retrieve": [SEE],
+        "release": [RELEASE],
+    }
+    lookup_url_kwarg = "hold_id"
 
     @extend_schema(
-        operation_id="holds_list",
-        summary="List legal holds",
-        parameters=[PageQuery],
-        responses=add_error_responses({200: build_page_serializer(HoldOut)}, errors=READ_ERRORS),
+        summary="List legal holds", parameters=[PageQuery], responses=build_page_serializer(HoldOut)
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List all legal holds, active and released, newest first."""
-        require_permissions(get_request_user(request), SEE)
-        query = PageQuery.read(request.query_params.dict())
-        page = paginate_rows(ROWS.all(), order=("-placed_at", "-id"), name="holds", **query)
-        return Response(
-            {"data": serialize_rows(HoldOut, page.rows), "next_cursor": page.next_cursor}
-        )
+        return self.respond_page(ROWS.all(), order=("-placed_at", "-id"), name="holds")
 
-    @extend_schema(
-        operation_id="holds_place",
-        summary="Place a legal hold",
-        request=NewHold,
-        responses=add_error_responses({201: HoldOut}),
-    )
-    def post(self, request: Request) -> Response:
+    @extend_schema(operation_id="holds_place", summary="Place a legal hold", request=NewHold)
+    def create(self, request: Request) -> Response:
         """Place a legal hold on everything, a group's members, a user or a chat.
 
         The hold prevents erasure. Raises `InvalidField`, and `Forbidden` and `NotFound` without the
         permission.
         """
-        user = get_request_user(request)
-        require_permissions(user, PLACE)
         asked = validate_storable_texts(NewHold.read(request.data))
         with translate_policy_errors():
             row = holds.place_hold(
@@ -116,49 +110,30 @@ class Holds(Endpoint):
                 case=asked["case"],
                 reason=asked["reason"],
                 review_on=asked["review_on"],
-                actor=f"user:{user.pk}",
+                actor=self.actor,
                 now=timezone.now(),
             )
-        return Response(serialize_row(HoldOut, row), status=201)
+        return self.respond(row, status=201)
 
-
-class HoldDetail(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read"}
-
-    @extend_schema(
-        operation_id="holds_retrieve",
-        summary="Get a legal hold",
-        responses=add_error_responses({200: HoldOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, hold_id: uuid.UUID) -> Response:
+    @extend_schema(operation_id="holds_retrieve", summary="Get a legal hold")
+    def retrieve(self, request: Request, hold_id: uuid.UUID) -> Response:
         """Retrieve a legal hold, active or released."""
-        require_permissions(get_request_user(request), SEE)
-        return Response(serialize_row(HoldOut, hold_of(hold_id)))
+        return self.respond(hold_of(hold_id))
 
-
-class ReleaseHold(Endpoint):
-    scopes: ClassVar = {"POST": "policy:write"}
-
-    @extend_schema(
-        operation_id="holds_release",
-        summary="Release a legal hold",
-        request=HoldRelease,
-        responses=add_error_responses({200: HoldOut}),
-    )
-    def post(self, request: Request, hold_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Release a legal hold", request=HoldRelease)
+    @action(detail=True, methods=["post"])
+    def release(self, request: Request, hold_id: uuid.UUID) -> Response:
         """Release a legal hold. It ends in seven days, and pending erasures then run.
 
         409 `hold_released` if it was released before.
         """
-        user = get_request_user(request)
-        require_permissions(user, RELEASE)
         hold = hold_of(hold_id)
         asked = validate_storable_texts(HoldRelease.read(request.data))
         with translate_policy_errors():
             row = holds.release_hold(
-                hold=hold, reason=asked["reason"], actor=f"user:{user.pk}", now=timezone.now()
+                hold=hold, reason=asked["reason"], actor=self.actor, now=timezone.now()
             )
-        return Response(serialize_row(HoldOut, row))
+        return self.respond(row)
 
 
 def hold_of(hold_id: uuid.UUID) -> LegalHold:

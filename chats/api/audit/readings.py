@@ -11,6 +11,7 @@ from django.http import HttpResponse
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -26,11 +27,9 @@ from chats.api.chats.requests_sent import (
     serialize_sent_request,
     serialize_summary_request,
 )
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import EmptyBody, PlainText, Strict
 from chats.api.core.outputs import serialize_row, serialize_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
-from chats.api.policies.policy_access import require_permissions
 from chats.compaction.reconstruction import build_summary_request_file
 from chats.ground.refusals import NotFound
 from chats.models import Chat
@@ -39,6 +38,8 @@ from chats.record import audit_access
 
 # No HEAD: it would record an access in the audit log although no text was sent.
 ONLY_SENT = ["get"]
+AUDITOR = ("contextpolicy.view_auditevent", "chats.view_receipt")
+ASKED = "asked/<uuid:asked_id>"
 
 
 class NewReading(Strict):
@@ -85,74 +86,74 @@ class ReadingsOut(serializers.Serializer[Any]):
     data = ReadingOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
-def require_auditor(request: Request) -> str:
-    """Return the requesting auditor in the notation of the audit log.
-
-    Raises `Forbidden` and `NotFound` without permission to view the audit log and receipts.
-    """
-    user = get_request_user(request)
-    require_permissions(user, "view_auditevent")
-    require_permissions(user, "view_receipt", app="chats")
-    return f"user:{user.pk}"
-
-
-class Readings(Endpoint):
-    scopes: ClassVar = {"GET": "audit:read", "POST": "audit:read"}
-
-    @extend_schema(
-        operation_id="audit_readings_list",
-        summary="List your open readings",
-        responses=add_error_responses({200: ReadingsOut}, errors=READ_ERRORS),
+class ReadingViewSet(EndpointViewSet):
+    serializer_class = ReadingOut
+    read_scope = write_scope = "audit:read"
+    permissions: ClassVar = dict.fromkeys(
+        ("list", "create", "retrieve", "destroy", "asked", "grant", "refuse"), AUDITOR
     )
-    def get(self, request: Request) -> Response:
+    lookup_url_kwarg = "chat_id"
+
+    @extend_schema(summary="List your open readings", responses=ReadingsOut)
+    def list(self, request: Request) -> Response:
         """List the chats that you have opened for reading and can read now, last opened first."""
-        found = audit_access.list_open_readings(actor=require_auditor(request), now=timezone.now())
+        found = audit_access.list_open_readings(actor=self.actor, now=timezone.now())
         return Response({"data": serialize_rows(ReadingOut, found)})
 
     @extend_schema(
         operation_id="audit_readings_open",
         summary="Open a chat for reading",
         request=NewReading,
-        responses=add_error_responses({201: ReadingOut, 202: ReadingRequestOut}),
+        responses={201: ReadingOut, 202: ReadingRequestOut},
     )
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Open a chat for reading. You can read its model requests for 30 minutes.
 
         The audit log records the reason first. If the instance requires two persons, the status is
         202, and another auditor has to grant the request. Raises `NotFound`, `ReasonNeeded` and
         `InvalidCharacter`.
         """
-        actor, now = require_auditor(request), timezone.now()
+        now = timezone.now()
         wanted = NewReading.read(request.data)
         chat_id = wanted["chat"]
         try:
             until = audit_access.open_reading(
-                chat_id=chat_id, actor=actor, reason=wanted["reason"], now=now
+                chat_id=chat_id, actor=self.actor, reason=wanted["reason"], now=now
             )
         except Chat.DoesNotExist:
             raise NotFound from None
         if until is None:
-            asked = audit_access.find_waiting_request(chat_id=chat_id, actor=actor, now=now)
+            asked = audit_access.find_waiting_request(chat_id=chat_id, actor=self.actor, now=now)
             if asked is None:
                 raise NotFound
             return Response(serialize_row(ReadingRequestOut, asked), status=202)
-        return Response(serialize_reading(chat_id, actor=actor, now=now), status=201)
+        return Response(serialize_reading(chat_id, actor=self.actor, now=now), status=201)
 
+    @extend_schema(summary="Get an open reading")
+    def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Get your access to a chat: its reason and its end.
 
-class ReadingRequests(Endpoint):
-    scopes: ClassVar = {"GET": "audit:read"}
+        Raises `NotFound` if you have no access.
+        """
+        return Response(serialize_reading(chat_id, actor=self.actor, now=timezone.now()))
 
-    @extend_schema(
-        operation_id="audit_readings_asked",
-        summary="List reading requests",
-        responses=add_error_responses({200: ReadingRequestsOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request) -> Response:
+    @extend_schema(operation_id="audit_readings_end", summary="End a reading")
+    def destroy(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """End your access to a chat early. Raises `NotFound` if you have no access."""
+        EmptyBody.read(request.data)
+        try:
+            audit_access.close_reading(chat_id=chat_id, actor=self.actor, now=timezone.now())
+        except (audit_access.ReadingNotOpen, Chat.DoesNotExist):
+            raise NotFound from None
+        return Response(status=204)
+
+    @extend_schema(summary="List reading requests", responses=ReadingRequestsOut)
+    @action(detail=False)
+    def asked(self, request: Request) -> Response:
         """List the pending reading requests of all auditors, newest first.
 
         Always empty unless the instance requires two persons.
         """
-        require_auditor(request)
         return Response(
             {
                 "data": serialize_rows(
@@ -161,174 +162,113 @@ class ReadingRequests(Endpoint):
             }
         )
 
-
-class GrantReading(Endpoint):
-    scopes: ClassVar = {"POST": "audit:read"}
-
-    @extend_schema(
-        operation_id="audit_readings_grant",
-        summary="Grant a reading request",
-        request=None,
-        responses=add_error_responses({200: ReadingRequestOut}),
-    )
-    def post(self, request: Request, asked_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Grant a reading request", responses=ReadingRequestOut)
+    @action(detail=False, methods=["post"], url_path=f"{ASKED}/grant")
+    def grant(self, request: Request, asked_id: uuid.UUID) -> Response:
         """Grant another auditor's reading request. Their access lasts for 30 minutes from now.
 
         Raises `NotFound` unless the request is pending, and `SecondAuditorNeeded` for your own.
         """
-        return answer_reading_request(request, asked_id, is_granted=True)
+        return self.answer(request, asked_id, is_granted=True)
 
-
-class RefuseReading(Endpoint):
-    scopes: ClassVar = {"POST": "audit:read"}
-
-    @extend_schema(
-        operation_id="audit_readings_refuse",
-        summary="Refuse a reading request",
-        request=None,
-        responses=add_error_responses({200: ReadingRequestOut}),
-    )
-    def post(self, request: Request, asked_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Refuse a reading request", responses=ReadingRequestOut)
+    @action(detail=False, methods=["post"], url_path=f"{ASKED}/refuse")
+    def refuse(self, request: Request, asked_id: uuid.UUID) -> Response:
         """Refuse another auditor's reading request. The audit log records the refusal.
 
         Raises `NotFound` unless the request is pending, and `SecondAuditorNeeded` for your
         own.
         """
-        return answer_reading_request(request, asked_id, is_granted=False)
+        return self.answer(request, asked_id, is_granted=False)
 
-
-class ReadingDetail(Endpoint):
-    scopes: ClassVar = {"GET": "audit:read", "DELETE": "audit:read"}
-
-    @extend_schema(
-        operation_id="audit_readings_get",
-        summary="Get an open reading",
-        responses=add_error_responses({200: ReadingOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get your access to a chat: its reason and its end.
-
-        Raises `NotFound` if you have no access.
-        """
-        actor = require_auditor(request)
-        return Response(serialize_reading(chat_id, actor=actor, now=timezone.now()))
-
-    @extend_schema(
-        operation_id="audit_readings_end",
-        summary="End a reading",
-        request=None,
-        responses=add_error_responses({204: None}),
-    )
-    def delete(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """End your access to a chat early. Raises `NotFound` if you have no access."""
-        actor = require_auditor(request)
+    def answer(self, request: Request, asked_id: uuid.UUID, *, is_granted: bool) -> Response:
+        """Grant or refuse another auditor's reading request."""
         EmptyBody.read(request.data)
-        try:
-            audit_access.close_reading(chat_id=chat_id, actor=actor, now=timezone.now())
-        except (audit_access.ReadingNotOpen, Chat.DoesNotExist):
-            raise NotFound from None
-        return Response(status=204)
+        asked = audit_access.decide_reading_request(
+            asked_id, is_granted=is_granted, actor=self.actor, now=timezone.now()
+        )
+        return Response(serialize_row(ReadingRequestOut, asked))
 
 
-class ReadRequest(Endpoint):
-    scopes: ClassVar = {"GET": "audit:read"}
+class AuditedRequestViewSet(EndpointViewSet):
+    """Model requests in other people's chats, and the files of them."""
+
+    serializer_class = SentRequestOut
+    read_scope = "audit:read"
+    permissions: ClassVar = {"retrieve": AUDITOR, "file": AUDITOR}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
     @extend_schema(
-        operation_id="audit_receipts_request",
-        summary="Read a model request as an auditor",
-        responses=add_error_responses({200: SentRequestOut}, errors=READ_ERRORS),
+        operation_id="audit_receipts_request", summary="Read a model request as an auditor"
     )
-    def get(self, request: Request, receipt_id: uuid.UUID) -> Response:
+    def retrieve(self, request: Request, receipt_id: uuid.UUID) -> Response:
         """Read a model request, including hidden texts, in a chat that you opened.
 
         Raises `NotFound` and `ReadingNotOpen`.
         """
-        actor = require_auditor(request)
         row = auditing.find_any_receipt(receipt_id)
-        sent = auditing.read_prompt(row, actor=actor, now=timezone.now())
+        sent = auditing.read_prompt(row, actor=self.actor, now=timezone.now())
         return Response(serialize_sent_request(row, sent))
 
-
-class ReadRequestFile(Endpoint):
-    scopes: ClassVar = {"GET": "audit:read"}
-    http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
-
     @extend_schema(
-        operation_id="audit_receipts_request_file",
-        summary="Download a model request as an auditor",
-        parameters=[FileQuery],
-        responses=add_error_responses(FILE, errors=(*READ_ERRORS, 409)),
+        summary="Download a model request as an auditor", parameters=[FileQuery], responses=FILE
     )
-    def get(self, request: Request, receipt_id: uuid.UUID) -> HttpResponse:
+    @action(detail=False)
+    def file(self, request: Request, receipt_id: uuid.UUID) -> HttpResponse:
         """Download a request body, or a command that sends it again, without the API key.
 
         Raises `NotFound`, `ReadingNotOpen` and `RequestNotWhole`.
         """
-        actor = require_auditor(request)
         row = auditing.find_any_receipt(receipt_id)
         form = FileQuery.read(request.query_params.dict())["form"]
-        sent = auditing.read_prompt(row, actor=actor, now=timezone.now(), form=form)
+        sent = auditing.read_prompt(row, actor=self.actor, now=timezone.now(), form=form)
         return download_request_file(build_request_file(sent, form=form))
 
 
-class ReadSummaryRequest(Endpoint):
-    scopes: ClassVar = {"GET": "audit:read"}
+class AuditedSummaryRequestViewSet(EndpointViewSet):
+    """Summary requests in other people's chats, and the files of them."""
+
+    serializer_class = SummaryRequestOut
+    read_scope = "audit:read"
+    permissions: ClassVar = {"retrieve": AUDITOR, "file": AUDITOR}
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
     @extend_schema(
         operation_id="audit_compactions_request",
         summary="Read a summary request as an auditor",
         parameters=[CallQuery],
-        responses=add_error_responses({200: SummaryRequestOut}, errors=READ_ERRORS),
     )
-    def get(self, request: Request, compaction_id: uuid.UUID) -> Response:
+    def retrieve(self, request: Request, compaction_id: uuid.UUID) -> Response:
         """Read one request for a summary, in a chat that you opened.
 
         Raises `NotFound`, `NoSuchCall` and `ReadingNotOpen`.
         """
-        actor = require_auditor(request)
         row = auditing.find_any_compaction(compaction_id)
         number = CallQuery.read(request.query_params.dict())["call"]
-        found = auditing.read_summary_request(row, number=number, actor=actor, now=timezone.now())
+        found = auditing.read_summary_request(
+            row, number=number, actor=self.actor, now=timezone.now()
+        )
         return Response(serialize_summary_request(row.pk, found))
 
-
-class ReadSummaryRequestFile(Endpoint):
-    scopes: ClassVar = {"GET": "audit:read"}
-    http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
-
     @extend_schema(
-        operation_id="audit_compactions_request_file",
         summary="Download a summary request as an auditor",
         parameters=[CallFileQuery],
-        responses=add_error_responses(FILE, errors=(*READ_ERRORS, 409)),
+        responses=FILE,
     )
-    def get(self, request: Request, compaction_id: uuid.UUID) -> HttpResponse:
+    @action(detail=False)
+    def file(self, request: Request, compaction_id: uuid.UUID) -> HttpResponse:
         """Download the body of a summary request, or a command that sends it again.
 
         Raises `NotFound`, `NoSuchCall`, `ReadingNotOpen` and `RequestNotWhole`.
         """
-        actor = require_auditor(request)
         row = auditing.find_any_compaction(compaction_id)
         query = CallFileQuery.read(request.query_params.dict())
         number, form = query["call"], query["form"]
         now = timezone.now()
-        found = auditing.read_summary_request(row, number=number, actor=actor, now=now, form=form)
+        found = auditing.read_summary_request(
+            row, number=number, actor=self.actor, now=now, form=form
+        )
         return download_request_file(build_summary_request_file(found, form=form))
-
-
-def answer_reading_request(request: Request, asked_id: uuid.UUID, *, is_granted: bool) -> Response:
-    """Grant or refuse another auditor's pending request.
-
-    Raises `NotFound` unless it is pending, and `SecondAuditorNeeded` for the auditor's own.
-    """
-    actor = require_auditor(request)
-    EmptyBody.read(request.data)
-    asked = audit_access.decide_reading_request(
-        asked_id, is_granted=is_granted, actor=actor, now=timezone.now()
-    )
-    return Response(serialize_row(ReadingRequestOut, asked))
 
 
 def serialize_reading(chat_id: uuid.UUID, *, actor: str, now: datetime) -> dict[str, Any]:

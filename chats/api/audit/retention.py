@@ -3,23 +3,20 @@
 import uuid
 from typing import Any, ClassVar
 
-from django.contrib.auth.models import User
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import certificates, retention, retention_rules
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import EmptyBody, PageQuery
-from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
-from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
-from chats.api.policies.policy_access import require_permissions
+from chats.api.core.outputs import build_page_serializer
 from chats.models import RetentionRun
 
-SEE, BEGIN = "view_retentionrun", "add_retentionrun"
+SEE, BEGIN = "chats.view_retentionrun", "chats.add_retentionrun"
 
 
 class PersonDueOut(serializers.Serializer[object]):
@@ -130,76 +127,60 @@ class RetentionCertificate(serializers.Serializer[object]):
     )
 
 
-class RetentionForecast(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read"}
+class RetentionViewSet(EndpointViewSet):
+    serializer_class = RetentionOut
+    read_scope = "policy:read"
+    permissions: ClassVar = {"retrieve": [SEE]}
 
-    @extend_schema(
-        operation_id="retention_preview",
-        summary="Preview a retention run",
-        responses=add_error_responses({200: RetentionOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request) -> Response:
+    @extend_schema(operation_id="retention_preview", summary="Preview a retention run")
+    def retrieve(self, request: Request) -> Response:
         """Count the messages that a retention run would erase now. Nothing is erased.
 
         At most 20,000 chats are checked; if there are more, `is_all` is false.
         """
-        require_permissions(get_request_user(request), SEE, app="chats")
-        return Response(
-            serialize_row(RetentionOut, retention_rules.preview_retention(now=timezone.now()))
-        )
+        return self.respond(retention_rules.preview_retention(now=timezone.now()))
 
 
-class RetentionRuns(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+class RetentionRunViewSet(EndpointViewSet):
+    serializer_class = RetentionRunOut
+    read_scope, write_scope = "policy:read", "policy:write"
+    permissions: ClassVar = {"list": [SEE], "create": [BEGIN], "certificate": [SEE]}
     # If a run is in progress, POST returns that run.
-    knows_repetitions = True
+    repeatable = ("create",)
+    lookup_url_kwarg = "run_id"
 
     @extend_schema(
-        operation_id="retention_runs_list",
         summary="List retention runs",
         parameters=[PageQuery],
-        responses=add_error_responses(
-            {200: build_page_serializer(RetentionRunOut)}, errors=READ_ERRORS
-        ),
+        responses=build_page_serializer(RetentionRunOut),
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List the retention runs, newest first, including the one in progress."""
-        require_permissions(get_request_user(request), SEE, app="chats")
-        query = PageQuery.read(request.query_params.dict())
         rows = RetentionRun.objects.all()
-        page = paginate_rows(rows, order=("-started_at", "-id"), name="retention", **query)
-        data = serialize_rows(RetentionRunOut, page.rows)
-        return Response({"data": data, "next_cursor": page.next_cursor})
+        return self.respond_page(rows, order=("-started_at", "-id"), name="retention")
 
     @extend_schema(
         operation_id="retention_runs_begin",
         summary="Start a retention run",
-        request=None,
-        responses=add_error_responses({202: RetentionRunOut}),
+        responses={202: RetentionRunOut},
     )
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Start a retention run in the background. If one is in progress, return it."""
-        user: User = get_request_user(request)
-        require_permissions(user, BEGIN, app="chats")
         EmptyBody.read(request.data)
-        run = retention.start_retention_run(actor=f"user:{user.pk}", now=timezone.now())
-        return Response(serialize_row(RetentionRunOut, run), status=202)
-
-
-class RetentionCertificates(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read"}
+        run = retention.start_retention_run(actor=self.actor, now=timezone.now())
+        return self.respond(run, status=202)
 
     @extend_schema(
         operation_id="retention_certificate",
         summary="Get the certificate of a retention run",
-        responses=add_error_responses({200: RetentionCertificate}, errors=READ_ERRORS),
+        responses=RetentionCertificate,
     )
-    def get(self, request: Request, run_id: uuid.UUID) -> Response:
+    @action(detail=True)
+    def certificate(self, request: Request, run_id: uuid.UUID) -> Response:
         """Get the certificate of a finished retention run: ids, numbers and hashes, no texts.
 
         404 until the run has finished.
         """
-        require_permissions(get_request_user(request), SEE, app="chats")
         found: dict[str, Any] = certificates.build_retention_certificate(
             certificates.find_finished_run(run_id)
         )

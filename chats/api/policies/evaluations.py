@@ -7,18 +7,16 @@ from typing import Any, ClassVar
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict, WholeNumber
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
-from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
 from chats.api.policies.policy_access import (
     CHANGE,
-    find_permitted_policy,
-    require_permissions,
+    find_policy,
     translate_policy_errors,
 )
 from chats.api.policies.policy_inputs import Activation, validate_storable_texts
@@ -28,7 +26,7 @@ from chats.simulation.evaluated import Day, EvaluationFindings, load_evaluation_
 from chats.simulation.evaluating import DAYS, MOST_DAYS
 from contextpolicy.models import BlastRadius, EvaluatedTurn, Evaluation
 
-SEE = "view_evaluation"
+SEE = "contextpolicy.view_evaluation"
 ROWS = Evaluation.objects.select_related("policy", "version")
 
 
@@ -156,42 +154,45 @@ class EvaluationDetailOut(EvaluationOut):
     )
 
 
-class Evaluations(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+class EvaluationViewSet(EndpointViewSet):
+    serializer_class = EvaluationDetailOut
+    read_scope, write_scope = "policy:read", "policy:write"
+    permissions: ClassVar = {
+        "list": [SEE],
+        "create": [CHANGE],
+        "retrieve": [SEE],
+        "end": [CHANGE],
+        "promote": [CHANGE],
+    }
     # If the draft is already being evaluated, POST returns that evaluation.
-    knows_repetitions = True
+    repeatable = ("create",)
+    lookup_url_kwarg = "evaluation_id"
 
     @extend_schema(
-        operation_id="evaluations_list",
         summary="List shadow evaluations",
         parameters=[PageQuery],
-        responses=add_error_responses(
-            {200: build_page_serializer(EvaluationOut)}, errors=READ_ERRORS
-        ),
+        responses=build_page_serializer(EvaluationOut),
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List the shadow evaluations, running and ended, newest first."""
-        require_permissions(get_request_user(request), SEE)
-        query = PageQuery.read(request.query_params.dict())
-        page = paginate_rows(ROWS.all(), order=("-started_at", "-id"), name="evaluations", **query)
-        data = serialize_rows(EvaluationOut, page.rows)
-        return Response({"data": data, "next_cursor": page.next_cursor})
+        return self.respond_page(
+            ROWS.all(), order=("-started_at", "-id"), name="evaluations", kind=EvaluationOut
+        )
 
     @extend_schema(
         operation_id="evaluations_begin",
         summary="Start a shadow evaluation",
         request=NewEvaluation,
-        responses=add_error_responses({202: EvaluationOut}),
+        responses={202: EvaluationOut},
     )
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Evaluate a draft on each reply for some days, in the background. Prompts do not change.
 
         409 `nothing_to_evaluate` unless the version is the newest one and a draft. 409
         `too_many_evaluations` while three others are running.
         """
-        user = get_request_user(request)
         asked = validate_storable_texts(NewEvaluation.read(request.data))
-        policy = find_permitted_policy(user, CHANGE, slug=asked["policy"])
+        policy = find_policy(asked["policy"])
         with translate_policy_errors():
             row = evaluating.start_evaluation(
                 policy=policy,
@@ -199,66 +200,37 @@ class Evaluations(Endpoint):
                 place=asked["place"],
                 days=asked["days"],
                 share=asked["share"],
-                actor=f"user:{user.pk}",
+                actor=self.actor,
                 now=timezone.now(),
             )
         return Response(serialize_row(EvaluationOut, row), status=202)
 
-
-class EvaluationDetail(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read"}
-
-    @extend_schema(
-        operation_id="evaluations_get",
-        summary="Get a shadow evaluation",
-        responses=add_error_responses({200: EvaluationDetailOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, evaluation_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Get a shadow evaluation")
+    def retrieve(self, request: Request, evaluation_id: uuid.UUID) -> Response:
         """Get a shadow evaluation with its results by day and reason. Raises `NotFound`."""
-        require_permissions(get_request_user(request), SEE)
         return Response(retrieve_evaluation(evaluation_id))
 
-
-class EndEvaluation(Endpoint):
-    scopes: ClassVar = {"POST": "policy:write"}
-
-    @extend_schema(
-        operation_id="evaluations_end",
-        summary="End a shadow evaluation",
-        request=None,
-        responses=add_error_responses({200: EvaluationDetailOut}),
-    )
-    def post(self, request: Request, evaluation_id: uuid.UUID) -> Response:
+    @extend_schema(summary="End a shadow evaluation")
+    @action(detail=True, methods=["post"])
+    def end(self, request: Request, evaluation_id: uuid.UUID) -> Response:
         """End a shadow evaluation early. Its results stay available."""
-        user = get_request_user(request)
-        require_permissions(user, CHANGE)
         EmptyBody.read(request.data)
         evaluating.end_evaluation_early(
-            evaluation_id=evaluation_id, actor=f"user:{user.pk}", now=timezone.now()
+            evaluation_id=evaluation_id, actor=self.actor, now=timezone.now()
         )
         return Response(retrieve_evaluation(evaluation_id))
 
-
-class PromoteEvaluation(Endpoint):
-    scopes: ClassVar = {"POST": "policy:write"}
-
-    @extend_schema(
-        operation_id="evaluations_promote",
-        summary="Publish the evaluated version",
-        request=Activation,
-        responses=add_error_responses({200: EvaluationDetailOut}),
-    )
-    def post(self, request: Request, evaluation_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Publish the evaluated version", request=Activation)
+    @action(detail=True, methods=["post"])
+    def promote(self, request: Request, evaluation_id: uuid.UUID) -> Response:
         """Publish the evaluated version, as `policies_versions_activate` does, and end its
         evaluation.
         """
-        user = get_request_user(request)
-        require_permissions(user, CHANGE)
         asked = validate_storable_texts(Activation.read(request.data))
         with translate_policy_errors():
             evaluating.promote_evaluation(
                 evaluation_id=evaluation_id,
-                actor=f"user:{user.pk}",
+                actor=self.actor,
                 now=timezone.now(),
                 emergency=asked["emergency"],
             )

@@ -6,22 +6,21 @@ from typing import Any, ClassVar
 from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
-from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.base import EndpointViewSet
+from chats.api.core.conditional import ConditionalViewSet
 from chats.api.core.inputs import EmptyBody
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
 from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
 from chats.api.policies.policy_access import (
     ADD,
     CHANGE,
     SEE,
-    find_permitted_policy,
+    find_policy,
     list_policies,
-    require_permissions,
     translate_policy_errors,
 )
 from chats.api.policies.policy_inputs import (
@@ -73,20 +72,31 @@ def serialize_policy(slug: str) -> dict[str, Any]:
     }
 
 
-class Policies(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+class PolicyViewSet(ConditionalViewSet):
+    serializer_class = PolicyDetailOut
+    read_scope, write_scope = "policy:read", "policy:write"
+    scopes: ClassVar = {"lint": "policy:read"}
+    permissions: ClassVar = {
+        "list": [SEE],
+        "create": [ADD],
+        "retrieve": [SEE],
+        "partial_update": [CHANGE],
+        "lint": [CHANGE],
+        "import_policy": [ADD, CHANGE],
+        "export": [SEE],
+    }
+    lookup_url_kwarg, lookup_value_converter = "slug", "slug"
+
+    def rows(self) -> QuerySet[ContextPolicy]:
+        return ContextPolicy.objects.filter(slug=self.kwargs["slug"])
 
     @extend_schema(
-        operation_id="policies_list",
         summary="List policies",
         parameters=[PoliciesQuery],
-        responses=add_error_responses(
-            {200: build_page_serializer(PolicyRowOut)}, errors=READ_ERRORS
-        ),
+        responses=build_page_serializer(PolicyRowOut),
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List the policies, ordered by slug."""
-        require_permissions(get_request_user(request), SEE)
         query = PoliciesQuery.read(request.query_params.dict())
         retired = query.pop("retired", None)
         rows = list_policies() if retired is None else list_policies().filter(retired=retired)
@@ -94,121 +104,67 @@ class Policies(Endpoint):
         data = serialize_rows(PolicyRowOut, map(serialize_policy_row, page.rows))
         return Response({"data": data, "next_cursor": page.next_cursor})
 
-    @extend_schema(
-        operation_id="policies_create",
-        summary="Create a policy",
-        request=NewPolicy,
-        responses=add_error_responses({201: PolicyDetailOut}),
-    )
-    def post(self, request: Request) -> Response:
+    @extend_schema(summary="Create a policy", request=NewPolicy)
+    def create(self, request: Request) -> Response:
         """Create a policy with version 1. It is not assigned to anything yet.
 
         `error.details` lists all invalid values.
         """
-        user = get_request_user(request)
-        require_permissions(user, ADD)
         asked = validate_storable_texts(NewPolicy.read(request.data))
         is_draft = asked.pop("draft")
-        actor, now = f"user:{user.pk}", timezone.now()
+        now = timezone.now()
         with translate_policy_errors():
             made = create_imported_policy(
-                asked.pop("name"), **asked, is_draft=is_draft, actor=actor, now=now
+                asked.pop("name"), **asked, is_draft=is_draft, actor=self.actor, now=now
             )
-        return Response(serialize_row(PolicyDetailOut, serialize_policy(made.slug)), status=201)
+        return self.respond(serialize_policy(made.slug), status=201)
 
-
-class PolicyDetail(ConditionalEndpoint):
-    scopes: ClassVar = {"GET": "policy:read", "PATCH": "policy:write"}
-
-    def rows(self, _request: Request, *, slug: str) -> QuerySet[ContextPolicy]:
-        return ContextPolicy.objects.filter(slug=slug)
-
-    @extend_schema(
-        operation_id="policies_get",
-        summary="Get a policy",
-        responses=add_error_responses({200: PolicyDetailOut, 304: None}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, slug: str) -> Response:
+    @extend_schema(summary="Get a policy")
+    def retrieve(self, request: Request, slug: str) -> Response:
         """Retrieve a policy with its active version, warnings and assignments."""
-        find_permitted_policy(get_request_user(request), SEE, slug=slug)
-        return Response(serialize_row(PolicyDetailOut, serialize_policy(slug)))
+        find_policy(slug)
+        return self.respond(serialize_policy(slug))
 
-    @extend_schema(
-        operation_id="policies_change",
-        summary="Update a policy",
-        request=PolicyChange,
-        responses=add_error_responses({200: PolicyDetailOut}, errors=EDIT_ERRORS),
-    )
-    def patch(self, request: Request, slug: str) -> Response:
+    @extend_schema(summary="Update a policy", request=PolicyChange)
+    def partial_update(self, request: Request, slug: str) -> Response:
         """Change the name or the description of a policy, or retire or reactivate it.
 
         Values are changed by creating a version. 409 if the policy to retire is still assigned.
         """
-        user = get_request_user(request)
-        policy = find_permitted_policy(user, CHANGE, slug=slug)
+        policy = find_policy(slug)
         asked = validate_storable_texts(PolicyChange.read(request.data))
         stored = {name: getattr(policy, name) for name in ("name", "description", "retired")}
-        actor, now = f"user:{user.pk}", timezone.now()
+        now = timezone.now()
         with translate_policy_errors():
-            publish.change_policy(policy=policy, **stored | asked, actor=actor, now=now)
-        return Response(serialize_row(PolicyDetailOut, serialize_policy(slug)))
+            publish.change_policy(policy=policy, **stored | asked, actor=self.actor, now=now)
+        return self.respond(serialize_policy(slug))
 
-
-class LintPolicy(Endpoint):
-    scopes: ClassVar = {"POST": "policy:read"}
-
-    @extend_schema(
-        operation_id="policies_lint",
-        summary="Check policy values",
-        request=Lint,
-        responses=add_error_responses({200: LintOut}),
-    )
-    def post(self, request: Request) -> Response:
+    @extend_schema(summary="Check policy values", request=Lint, responses=LintOut)
+    @action(detail=False, methods=["post"])
+    def lint(self, request: Request) -> Response:
         """Check values and locks. Returns conflicts (`error`) and warnings, with suggested fixes.
 
         Nothing is saved.
         """
-        require_permissions(get_request_user(request), CHANGE)
         asked = validate_storable_texts(Lint.read(request.data))
         found = lint_policy(asked["values"], locks=asked["locks"])
         return Response(serialize_row(LintOut, {"findings": serialize_findings(found)}))
-
-
-class ExportPolicy(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read"}
-
-    @extend_schema(
-        operation_id="policies_export",
-        summary="Export a policy",
-        responses=add_error_responses({200: ExportedPolicyOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, slug: str) -> Response:
-        """Export a policy with the values of its newest version, even a draft, in the import
-        format.
-        """
-        policy = find_permitted_policy(get_request_user(request), SEE, slug=slug)
-        return Response(serialize_row(ExportedPolicyOut, export_policy(policy)))
-
-
-class ImportPolicy(Endpoint):
-    scopes: ClassVar = {"POST": "policy:write"}
 
     @extend_schema(
         operation_id="policies_import",
         summary="Import a policy",
         request=PolicyImport,
-        responses=add_error_responses({201: PolicyDetailOut}),
+        responses={201: PolicyDetailOut},
     )
-    def post(self, request: Request) -> Response:
+    @action(detail=False, methods=["post"], url_path="import")
+    def import_policy(self, request: Request) -> Response:
         """Import a policy, or a new version of an existing one. The version is active immediately.
 
         A new policy is not assigned to anything yet. 409 `policy_not_in_use` if the existing policy
         is retired. Raises `PolicyNotInUse`.
         """
-        user = get_request_user(request)
-        require_permissions(user, ADD, CHANGE)
         asked = PolicyImport.read(request.data)
-        into = find_permitted_policy(user, CHANGE, slug=asked["into"]) if asked["into"] else None
+        into = find_policy(asked["into"]) if asked["into"] else None
         with translate_policy_errors():
             if into is not None and into.retired:
                 raise publish.PolicyNotInUse
@@ -216,26 +172,31 @@ class ImportPolicy(Endpoint):
                 text=json.dumps(asked["form"], ensure_ascii=False),
                 into=into,
                 name=validate_storable_texts({"name": asked["name"]})["name"],
-                actor=f"user:{user.pk}",
+                actor=self.actor,
                 now=timezone.now(),
             )
-        return Response(serialize_row(PolicyDetailOut, serialize_policy(made.slug)), status=201)
+        return self.respond(serialize_policy(made.slug), status=201)
+
+    @extend_schema(summary="Export a policy", responses=ExportedPolicyOut)
+    @action(detail=True)
+    def export(self, request: Request, slug: str) -> Response:
+        """Export a policy with the values of its newest version, even a draft, in the import
+        format.
+        """
+        policy = find_policy(slug)
+        return Response(serialize_row(ExportedPolicyOut, export_policy(policy)))
 
 
-class RecommendedDrafts(Endpoint):
-    knows_repetitions = True
-    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+class RecommendedDraftViewSet(EndpointViewSet):
+    read_scope, write_scope = "policy:read", "policy:write"
+    permissions: ClassVar = {"list": [CHANGE], "create": [CHANGE]}
+    repeatable = ("create",)
 
-    @extend_schema(
-        operation_id="policies_recommended_list",
-        summary="List policies without recommended values",
-        responses=add_error_responses({200: RecommendationsOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request) -> Response:
+    @extend_schema(summary="List policies without recommended values", responses=RecommendationsOut)
+    def list(self, request: Request) -> Response:
         """List the policies that send no retrieved context or no dates, with the recommended
         values.
         """
-        require_permissions(get_request_user(request), CHANGE)
         data = [
             {
                 "slug": found.policy.slug,
@@ -246,21 +207,14 @@ class RecommendedDrafts(Endpoint):
         ]
         return Response({"data": data})
 
-    @extend_schema(
-        operation_id="policies_recommended_create",
-        summary="Create recommended drafts",
-        request=None,
-        responses=add_error_responses({201: CreatedDraftsOut}),
-    )
-    def post(self, request: Request) -> Response:
+    @extend_schema(summary="Create recommended drafts", responses=CreatedDraftsOut)
+    def create(self, request: Request) -> Response:
         """Create a draft with the missing values for each of these policies.
 
         Nothing is published. Policies with an unpublished draft are skipped.
         """
-        user = get_request_user(request)
-        require_permissions(user, CHANGE)
         EmptyBody.read(request.data)
-        made = recommended.create_drafts(actor=f"user:{user.pk}", now=timezone.now())
+        made = recommended.create_drafts(actor=self.actor, now=timezone.now())
         data = [{"slug": row.policy.slug, "version": row.number} for row in made.drafts]
         skipped = [{"slug": slug, "reason": reason} for slug, reason in made.skipped.items()]
         return Response({"data": data, "skipped": skipped}, status=201)

@@ -10,13 +10,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.errors import InvalidField
 from chats.api.core.inputs import EmptyBody
-from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
-from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
-from chats.api.policies.policy_access import require_permissions, translate_policy_errors
+from chats.api.core.outputs import build_page_serializer
+from chats.api.policies.policy_access import translate_policy_errors
 from chats.api.policies.policy_inputs import (
     AssignmentsQuery,
     NewAssignment,
@@ -56,79 +54,61 @@ def parse_assignment_target(asked: dict[str, Any]) -> dict[str, Any]:
     return {"group": group, "user": user, "chat_id": chat}
 
 
-class Assignments(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+class AssignmentViewSet(EndpointViewSet):
+    serializer_class = AssignmentOut
+    read_scope, write_scope = "policy:read", "policy:write"
+    permissions: ClassVar = {
+        "list": ["contextpolicy.view_policyassignment"],
+        "create": ["contextpolicy.add_policyassignment"],
+        "destroy": ["contextpolicy.delete_policyassignment"],
+    }
+    lookup_url_kwarg, lookup_value_converter = "assignment_id", "number"
 
     @extend_schema(
-        operation_id="policies_assignments_list",
         summary="List policy assignments",
         parameters=[AssignmentsQuery],
-        responses=add_error_responses(
-            {200: build_page_serializer(AssignmentOut)}, errors=READ_ERRORS
-        ),
+        responses=build_page_serializer(AssignmentOut),
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List the policy assignments, oldest first."""
-        require_permissions(get_request_user(request), "view_policyassignment")
         query = AssignmentsQuery.read(request.query_params.dict())
         rows = PolicyAssignment.objects.select_related("policy", "group", "user")
         slug = query.pop("policy", None)
         if slug is not None:
             rows = rows.filter(policy__slug=slug)
-        page = paginate_rows(rows, order=("id",), name=f"assignments:{slug}", **query)
-        return Response(
-            {"data": serialize_rows(AssignmentOut, page.rows), "next_cursor": page.next_cursor}
-        )
+        return self.respond_page(rows, order=("id",), name=f"assignments:{slug}", query=query)
 
-    @extend_schema(
-        operation_id="policies_assignments_create",
-        summary="Assign a policy",
-        request=NewAssignment,
-        responses=add_error_responses({201: AssignmentOut}),
-    )
-    def post(self, request: Request) -> Response:
+    @extend_schema(summary="Assign a policy", request=NewAssignment)
+    def create(self, request: Request) -> Response:
         """Assign a policy to everyone, a group, a user or a chat. Replaces the existing assignment.
 
         Raises `InvalidField` and `PolicyNotChanged`, and `Forbidden` and `NotFound` without the
         permission.
         """
-        user = get_request_user(request)
-        require_permissions(user, "add_policyassignment")
         asked = validate_storable_texts(NewAssignment.read(request.data))
         policy = ContextPolicy.objects.filter(slug=asked["policy"]).first()
         if policy is None:
             raise build_field_error("policy", gettext_lazy("No policy has this slug."))
-        actor, now = f"user:{user.pk}", timezone.now()
+        now = timezone.now()
         with translate_policy_errors():
             row = publish.assign_policy(
                 policy=policy,
                 level=asked["level"],
                 **parse_assignment_target(asked),
-                actor=actor,
+                actor=self.actor,
                 now=now,
             )
-        return Response(serialize_row(AssignmentOut, row), status=201)
+        return self.respond(row, status=201)
 
-
-class AssignmentDetail(Endpoint):
-    scopes: ClassVar = {"DELETE": "policy:write"}
-
-    @extend_schema(
-        operation_id="policies_assignments_delete",
-        summary="Remove a policy assignment",
-        request=None,
-        responses=add_error_responses({204: None}),
-    )
-    def delete(self, request: Request, assignment_id: int) -> Response:
+    @extend_schema(summary="Remove a policy assignment")
+    def destroy(self, request: Request, assignment_id: int) -> Response:
         """Remove a policy assignment. Other assignments then decide in its place. Raises `NotFound`
         and `PolicyNotChanged`.
         """
-        user = get_request_user(request)
-        require_permissions(user, "delete_policyassignment")
         EmptyBody.read(request.data)
         row = PolicyAssignment.objects.select_related("policy").filter(pk=assignment_id).first()
         if row is None:
             raise NotFound
         with translate_policy_errors():
-            publish.unassign_policy(assignment=row, actor=f"user:{user.pk}", now=timezone.now())
+            publish.unassign_policy(assignment=row, actor=self.actor, now=timezone.now())
         return Response(status=204)

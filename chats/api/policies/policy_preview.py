@@ -1,17 +1,17 @@
 """Previews of an unsaved policy. Requires permission to change policies."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import PreviewRequest, SampleRequest
 from chats.api.core.money import serialize_money
 from chats.api.core.outputs import PolicyPreviewOut, serialize_row
-from chats.api.core.schema import add_error_responses
 from chats.api.policies.policy_inputs import validate_storable_texts
 from chats.api.policies.policy_outputs import PolicySampleOut, serialize_findings
 from chats.ground.refusals import NotFound
@@ -23,23 +23,23 @@ from contextpolicy.linter.findings import Finding
 from contextpolicy.linter.judge import lint_policy
 
 
-class PolicyPreview(Endpoint):
-    scopes: ClassVar = {"POST": "policy:read"}
+class PreviewViewSet(EndpointViewSet):
+    """The effects of an unsaved policy on next prompts."""
+
+    write_scope = "policy:read"
 
     @extend_schema(
-        operation_id="policies_preview",
-        summary="Preview a policy in a chat",
-        request=PreviewRequest,
-        responses=add_error_responses({200: PolicyPreviewOut}),
+        summary="Preview a policy in a chat", request=PreviewRequest, responses=PolicyPreviewOut
     )
-    def post(self, request: Request) -> Response:
+    @action(detail=False, methods=["post"])
+    def preview(self, request: Request) -> Response:
         """Check values and locks, and preview their effect on the next prompt of a chat.
 
         Returns token and message counts, no texts. Nothing is saved. For invalid values, the
         response has only the warnings. Raises `NotFound` without permission to change policies and
         for an unknown chat, and `InvalidCharacter`.
         """
-        if not get_request_user(request).has_perm("contextpolicy.change_contextpolicy"):
+        if not self.user.has_perm("contextpolicy.change_contextpolicy"):
             raise NotFound
         asked = validate_storable_texts(PreviewRequest.read(request.data))
         chat = find_previewable_chat(asked["chat"])
@@ -51,23 +51,17 @@ class PolicyPreview(Endpoint):
         made = preview_proposal(chat, proposal=parse_proposal(asked), now=timezone.now())
         return Response(serialize_row(PolicyPreviewOut, serialize_preview(findings, made)))
 
-
-class PolicySample(Endpoint):
-    scopes: ClassVar = {"POST": "policy:read"}
-
     @extend_schema(
-        operation_id="policies_sample",
-        summary="Preview a policy in random chats",
-        request=SampleRequest,
-        responses=add_error_responses({200: PolicySampleOut}),
+        summary="Preview a policy in random chats", request=SampleRequest, responses=PolicySampleOut
     )
-    def post(self, request: Request) -> Response:
+    @action(detail=False, methods=["post"], url_path="preview/sample")
+    def sample(self, request: Request) -> Response:
         """Check values and locks, and preview their effect on the next prompts of 200 random chats.
 
         Nothing is saved. For invalid values, the response has only the warnings. Raises `NotFound`
         without permission to change policies, and `InvalidCharacter`.
         """
-        if not get_request_user(request).has_perm("contextpolicy.change_contextpolicy"):
+        if not self.user.has_perm("contextpolicy.change_contextpolicy"):
             raise NotFound
         asked = validate_storable_texts(SampleRequest.read(request.data))
         findings = lint_policy(asked["values"], locks=asked["locks"])

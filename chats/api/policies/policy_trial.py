@@ -5,15 +5,15 @@ from typing import Any, ClassVar
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_key, get_request_user
+from chats.api.core.base import EndpointViewSet, get_request_key
 from chats.api.core.inputs import PreviewRequest
 from chats.api.core.money import MoneyOut, serialize_money
-from chats.api.core.outputs import ErrorBody, serialize_row
-from chats.api.core.schema import add_error_responses
-from chats.api.policies.policy_access import CHANGE, PolicyNotChanged, require_permissions
+from chats.api.core.outputs import ErrorBody
+from chats.api.policies.policy_access import CHANGE, PolicyNotChanged
 from chats.api.policies.policy_inputs import validate_storable_texts
 from chats.api.policies.policy_preview import parse_proposal
 from chats.people import keys
@@ -62,18 +62,21 @@ class TrialOut(serializers.Serializer[Any]):
     cost = MoneyOut()
 
 
-class PolicyTrial(Endpoint):
-    scopes: ClassVar = {"POST": "policy:write"}
+class TrialViewSet(EndpointViewSet):
+    serializer_class = TrialOut
+    write_scope = "policy:write"
+    permissions: ClassVar = {"trial": [CHANGE]}
     # Responses are not stored, and the model is called outside of transactions.
-    knows_repetitions = True
+    repeatable = ("trial",)
 
     @extend_schema(
         operation_id="policies_trial",
         summary="Try a policy's summary",
         request=PreviewRequest,
-        responses=add_error_responses({200: TrialOut, 502: ErrorBody}),
+        responses={200: TrialOut, 502: ErrorBody},
     )
-    def post(self, request: Request) -> Response:
+    @action(detail=False, methods=["post"])
+    def trial(self, request: Request) -> Response:
         """Write a trial summary of one of your chats under an unsaved policy.
 
         Makes one model call, which is billed. The audit log records the call but not the text. An
@@ -81,19 +84,17 @@ class PolicyTrial(Endpoint):
         `InsufficientScope`, `PolicyNotChanged` for invalid values, and what `trial.run_trial`
         raises.
         """
-        user = get_request_user(request)
-        require_permissions(user, CHANGE)
         key = get_request_key(request)
         if key is not None:
             keys.require_scope(key=key, scope="chats:read")
         asked = validate_storable_texts(PreviewRequest.read(request.data))
-        chat = access.get_chat(user=user, chat_id=asked["chat"])
+        chat = access.get_chat(user=self.user, chat_id=asked["chat"])
         if problems := find_policy_errors(asked["values"], locks=asked["locks"]):
             raise PolicyNotChanged(PolicyProblems(problems))
         made = trial.run_trial(
-            user=user, chat=chat, proposal=parse_proposal(asked), clock=timezone.now
+            user=self.user, chat=chat, proposal=parse_proposal(asked), clock=timezone.now
         )
-        return Response(serialize_row(TrialOut, serialize_trial(made)))
+        return self.respond(serialize_trial(made))
 
 
 def serialize_trial(made: trial.Trial) -> dict[str, Any]:

@@ -6,19 +6,19 @@ from typing import Any, ClassVar
 from django.contrib.auth.models import User
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import EmptyBody, PageQuery
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
 from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
 from chats.api.policies.policy_access import (
     CHANGE,
     SEE,
     PolicyNotChanged,
-    find_permitted_policy,
+    find_policy,
     find_policy_version,
     translate_policy_errors,
 )
@@ -61,57 +61,6 @@ def retrieve_version(policy: ContextPolicy, number: int) -> dict[str, Any]:
     return serialize_row(VersionOut, serialize_version(find_policy_version(policy, number)))
 
 
-class PolicyVersions(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
-
-    @extend_schema(
-        operation_id="policies_versions_list",
-        summary="List policy versions",
-        parameters=[PageQuery],
-        responses=add_error_responses(
-            {200: build_page_serializer(VersionRowOut)}, errors=READ_ERRORS
-        ),
-    )
-    def get(self, request: Request, slug: str) -> Response:
-        """List the versions of a policy, newest first, without their values."""
-        policy = find_permitted_policy(get_request_user(request), SEE, slug=slug)
-        query = PageQuery.read(request.query_params.dict())
-        rows = policy.versions.select_related("policy")
-        page = paginate_rows(rows, order=("-number",), name=f"versions:{policy.pk}", **query)
-        people = User.objects.in_bulk([row.created_by_id for row in page.rows if row.created_by_id])
-        data = serialize_rows(
-            VersionRowOut, (serialize_version_row(row, people) for row in page.rows)
-        )
-        return Response({"data": data, "next_cursor": page.next_cursor})
-
-    @extend_schema(
-        operation_id="policies_versions_create",
-        summary="Create a policy version",
-        request=NewVersion,
-        responses=add_error_responses({201: VersionOut}),
-    )
-    def post(self, request: Request, slug: str) -> Response:
-        """Create the next version of a policy. Unless it is a draft, it is active immediately.
-
-        `error.details` lists all invalid values. If another version was saved after `based_on`,
-        nothing is saved. `error.details` then lists each field that either version changed.
-        """
-        user = get_request_user(request)
-        policy = find_permitted_policy(user, CHANGE, slug=slug)
-        asked = validate_storable_texts(NewVersion.read(request.data))
-        is_draft = asked.pop("draft")
-        actor, now = f"user:{user.pk}", timezone.now()
-        with translate_policy_errors():
-            base = find_policy_version(policy, asked["based_on"])
-            try:
-                made = publish.create_policy_version(
-                    policy=policy, **asked, is_draft=is_draft, actor=actor, now=now
-                )
-            except publish.PolicyChangedMeanwhile as error:
-                raise build_conflict_refusal(error, base=base, asked=asked) from error
-        return Response(retrieve_version(policy, made.number), status=201)
-
-
 def build_conflict_refusal(
     error: publish.PolicyChangedMeanwhile, *, base: PolicyVersion, asked: Mapping[str, Any]
 ) -> PolicyNotChanged:
@@ -124,68 +73,93 @@ def build_conflict_refusal(
     return refusal
 
 
-class PolicyVersionDetail(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read"}
+class VersionViewSet(EndpointViewSet):
+    serializer_class = VersionOut
+    read_scope, write_scope = "policy:read", "policy:write"
+    permissions: ClassVar = {
+        "list": [SEE],
+        "create": [CHANGE],
+        "retrieve": [SEE],
+        "activate": [CHANGE],
+        "restore": [CHANGE],
+    }
+    lookup_url_kwarg, lookup_value_converter = "number", "number"
 
     @extend_schema(
-        operation_id="policies_versions_get",
-        summary="Get a policy version",
-        responses=add_error_responses({200: VersionOut}, errors=READ_ERRORS),
+        summary="List policy versions",
+        parameters=[PageQuery],
+        responses=build_page_serializer(VersionRowOut),
     )
-    def get(self, request: Request, slug: str, number: int) -> Response:
+    def list(self, request: Request, slug: str) -> Response:
+        """List the versions of a policy, newest first, without their values."""
+        policy = find_policy(slug)
+        query = PageQuery.read(request.query_params.dict())
+        rows = policy.versions.select_related("policy")
+        page = paginate_rows(rows, order=("-number",), name=f"versions:{policy.pk}", **query)
+        people = User.objects.in_bulk([row.created_by_id for row in page.rows if row.created_by_id])
+        data = serialize_rows(
+            VersionRowOut, (serialize_version_row(row, people) for row in page.rows)
+        )
+        return Response({"data": data, "next_cursor": page.next_cursor})
+
+    @extend_schema(summary="Create a policy version", request=NewVersion)
+    def create(self, request: Request, slug: str) -> Response:
+        """Create the next version of a policy. Unless it is a draft, it is active immediately.
+
+        `error.details` lists all invalid values. If another version was saved after `based_on`,
+        nothing is saved. `error.details` then lists each field that either version changed.
+        """
+        policy = find_policy(slug)
+        asked = validate_storable_texts(NewVersion.read(request.data))
+        is_draft = asked.pop("draft")
+        now = timezone.now()
+        with translate_policy_errors():
+            base = find_policy_version(policy, asked["based_on"])
+            try:
+                made = publish.create_policy_version(
+                    policy=policy, **asked, is_draft=is_draft, actor=self.actor, now=now
+                )
+            except publish.PolicyChangedMeanwhile as error:
+                raise build_conflict_refusal(error, base=base, asked=asked) from error
+        return Response(retrieve_version(policy, made.number), status=201)
+
+    @extend_schema(summary="Get a policy version")
+    def retrieve(self, request: Request, slug: str, number: int) -> Response:
         """Retrieve a version with its changes since the previous version."""
-        policy = find_permitted_policy(get_request_user(request), SEE, slug=slug)
+        policy = find_policy(slug)
         with translate_policy_errors():
             return Response(retrieve_version(policy, number))
 
-
-class ActivateVersion(Endpoint):
-    scopes: ClassVar = {"POST": "policy:write"}
-
-    @extend_schema(
-        operation_id="policies_versions_activate",
-        summary="Publish a policy version",
-        request=Activation,
-        responses=add_error_responses({200: VersionOut}),
-    )
-    def post(self, request: Request, slug: str, number: int) -> Response:
+    @extend_schema(summary="Publish a policy version", request=Activation)
+    @action(detail=True, methods=["post"])
+    def activate(self, request: Request, slug: str, number: int) -> Response:
         """Publish the newest version of a policy, usually a draft. Has no effect if it is active
         already.
         """
-        user = get_request_user(request)
-        policy = find_permitted_policy(user, CHANGE, slug=slug)
+        policy = find_policy(slug)
         asked = validate_storable_texts(Activation.read(request.data))
         with translate_policy_errors():
             find_policy_version(policy, number)
             publish.activate_version(
                 policy=policy,
                 number=number,
-                actor=f"user:{user.pk}",
+                actor=self.actor,
                 now=timezone.now(),
                 emergency=asked["emergency"],
             )
             return Response(retrieve_version(policy, number))
 
-
-class RestoreVersion(Endpoint):
-    scopes: ClassVar = {"POST": "policy:write"}
-
-    @extend_schema(
-        operation_id="policies_versions_restore",
-        summary="Restore a policy version",
-        request=None,
-        responses=add_error_responses({201: VersionOut}),
-    )
-    def post(self, request: Request, slug: str, number: int) -> Response:
+    @extend_schema(summary="Restore a policy version", responses={201: VersionOut})
+    @action(detail=True, methods=["post"])
+    def restore(self, request: Request, slug: str, number: int) -> Response:
         """Create a version with the values and locks of an older one. It is active immediately.
 
         The versions in between do not change.
         """
-        user = get_request_user(request)
-        policy = find_permitted_policy(user, CHANGE, slug=slug)
+        policy = find_policy(slug)
         EmptyBody.read(request.data)
         with translate_policy_errors():
             made = publish.restore_policy_version(
-                policy=policy, number=number, actor=f"user:{user.pk}", now=timezone.now()
+                policy=policy, number=number, actor=self.actor, now=timezone.now()
             )
             return Response(retrieve_version(policy, made.number), status=201)

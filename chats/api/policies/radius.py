@@ -9,18 +9,16 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict
-from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
-from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.api.core.outputs import build_page_serializer
 from chats.api.policies.policy_access import (
     CHANGE,
-    find_permitted_policy,
-    require_permissions,
+    find_policy,
     translate_policy_errors,
 )
 from chats.api.policies.policy_assignments import build_field_error
@@ -29,7 +27,7 @@ from chats.ground.refusals import NotFound
 from chats.simulation import radius
 from contextpolicy.models import BlastRadius
 
-SEE = "view_blastradius"
+SEE = "contextpolicy.view_blastradius"
 ROWS = BlastRadius.objects.select_related("policy", "group")
 
 
@@ -161,102 +159,75 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
     worst = WorstChatOut(many=True, help_text="Up to 10 checked chats with the largest changes.")
 
 
-class RadiusList(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+class RadiusViewSet(EndpointViewSet):
+    serializer_class = RadiusOut
+    read_scope, write_scope = "policy:read", "policy:write"
+    permissions: ClassVar = {
+        "list": [SEE],
+        "create": [CHANGE],
+        "retrieve": [SEE],
+        "stop": [CHANGE],
+        "resume": [CHANGE],
+    }
     # If the same values are already being counted, POST returns that count.
-    knows_repetitions = True
+    repeatable = ("create",)
+    lookup_url_kwarg = "radius_id"
 
     @extend_schema(
-        operation_id="radii_list",
         summary="List counts of affected chats",
         parameters=[PageQuery],
-        responses=add_error_responses({200: build_page_serializer(RadiusOut)}, errors=READ_ERRORS),
+        responses=build_page_serializer(RadiusOut),
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List the counts of affected chats, running and ended, newest first."""
-        require_permissions(get_request_user(request), SEE)
-        query = PageQuery.read(request.query_params.dict())
-        page = paginate_rows(ROWS.all(), order=("-started_at", "-id"), name="radii", **query)
-        return Response(
-            {"data": serialize_rows(RadiusOut, page.rows), "next_cursor": page.next_cursor}
-        )
+        return self.respond_page(ROWS.all(), order=("-started_at", "-id"), name="radii")
 
     @extend_schema(
         operation_id="radii_begin",
         summary="Count the chats that a policy would change",
         request=NewRadius,
-        responses=add_error_responses({202: RadiusOut}),
+        responses={202: RadiusOut},
     )
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Count in the background how many active chats a policy change would affect.
 
         If a count with the same values is running or stopped, it continues. Other values end the
         open count of the policy. If the instance requires it, an assigned policy version can be
         published only after such a count.
         """
-        user = get_request_user(request)
         asked = validate_storable_texts(NewRadius.read(request.data))
-        policy = find_permitted_policy(user, CHANGE, slug=asked["policy"])
+        policy = find_policy(asked["policy"])
         with translate_policy_errors():
             row = radius.start_radius_count(
                 policy=policy,
                 values=asked["values"],
                 locks=asked["locks"],
                 **parse_radius_place(asked),
-                actor=f"user:{user.pk}",
+                actor=self.actor,
                 now=timezone.now(),
             )
-        return Response(serialize_row(RadiusOut, row), status=202)
+        return self.respond(row, status=202)
 
-
-class RadiusDetail(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read"}
-
-    @extend_schema(
-        operation_id="radii_get",
-        summary="Get a count of affected chats",
-        responses=add_error_responses({200: RadiusOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, radius_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Get a count of affected chats")
+    def retrieve(self, request: Request, radius_id: uuid.UUID) -> Response:
         """Retrieve a count with its progress and its results so far. Raises `NotFound`."""
-        require_permissions(get_request_user(request), SEE)
-        return Response(serialize_row(RadiusOut, find_radius(radius_id)))
+        return self.respond(find_radius(radius_id))
 
-
-class StopRadius(Endpoint):
-    scopes: ClassVar = {"POST": "policy:write"}
-
-    @extend_schema(
-        operation_id="radii_stop",
-        summary="Stop a count of affected chats",
-        request=None,
-        responses=add_error_responses({200: RadiusOut}),
-    )
-    def post(self, request: Request, radius_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Stop a count of affected chats")
+    @action(detail=True, methods=["post"])
+    def stop(self, request: Request, radius_id: uuid.UUID) -> Response:
         """Stop a running count. Its results so far are kept, and you can resume it later."""
-        user = get_request_user(request)
-        require_permissions(user, CHANGE)
         EmptyBody.read(request.data)
-        radius.stop_radius_count(radius_id=radius_id, actor=f"user:{user.pk}", now=timezone.now())
-        return Response(serialize_row(RadiusOut, find_radius(radius_id)))
+        radius.stop_radius_count(radius_id=radius_id, actor=self.actor, now=timezone.now())
+        return self.respond(find_radius(radius_id))
 
-
-class ResumeRadius(Endpoint):
-    scopes: ClassVar = {"POST": "policy:write"}
-
-    @extend_schema(
-        operation_id="radii_resume",
-        summary="Resume a count of affected chats",
-        request=None,
-        responses=add_error_responses({200: RadiusOut}),
-    )
-    def post(self, request: Request, radius_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Resume a count of affected chats")
+    @action(detail=True, methods=["post"])
+    def resume(self, request: Request, radius_id: uuid.UUID) -> Response:
         """Resume a stopped count at the chat where it stopped."""
-        user = get_request_user(request)
-        require_permissions(user, CHANGE)
         EmptyBody.read(request.data)
-        radius.resume_radius_count(radius_id=radius_id, actor=f"user:{user.pk}", now=timezone.now())
-        return Response(serialize_row(RadiusOut, find_radius(radius_id)))
+        radius.resume_radius_count(radius_id=radius_id, actor=self.actor, now=timezone.now())
+        return self.respond(find_radius(radius_id))
 
 
 def parse_radius_place(asked: dict[str, Any]) -> dict[str, Any]:

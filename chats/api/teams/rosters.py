@@ -2,20 +2,24 @@
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, count_message_request, get_request_key, get_request_user
-from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.base import (
+    EndpointViewSet,
+    count_message_request,
+    get_request_key,
+)
+from chats.api.core.conditional import ConditionalViewSet
 from chats.api.core.inputs import EmptyBody, PageQuery
 from chats.api.core.outputs import TurnOut, build_page_serializer, serialize_row
 from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
 from chats.api.teams import team_inputs
 from chats.api.teams.team_outputs import AgentContextOut, RosterOut, RoundOut, SavedRosterOut
 from chats.models import Round, Team
@@ -79,126 +83,82 @@ def serialize_team(team: Team) -> dict[str, Any]:
     }
 
 
-class Rosters(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+class RosterViewSet(ConditionalViewSet):
+    serializer_class = RosterOut
+    lookup_url_kwarg = "team_id"
+
+    def rows(self) -> QuerySet[Team]:
+        return Team.objects.filter(pk=self.kwargs["team_id"])
 
     @extend_schema(
-        operation_id="teams_list",
-        summary="List teams",
-        parameters=[PageQuery],
-        responses=add_error_responses({200: build_page_serializer(RosterOut)}, errors=READ_ERRORS),
+        summary="List teams", parameters=[PageQuery], responses=build_page_serializer(RosterOut)
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List your own teams and the shared ones, oldest first, in their current version."""
         query = PageQuery.read(request.query_params.dict())
-        rows = access.get_visible_teams(user=get_request_user(request)).select_related("current")
+        rows = access.get_visible_teams(user=self.user).select_related("current")
         page = paginate_rows(rows, order=("created_at", "id"), name="teams", **query)
         told = [serialize_team(team) for team in page.rows]
         return Response({"data": told, "next_cursor": page.next_cursor})
 
-    @extend_schema(
-        operation_id="teams_create",
-        summary="Create a team",
-        request=team_inputs.TeamBody,
-        responses=add_error_responses({201: SavedRosterOut}),
-    )
-    def post(self, request: Request) -> Response:
+    @extend_schema(summary="Create a team", request=team_inputs.TeamBody, responses=SavedRosterOut)
+    def create(self, request: Request) -> Response:
         """Create a team. Only administrators can set `shared`, which makes it available to all."""
         shared = team_inputs.TeamBody.read(request.data)["shared"]
         saved = rosters.create_team(
-            user=get_request_user(request),
+            user=self.user,
             draft=parse_team_body(request.data),
             shared=shared,
             now=timezone.now(),
         )
         return Response({**serialize_team(saved.team), "warnings": saved.warnings}, status=201)
 
-
-class RosterDetail(ConditionalEndpoint):
-    scopes: ClassVar = {"GET": "chats:read", "PUT": "chats:write", "DELETE": "chats:write"}
-    http_method_names: ClassVar = [  # type: ignore[misc]  # the base class declares no ClassVar
-        *Endpoint.http_method_names,
-        "put",
-    ]
-
-    def rows(self, _request: Request, *, team_id: uuid.UUID) -> QuerySet[Team]:
-        return Team.objects.filter(pk=team_id)
-
-    @extend_schema(
-        operation_id="teams_get",
-        summary="Get a team",
-        responses=add_error_responses({200: RosterOut, 304: None}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, team_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Get a team")
+    def retrieve(self, request: Request, team_id: uuid.UUID) -> Response:
         """Retrieve the current version of a team of yours, or of a shared one."""
-        return Response(
-            serialize_team(access.get_team(user=get_request_user(request), team_id=team_id))
-        )
+        return Response(serialize_team(access.get_team(user=self.user, team_id=team_id)))
 
-    @extend_schema(
-        operation_id="teams_change",
-        summary="Replace a team",
-        request=team_inputs.TeamBody,
-        responses=add_error_responses({200: SavedRosterOut}, errors=EDIT_ERRORS),
-    )
-    def put(self, request: Request, team_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Replace a team", request=team_inputs.TeamBody, responses=SavedRosterOut)
+    def update(self, request: Request, team_id: uuid.UUID) -> Response:
         """Replace a team with a new version. A running round keeps the version it started with.
 
         An agent without a `role_id` is created.
         """
-        known = access.get_team(user=get_request_user(request), team_id=team_id)
+        known = access.get_team(user=self.user, team_id=team_id)
         saved = rosters.update_team(
-            user=get_request_user(request),
+            user=self.user,
             team_id=team_id,
             draft=parse_team_body(request.data, known=known),
             now=timezone.now(),
         )
         return Response({**serialize_team(saved.team), "warnings": saved.warnings})
 
-    @extend_schema(
-        operation_id="teams_delete",
-        summary="Delete a team",
-        request=None,
-        responses=add_error_responses({204: None}, errors=EDIT_ERRORS),
-    )
-    def delete(self, request: Request, team_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Delete a team")
+    def destroy(self, request: Request, team_id: uuid.UUID) -> Response:
         """Delete a team. Chats that use it continue with it; new chats cannot choose it."""
         EmptyBody.read(request.data)
-        rosters.delete_team(user=get_request_user(request), team_id=team_id, now=timezone.now())
+        rosters.delete_team(user=self.user, team_id=team_id, now=timezone.now())
         return Response(status=204)
 
-
-class CopyRoster(Endpoint):
-    scopes: ClassVar = {"POST": "chats:write"}
-
-    @extend_schema(
-        operation_id="teams_copy",
-        summary="Copy a team",
-        request=None,
-        responses=add_error_responses({201: SavedRosterOut}),
-    )
-    def post(self, request: Request, team_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Copy a team", responses={201: SavedRosterOut})
+    @action(detail=True, methods=["post"])
+    def copy(self, request: Request, team_id: uuid.UUID) -> Response:
         """Copy a team of yours or a shared one, with its agents, into a new team of yours."""
         EmptyBody.read(request.data)
-        saved = rosters.copy_team(
-            user=get_request_user(request), team_id=team_id, now=timezone.now()
-        )
+        saved = rosters.copy_team(user=self.user, team_id=team_id, now=timezone.now())
         return Response({**serialize_team(saved.team), "warnings": saved.warnings}, status=201)
 
 
-class AgentContextDetail(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class AgentViewSet(EndpointViewSet):
+    """The context of an agent in a chat."""
 
-    @extend_schema(
-        operation_id="chats_agents_context",
-        summary="Get the context of an agent",
-        responses=add_error_responses({200: AgentContextOut}, errors=(*READ_ERRORS, 409)),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID, role_id: str) -> Response:
+    @extend_schema(summary="Get the context of an agent", responses=AgentContextOut)
+    @action(detail=False)
+    def context(self, request: Request, chat_id: uuid.UUID, role_id: str) -> Response:
         """Get the context that an agent would get for the next message, with its window and
         instructions.
         """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         agent = play.find_team_agent(chat, role_id=role_id)
         context = conversation.assemble_agent_context(
             chat=chat, agent=play.build_requested_agent(agent)
@@ -227,18 +187,15 @@ def serialize_round(made: Round) -> dict[str, Any]:
     }
 
 
-class Rounds(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class RoundViewSet(EndpointViewSet):
+    serializer_class = RoundOut
 
     @extend_schema(
-        operation_id="chats_rounds_list",
-        summary="List rounds",
-        parameters=[PageQuery],
-        responses=add_error_responses({200: build_page_serializer(RoundOut)}, errors=READ_ERRORS),
+        summary="List rounds", parameters=[PageQuery], responses=build_page_serializer(RoundOut)
     )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+    def list(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the rounds of a team chat, newest first. A round is the replies to one message."""
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
         branch = get_active_branch(chat)
         page = paginate_rows(
@@ -250,26 +207,18 @@ class Rounds(Endpoint):
         told = [serialize_round(made) for made in page.rows]
         return Response({"data": told, "next_cursor": page.next_cursor})
 
-
-class ContinueRound(Endpoint):
-    scopes: ClassVar = {"POST": "chats:write"}
-
-    @extend_schema(
-        operation_id="chats_rounds_go_on",
-        summary="Continue a round",
-        request=None,
-        responses=add_error_responses({202: TurnOut}),
-    )
-    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Continue a round", responses={202: TurnOut})
+    @action(detail=False, methods=["post"], url_path="go-on")
+    def go_on(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Continue the latest round, if it ended early, with its limits reset.
 
         202: follow the turn of the next agent.
         """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)
         count_message_request(request)
         now = timezone.now()
         turn = play.continue_round(
-            user=get_request_user(request), chat=chat, now=now, api_key=get_request_key(request)
+            user=self.user, chat=chat, now=now, api_key=get_request_key(request)
         )
         return Response(serialize_row(TurnOut, turn), status=202)

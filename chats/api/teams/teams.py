@@ -11,18 +11,19 @@ from django.db.models import QuerySet
 from django.http import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.decorators import action
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.chats.line_streams import stream_lines
-from chats.api.core.base import Endpoint, get_request_user
-from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.base import EndpointViewSet
+from chats.api.core.conditional import ConditionalViewSet
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
 from chats.api.core.inputs import EmptyBody, TeamMessagesQuery
 from chats.api.core.outputs import build_page_serializer
 from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import EDIT_ERRORS, IDEMPOTENCY_KEY, READ_ERRORS, add_error_responses
+from chats.api.core.schema import IDEMPOTENCY_KEY
 from chats.api.core.strict_json import SnapshotParser
 from chats.api.teams import team_inputs
 from chats.api.teams.team_outputs import (
@@ -82,67 +83,29 @@ def stream_team_messages(
     return stream_lines(request, chat, part, name=name, cursor=cursor)
 
 
-class TeamOfChat(ConditionalEndpoint):
-    scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
+class TeamMessageViewSet(EndpointViewSet):
+    """The messages of the active branch, in the team's view."""
 
-    def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
-        return Chat.objects.filter(pk=chat_id)
-
-    @extend_schema(
-        operation_id="chats_team_get",
-        summary="Get the task of a team chat",
-        responses=add_error_responses({200: TeamOut, 304: None}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get the task of a team chat, the number of its messages and the latest one."""
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
-        return Response(serialize_team_chat(chat))
+    serializer_class = TeamMessageOut
+    repeatable = ("create",)
 
     @extend_schema(
-        operation_id="chats_team_change",
-        summary="Set the task of a team chat",
-        request=team_inputs.TeamTask,
-        responses=add_error_responses({200: TeamOut}, errors=EDIT_ERRORS),
-    )
-    def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Set the task that is sent to every agent. Longer texts are cut at 5,120 bytes.
-
-        If the text was cut, `notice` contains the saved length.
-        """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
-        task = team_inputs.TeamTask.read(request.data)["teamTask"]
-        changed = conversation.set_task(
-            chat=chat, task=task, actor=f"user:{request.user.pk}", now=timezone.now()
-        )
-        notice = conversation.cut_notice(task, kept=changed.team_task or "")
-        return Response(serialize_team_chat(changed, notice=notice))
-
-
-class TeamMessages(Endpoint):
-    knows_repetitions = True
-    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
-
-    @extend_schema(
-        operation_id="chats_team_messages_list",
         summary="List messages of a team chat",
         parameters=[TeamMessagesQuery],
-        responses=add_error_responses(
-            {
-                200: build_page_serializer(TeamMessageOut),
-                (200, lines.CONTENT_TYPE): OpenApiResponse(
-                    TeamMessageOut, "With `stream`: one message per line."
-                ),
-            },
-            errors=READ_ERRORS,
-        ),
+        responses={
+            200: build_page_serializer(TeamMessageOut),
+            (200, lines.CONTENT_TYPE): OpenApiResponse(
+                TeamMessageOut, "With `stream`: one message per line."
+            ),
+        },
     )
-    def get(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
+    def list(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
         """List the messages of a team chat, oldest first, optionally by speaker, time or id.
 
         With `stream`, all messages are sent as lines. If your access ends while the stream runs,
         the last line has an `error` (`list_cut`) and the `next_cursor` of the remaining messages.
         """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = TeamMessagesQuery.read(request.query_params.dict())
         wanted = {name: query.pop(name) for name in LOOKED_FOR if name in query}
         rows = lookup.select_team_messages(chat, **wanted)
@@ -158,13 +121,12 @@ class TeamMessages(Endpoint):
         summary="Add a message of an agent",
         request=team_inputs.NewTeamMessage,
         parameters=[IDEMPOTENCY_KEY],
-        responses=add_error_responses({201: TeamMessageOut}),
     )
-    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+    def create(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Add a message of a team member to the active branch. It does not start a reply."""
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         added = conversation.add_message(
-            user=get_request_user(request),
+            user=self.user,
             chat=chat,
             data=team_inputs.NewTeamMessage.read(request.data)["message"],
             counter=O200kCounter(),
@@ -176,111 +138,117 @@ class TeamMessages(Endpoint):
         return Response(answer, status=201, headers=build_replay_header(repeated=added.repeated))
 
 
-class TeamContext(Endpoint):
-    knows_repetitions = True
-    scopes: ClassVar = {"POST": "chats:read"}
-
-    @extend_schema(
-        operation_id="chats_team_context",
-        summary="Preview the context of an agent",
-        request=team_inputs.AgentQuery,
-        responses=add_error_responses({200: AgentContextOut}),
-    )
-    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Preview the context of an agent. Nothing is stored.
-
-        The newest message is returned separately. The window counts the messages before it.
-        `leftOut` lists the other messages with reasons.
-        """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
-        context = conversation.assemble_agent_context(
-            chat=chat, agent=parse_requested_agent(request.data)
-        )
-        left_out = [{"message": message, "reason": reason} for message, reason in context.left_out]
-        return Response({**context.to_json(), "leftOut": left_out})
-
-
-class TeamPrompt(Endpoint):
-    knows_repetitions = True
-    scopes: ClassVar = {"POST": "chats:read"}
-
-    @extend_schema(
-        operation_id="chats_team_prompt",
-        summary="Preview the prompt of an agent",
-        request=team_inputs.AgentQuery,
-        responses=add_error_responses({200: AgentPromptOut}),
-    )
-    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Preview the prompt of an agent, in the form that its type expects. Nothing is stored.
-
-        If the prompt exceeds `maxBytes`, the oldest messages are left out and counted in `omitted`.
-        """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
-        prompt = conversation.build_agent_prompt(
-            chat=chat, agent=parse_requested_agent(request.data)
-        )
-        return Response({**prompt.to_json(), "omitted": prompt.omitted})
-
-
-class TeamSnapshot(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+class SnapshotViewSet(EndpointViewSet):
+    serializer_class = SnapshotOut
     parser_classes = (SnapshotParser,)
 
-    @extend_schema(
-        operation_id="chats_team_snapshot_get",
-        summary="Export a snapshot of a team chat",
-        responses=add_error_responses({200: SnapshotOut}, errors=(*READ_ERRORS, 409)),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Export a snapshot of a team chat")
+    def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Export the messages and the task of a team chat as a snapshot, version 1. Erased messages
         have an empty text; queued ones are left out.
         """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         return Response(snapshots.export_team_snapshot(chat=chat, now=timezone.now()))
 
     @extend_schema(
         operation_id="chats_team_snapshot_read",
         summary="Import a snapshot of a team chat",
         request=team_inputs.NewSnapshot,
-        responses=add_error_responses({200: TeamOut}),
+        responses={200: TeamOut},
     )
-    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+    def create(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Replace the messages and the task with those of a snapshot.
 
         If the snapshot is invalid, nothing changes. The earlier messages are kept on the branch
         that was active before.
         """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         changed = snapshots.import_team_snapshot(
             chat=chat,
             snapshot=team_inputs.NewSnapshot.read(request.data)["snapshot"],
             counter=O200kCounter(),
-            actor=f"user:{request.user.pk}",
+            actor=self.actor,
             now=timezone.now(),
         )
         return Response(serialize_team_chat(changed))
 
 
-class ClearTeam(Endpoint):
-    scopes: ClassVar = {"POST": "chats:write"}
+class TeamChatViewSet(ConditionalViewSet):
+    """The task of a team chat, and the contexts of its agents."""
+
+    serializer_class = TeamOut
+    scopes: ClassVar = {"context": "chats:read", "prompt": "chats:read"}
+    repeatable = ("context", "prompt")
+
+    def rows(self) -> QuerySet[Chat]:
+        return Chat.objects.filter(pk=self.kwargs["chat_id"])
+
+    @extend_schema(summary="Get the task of a team chat")
+    def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Get the task of a team chat, the number of its messages and the latest one."""
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
+        return Response(serialize_team_chat(chat))
+
+    @extend_schema(summary="Set the task of a team chat", request=team_inputs.TeamTask)
+    def partial_update(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Set the task that is sent to every agent. Longer texts are cut at 5,120 bytes.
+
+        If the text was cut, `notice` contains the saved length.
+        """
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
+        task = team_inputs.TeamTask.read(request.data)["teamTask"]
+        changed = conversation.set_task(chat=chat, task=task, actor=self.actor, now=timezone.now())
+        notice = conversation.cut_notice(task, kept=changed.team_task or "")
+        return Response(serialize_team_chat(changed, notice=notice))
 
     @extend_schema(
-        operation_id="chats_team_clear",
-        summary="Clear a team chat",
-        request=None,
-        responses=add_error_responses({200: TeamOut}),
+        summary="Preview the context of an agent",
+        request=team_inputs.AgentQuery,
+        responses=AgentContextOut,
     )
-    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @action(detail=False, methods=["post"])
+    def context(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Preview the context of an agent. Nothing is stored.
+
+        The newest message is returned separately. The window counts the messages before it.
+        `leftOut` lists the other messages with reasons.
+        """
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
+        context = conversation.assemble_agent_context(
+            chat=chat, agent=parse_requested_agent(request.data)
+        )
+        left_out = [{"message": message, "reason": reason} for message, reason in context.left_out]
+        return Response({**context.to_json(), "leftOut": left_out})
+
+    @extend_schema(
+        summary="Preview the prompt of an agent",
+        request=team_inputs.AgentQuery,
+        responses=AgentPromptOut,
+    )
+    @action(detail=False, methods=["post"])
+    def prompt(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Preview the prompt of an agent, in the form that its type expects. Nothing is stored.
+
+        If the prompt exceeds `maxBytes`, the oldest messages are left out and counted in `omitted`.
+        """
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
+        prompt = conversation.build_agent_prompt(
+            chat=chat, agent=parse_requested_agent(request.data)
+        )
+        return Response({**prompt.to_json(), "omitted": prompt.omitted})
+
+    @extend_schema(summary="Clear a team chat")
+    @action(detail=False, methods=["post"])
+    def clear(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Clear the messages and the task of a team chat. New messages start at `msg-1`.
 
         The old branch keeps its messages.
         """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)
-        actor = f"user:{request.user.pk}"
         return Response(
             serialize_team_chat(
-                snapshots.clear_team_chat(chat=chat, actor=actor, now=timezone.now())
+                snapshots.clear_team_chat(chat=chat, actor=self.actor, now=timezone.now())
             )
         )
 
