@@ -67,28 +67,77 @@ register_converter(Number, "number")
 
 app_name = "api"
 CHAT = "chats/<uuid:chat_id>"
-TURN = f"{CHAT}/turns/<uuid:turn_id>"
-RECEIPT = f"{TURN}/receipts/<uuid:receipt_id>/request"
-ASKED = "audit/readings/asked/<uuid:asked_id>"
-READ = "audit/receipts/<uuid:receipt_id>/request"
-READ_SUMMARY = "audit/compactions/<uuid:compaction_id>/request"
 MESSAGE = f"{CHAT}/messages/<uuid:message_id>"
-HOLD = "holds/<uuid:hold_id>"
-EVALUATION = "evaluations/<uuid:evaluation_id>"
-RADIUS = "blast-radius/<uuid:radius_id>"
-FILE = "files/<uuid:file_id>"
-IMPORT = "imports/<uuid:import_id>"
-WEBHOOK = "webhooks/<uuid:webhook_id>"
-POLICY = "policies/<slug:slug>"
-VERSION = f"{POLICY}/versions/<number:number>"
+TURN = f"{CHAT}/turns/<uuid:turn_id>"
+RECEIPT = f"{TURN}/receipts/<uuid:receipt_id>"
 COMPACTION = f"{CHAT}/compactions/<uuid:compaction_id>"
+UI_CHAT = "ui-chats/<client:client_id>"
+POLICY = "policies/<slug:slug>"
+AUDITED = "audit/receipts/<uuid:receipt_id>/request"
+AUDITED_SUMMARY = "audit/compactions/<uuid:compaction_id>/request"
+
+# The second part of a registration starts the ids of the operations.
+singletons = SingletonRouter()
+singletons.register("search", search.SearchViewSet, "search")
+singletons.register("memory", memory.MemoryViewSet, "memory")
+singletons.register("messages/recent", recent.RecentMessageViewSet, "messages_recent")
+singletons.register("ui-chats", ui_chats.UIChatsViewSet, "ui_chats")
+singletons.register(UI_CHAT, ui_chats.UIChatViewSet, "ui_chats_messages")
+singletons.register(f"{UI_CHAT}/stream", ui_chats.UIChatStreamViewSet, "ui_chats_stream")
+singletons.register("usage", usage.UsageViewSet, "usage")
+singletons.register("counts", counts.CountViewSet, "counts")
+singletons.register("export", exchange.ExportViewSet, "export")
+singletons.register(f"{CHAT}/archive", archive.ArchiveViewSet, "chats_archive")
+singletons.register(f"{CHAT}/balance", counts.ChatBalanceViewSet, "chats_balance")
+singletons.register(f"{CHAT}/context", context.ContextViewSet, "chats_context")
+singletons.register(f"{CHAT}/erase", erasures.EraseChatViewSet, "chats_erase")
+singletons.register(f"{CHAT}/export", exchange.ChatExportViewSet, "chats_export")
+singletons.register(f"{CHAT}/pins", message_actions.PinsViewSet, "chats_pins")
+singletons.register(f"{CHAT}/policy", policy.ChatPolicyViewSet, "chats_policy")
+singletons.register(f"{CHAT}/state", state.StateViewSet, "chats_state")
+singletons.register(f"{CHAT}/team", teams.TeamChatViewSet, "chats_team")
+singletons.register(f"{CHAT}/team/snapshot", teams.SnapshotViewSet, "chats_team_snapshot")
+singletons.register(f"{CHAT}/agents/<role:role_id>", rosters.AgentViewSet, "chats_agents")
+singletons.register(MESSAGE, message_actions.MessageActionViewSet, "chats_messages")
+singletons.register(f"{MESSAGE}/erase", erasures.EraseMessageViewSet, "chats_messages_erase")
+singletons.register(TURN, context.ReceiptViewSet, "chats_turns")
+singletons.register(f"{RECEIPT}/request", requests_sent.SentRequestViewSet, "chats_turns_request")
+singletons.register(
+    f"{COMPACTION}/request", requests_sent.SummaryRequestViewSet, "chats_compactions_request"
+)
+singletons.register("summaries/<uuid:compaction_id>", summary_reviews.ReviewViewSet, "summaries")
+singletons.register("policies", policy_preview.PreviewViewSet, "policies")
+singletons.register("policies/preview", policy_trial.TrialViewSet, "policies_preview")
+singletons.register("policies/effective", policy.ExplainedPolicyViewSet, "policies_effective")
+singletons.register(f"{POLICY}/balance", counts.PolicyBalanceViewSet, "policies_balance")
+singletons.register("retention", retention.RetentionViewSet, "retention")
+singletons.register("audit", audit.LedgerExportViewSet, "audit")
+singletons.register("audit/proof", checkpoints.ChainProofViewSet, "audit_proof")
+singletons.register(AUDITED, readings.AuditedRequestViewSet, "audit_receipts_request")
+singletons.register(
+    AUDITED_SUMMARY, readings.AuditedSummaryRequestViewSet, "audit_compactions_request"
+)
 
 router = Router()
-router.register("keys", keys.KeyViewSet, "keys")
+router.register("chats", chats.ChatViewSet, "chats")
+router.register(f"{CHAT}/messages", messages.MessageViewSet, "chats_messages")
+router.register(f"{CHAT}/turns", turns.TurnViewSet, "chats_turns")
+router.register(f"{CHAT}/branches", branches.BranchViewSet, "chats_branches")
+router.register(f"{CHAT}/compactions", compactions.CompactionViewSet, "chats_compactions")
+router.register(f"{CHAT}/team/messages", teams.TeamMessageViewSet, "chats_team_messages")
+router.register(f"{CHAT}/rounds", rosters.RoundViewSet, "chats_rounds")
+router.register("folders", folders.FolderViewSet, "folders")
+router.register("files", files.FileViewSet, "files")
+router.register("imports", imports.ImportViewSet, "imports")
+router.register("erasures", erasures.PendingErasureViewSet, "erasures")
+router.register("teams", rosters.RosterViewSet, "teams")
 router.register("memory/preferences", memory.PreferenceViewSet, "preferences")
 router.register("models", models.ModelViewSet, "models")
+router.register("keys", keys.KeyViewSet, "keys")
 router.register("webhooks", webhooks.WebhookViewSet, "webhooks")
-router.register(f"{WEBHOOK}/deliveries", webhooks.DeliveryViewSet, "webhooks_deliveries")
+router.register(
+    "webhooks/<uuid:webhook_id>/deliveries", webhooks.DeliveryViewSet, "webhooks_deliveries"
+)
 router.register(
     "policies/assignments", policy_assignments.AssignmentViewSet, "policies_assignments"
 )
@@ -104,117 +153,15 @@ router.register("retention/runs", retention.RetentionRunViewSet, "retention_runs
 router.register("audit/events", audit.EventViewSet, "audit_events")
 router.register("audit/checkpoints", checkpoints.CheckpointViewSet, "audit_checkpoints")
 router.register("audit/readings", readings.ReadingViewSet, "audit_readings")
-router.register("teams", rosters.RosterViewSet, "teams")
-router.register(f"{CHAT}/rounds", rosters.RoundViewSet, "chats_rounds")
-router.register(f"{CHAT}/team/messages", teams.TeamMessageViewSet, "chats_team_messages")
-
-singletons = SingletonRouter()
-singletons.register("memory", memory.MemoryViewSet, "memory")
-singletons.register("usage", usage.UsageViewSet, "usage")
-singletons.register("counts", counts.CountViewSet, "counts")
-singletons.register(f"{CHAT}/balance", counts.ChatBalanceViewSet, "chats_balance")
-singletons.register(f"{POLICY}/balance", counts.PolicyBalanceViewSet, "policies_balance")
-singletons.register("policies", policy_preview.PreviewViewSet, "policies")
-singletons.register("policies/preview", policy_trial.TrialViewSet, "policies_preview")
-singletons.register("retention", retention.RetentionViewSet, "retention")
-singletons.register("audit", audit.LedgerExportViewSet, "audit")
-singletons.register("audit/proof", checkpoints.ChainProofViewSet, "audit_proof")
-singletons.register(READ, readings.AuditedRequestViewSet, "audit_receipts_request")
-singletons.register(
-    READ_SUMMARY, readings.AuditedSummaryRequestViewSet, "audit_compactions_request"
-)
-singletons.register(f"{CHAT}/team", teams.TeamChatViewSet, "chats_team")
-singletons.register(f"{CHAT}/team/snapshot", teams.SnapshotViewSet, "chats_team_snapshot")
-singletons.register(f"{CHAT}/agents/<role:role_id>", rosters.AgentViewSet, "chats_agents")
 
 urlpatterns = [
-    path("chats", chats.Chats.as_view(), name="chats"),
-    path(CHAT, chats.ChatDetail.as_view(), name="chat"),
-    path(f"{CHAT}/restore", chats.RestoreChat.as_view(), name="chat-restore"),
-    path("folders", folders.Folders.as_view(), name="folders"),
-    path("folders/<uuid:folder_id>", folders.FolderDetail.as_view(), name="folder"),
-    path("files", files.Files.as_view(), name="files"),
-    path(FILE, files.FileDetail.as_view(), name="file"),
-    path(f"{FILE}/content", files.FileContent.as_view(), name="file-content"),
-    path("search", search.ChatSearch.as_view(), name="search"),
-    path("messages/recent", recent.RecentMessages.as_view(), name="messages-recent"),
-    path("ui-chats", ui_chats.UIChats.as_view(), name="ui-chats"),
-    path("ui-chats/<client:client_id>", ui_chats.UIChatDetail.as_view(), name="ui-chat"),
-    path(
-        "ui-chats/<client:client_id>/stream",
-        ui_chats.UIChatStream.as_view(),
-        name="ui-chat-stream",
-    ),
-    path(f"{CHAT}/messages", messages.Messages.as_view(), name="messages"),
-    path(f"{MESSAGE}/pin", message_actions.Pin.as_view(), name="message-pin"),
-    path(f"{MESSAGE}/unpin", message_actions.Unpin.as_view(), name="message-unpin"),
-    path(f"{MESSAGE}/exclude", message_actions.Exclude.as_view(), name="message-exclude"),
-    path(f"{MESSAGE}/include", message_actions.Include.as_view(), name="message-include"),
-    path(f"{MESSAGE}/keep", message_actions.Keep.as_view(), name="message-keep"),
-    path(f"{MESSAGE}/edit", message_actions.Edit.as_view(), name="message-edit"),
-    path(f"{MESSAGE}/regenerate", message_actions.Regenerate.as_view(), name="message-regenerate"),
-    path(f"{MESSAGE}/branch", message_actions.BranchFrom.as_view(), name="message-branch"),
-    path(f"{MESSAGE}/erase", erasures.EraseMessage.as_view(), name="message-erase"),
-    path(f"{CHAT}/erase", erasures.EraseChat.as_view(), name="chat-erase"),
-    path("erasures", erasures.PendingErasures.as_view(), name="erasures"),
-    path("erasures/<uuid:erasure_id>", erasures.PendingErasureDetail.as_view(), name="erasure"),
-    path(f"{CHAT}/archive", archive.Archive.as_view(), name="archive"),
-    path(f"{CHAT}/pins", message_actions.Pins.as_view(), name="pins"),
-    path(TURN, turns.TurnDetail.as_view(), name="turn"),
-    path(f"{TURN}/receipts", context.TurnReceipts.as_view(), name="turn-receipts"),
-    path(RECEIPT, requests_sent.SentRequest.as_view(), name="request-sent"),
-    path(f"{RECEIPT}/file", requests_sent.SentRequestFile.as_view(), name="request-file"),
-    path(f"{TURN}/stop", turns.StopTurn.as_view(), name="turn-stop"),
-    path(f"{TURN}/retry", turns.RetryTurn.as_view(), name="turn-retry"),
-    path(f"{TURN}/continue", turns.ContinueTurn.as_view(), name="turn-continue"),
+    # Singletons first: some of their addresses would also match the slug of a policy.
+    *singletons.urls,
+    *router.urls,
     path(f"{TURN}/events", turn_events, name="turn-events"),
-    path(f"{CHAT}/compactions", compactions.Compactions.as_view(), name="compactions"),
-    path(f"{CHAT}/compactions/resume", compactions.Resume.as_view(), name="compactions-resume"),
-    path(f"{CHAT}/compactions/compare", compactions.Compare.as_view(), name="compactions-compare"),
-    path(COMPACTION, compactions.CompactionDetail.as_view(), name="compaction"),
-    path(f"{COMPACTION}/request", requests_sent.SentSummaryRequest.as_view(), name="summary-asked"),
-    path(
-        f"{COMPACTION}/request/file",
-        requests_sent.SentSummaryRequestFile.as_view(),
-        name="summary-asked-file",
-    ),
-    path(f"{COMPACTION}/cancel", compactions.Cancel.as_view(), name="compaction-cancel"),
-    path(f"{COMPACTION}/undo", compactions.Undo.as_view(), name="compaction-undo"),
-    path(f"{COMPACTION}/redo", compactions.Redo.as_view(), name="compaction-redo"),
-    path(f"{COMPACTION}/rerun", compactions.Rerun.as_view(), name="compaction-rerun"),
-    path(f"{COMPACTION}/revise", compactions.Revise.as_view(), name="compaction-revise"),
-    path(
-        "summaries/<uuid:compaction_id>/review",
-        summary_reviews.ReviewSummary.as_view(),
-        name="summary-review",
-    ),
-    path(f"{COMPACTION}/approve", compactions.Approve.as_view(), name="compaction-approve"),
-    path(f"{COMPACTION}/reject", compactions.Reject.as_view(), name="compaction-reject"),
-    path(f"{CHAT}/branches", branches.Branches.as_view(), name="branches"),
-    path(
-        f"{CHAT}/branches/<uuid:branch_id>/choose",
-        branches.ChooseBranch.as_view(),
-        name="branch-choose",
-    ),
-    path(f"{CHAT}/export", exchange.ChatExport.as_view(), name="export"),
-    path("imports", imports.Imports.as_view(), name="imports"),
-    path("imports/conditions", imports.ImportConditions.as_view(), name="import-conditions"),
-    path(IMPORT, imports.ImportDetail.as_view(), name="import"),
-    path(f"{IMPORT}/stop", imports.StopImport.as_view(), name="import-stop"),
-    path(f"{IMPORT}/chats", imports.ImportOutcomes.as_view(), name="import-chats"),
-    path("export", exchange.ExportAll.as_view(), name="export-all"),
-    path(f"{CHAT}/context", context.Context.as_view(), name="context"),
-    path(f"{CHAT}/policy", policy.ChatPolicy.as_view(), name="policy"),
-    path(f"{CHAT}/policy/explained", policy.ExplainedChatPolicy.as_view(), name="policy-explained"),
-    path("policies/effective", policy.ExplainedPolicy.as_view(), name="policies-effective"),
-    path(f"{CHAT}/state/versions", state.StateVersions.as_view(), name="state-versions"),
-    path(f"{CHAT}/state/restore", state.RestoreState.as_view(), name="state-restore"),
-    path(f"{CHAT}/state", state.StateEndpoint.as_view(), name="state"),
     path("schema", docs.Schema.as_view(), name="schema"),
     path("docs", docs.docs_page, name="docs"),
     path("docs.js", docs.docs_script, name="docs-script"),
-    *singletons.urls,
-    *router.urls,
     # Unknown addresses below this prefix get a JSON error.
     re_path("", raise_not_found),
 ]

@@ -1,17 +1,16 @@
 """Search of the original messages that a summary or a window has replaced in the prompt."""
 
 import uuid
-from typing import Any, ClassVar
+from typing import Any
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import ArchiveQuery
 from chats.api.core.outputs import MessageOut, serialize_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
 from chats.compaction.people import rights
 from chats.memory.search import archive
 from chats.memory.search.search import check_question, search_archive
@@ -33,23 +32,22 @@ class ArchiveHitOut(serializers.Serializer[Any]):
     )
 
 
-class Archive(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class ArchiveViewSet(EndpointViewSet):
+    serializer_class = ArchiveHitOut
 
     @extend_schema(
         operation_id="chats_archive_search",
         summary="Search the originals of a chat",
         parameters=[ArchiveQuery],
-        responses=add_error_responses({200: ArchiveHitOut}, errors=(*READ_ERRORS, 422)),
     )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+    def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Search the original messages of a chat by keywords, optionally of one speaker.
 
         Only messages that a summary or a window replaced in the prompt are searched. Excluded
         messages are not found. The chat page and the model's search tool return the same results.
         403 `archive_closed` if the policy disables the archive.
         """
-        branch = access.get_chat_branch(user=get_request_user(request), chat_id=chat_id)
+        branch = access.get_chat_branch(user=self.user, chat_id=chat_id)
         query = ArchiveQuery.read(request.query_params.dict())
         closed = rights.archive_lock(branch.chat)
         if closed is not None:

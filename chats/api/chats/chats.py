@@ -1,19 +1,21 @@
 """Chats: list, create, retrieve, update, delete, restore."""
 
 import uuid
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import deletion, lifecycle, memory, organising, system_texts
-from chats.api.core.base import Endpoint, count_message_request, get_request_key, get_request_user
-from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.base import count_message_request, get_request_key
+from chats.api.core.conditional import ConditionalViewSet
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
 from chats.api.core.inputs import ChatChange, ChatsQuery, EmptyBody, NewChat
 from chats.api.core.outputs import (
@@ -24,10 +26,8 @@ from chats.api.core.outputs import (
     TurnOut,
     build_page_serializer,
     serialize_row,
-    serialize_rows,
 )
-from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import EDIT_ERRORS, IDEMPOTENCY_KEY, READ_ERRORS, add_error_responses
+from chats.api.core.schema import IDEMPOTENCY_KEY
 from chats.api.core.strict_json import MessageParser
 from chats.models import ApiKey, Chat
 from chats.record import access
@@ -37,43 +37,45 @@ from chats.turns.start import Accepted
 
 FILTERS = ("archived", "folder", "deleted")
 PLACES = ("pinned", "archived", "folder")
+Parsers = list[BaseParser]
 
 
-class Chats(Endpoint):
-    parser_classes = (MessageParser,)
+class ChatViewSet(ConditionalViewSet):
+    serializer_class = ChatDetailOut
+    repeatable = ("create",)
+    lookup_url_kwarg = "chat_id"
 
-    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
-    knows_repetitions = True
+    def get_parsers(self) -> Parsers:
+        """Return the parsers. A first message is never refused for lone surrogates."""
+        is_new = self.action_map.get("post") == "create"
+        return [MessageParser()] if is_new else super().get_parsers()
+
+    def rows(self) -> QuerySet[Chat]:
+        return Chat.objects.filter(pk=self.kwargs["chat_id"])
 
     @extend_schema(
-        operation_id="chats_list",
-        summary="List chats",
-        parameters=[ChatsQuery],
-        responses=add_error_responses({200: build_page_serializer(ChatOut)}, errors=READ_ERRORS),
+        summary="List chats", parameters=[ChatsQuery], responses=build_page_serializer(ChatOut)
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List your chats, most recently used first."""
         query = ChatsQuery.read(request.query_params.dict())
         wanted = {name: query.pop(name) for name in FILTERS if name in query}
-        rows = filter_user_chats(get_request_user(request), **wanted)
-        page = paginate_rows(
+        rows = filter_user_chats(self.user, **wanted)
+        return self.respond_page(
             rows.select_related("model", "active_branch"),
             order=("-updated_at", "-id"),
             name=f"chats:{sorted(wanted.items(), key=str)}",
-            **query,
-        )
-        return Response(
-            {"data": serialize_rows(ChatOut, page.rows), "next_cursor": page.next_cursor}
+            query=query,
+            kind=ChatOut,
         )
 
     @extend_schema(
-        operation_id="chats_create",
         summary="Create a chat",
         request=NewChat,
         parameters=[IDEMPOTENCY_KEY],
-        responses=add_error_responses({201: NewChatOut, 202: NewChatOut}),
+        responses={201: NewChatOut, 202: NewChatOut},
     )
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Create a chat. Without `text`, it is empty (201).
 
         With `text`, its first message is stored and a reply starts (202): follow the turn.
@@ -81,14 +83,14 @@ class Chats(Endpoint):
         values = NewChat.read(request.data)
         key = get_idempotency_key(request)
         if "text" not in values:
-            chat, repeated = create_empty_chat(owner=get_request_user(request), key=key, **values)
+            chat, repeated = create_empty_chat(owner=self.user, key=key, **values)
             made = {**serialize_row(ChatOut, chat), "message": None, "turn": None}
             return Response(made, status=201, headers=build_replay_header(repeated=repeated))
         count_message_request(request)
         accepted = start_keyed_chat(
-            user=get_request_user(request), key=key, api_key=get_request_key(request), **values
+            user=self.user, key=key, api_key=get_request_key(request), **values
         )
-        chat = access.get_chat(user=get_request_user(request), chat_id=accepted.turn.branch.chat_id)
+        chat = access.get_chat(user=self.user, chat_id=accepted.turn.branch.chat_id)
         message, turn = (
             serialize_row(MessageOut, accepted.message),
             serialize_row(TurnOut, accepted.turn),
@@ -96,44 +98,24 @@ class Chats(Endpoint):
         made = {**serialize_row(ChatOut, chat), "message": message, "turn": turn}
         return Response(made, status=202, headers=build_replay_header(repeated=accepted.repeated))
 
-
-class ChatDetail(ConditionalEndpoint):
-    scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write", "DELETE": "chats:write"}
-
-    def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
-        return Chat.objects.filter(pk=chat_id)
-
-    @extend_schema(
-        operation_id="chats_get",
-        summary="Get a chat",
-        responses=add_error_responses({200: ChatDetailOut, 304: None}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Get a chat")
+    def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Retrieve a chat of yours with its settings and its own system text.
 
         404 while the chat is deleted.
         """
-        return Response(
-            serialize_row(
-                ChatDetailOut, access.get_chat(user=get_request_user(request), chat_id=chat_id)
-            )
-        )
+        return self.respond(access.get_chat(user=self.user, chat_id=chat_id))
 
-    @extend_schema(
-        operation_id="chats_change",
-        summary="Update a chat",
-        request=ChatChange,
-        responses=add_error_responses({200: ChatDetailOut}, errors=EDIT_ERRORS),
-    )
-    def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Update a chat", request=ChatChange)
+    def partial_update(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Update the given fields of a chat. If one of them is invalid, nothing is changed.
 
         You can change the title, the model or team, the system text, the memory setting, the
         folder, and whether the chat is pinned or archived.
         """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         values = ChatChange.read(request.data)
-        marks: dict[str, Any] = {"actor": f"user:{request.user.pk}", "now": timezone.now()}
+        marks: dict[str, Any] = {"actor": self.actor, "now": timezone.now()}
         with transaction.atomic():
             if "title" in values:
                 chat = lifecycle.rename_chat(chat=chat, title=values["title"], **marks)
@@ -141,56 +123,37 @@ class ChatDetail(ConditionalEndpoint):
                 chat = lifecycle.choose_model(chat=chat, model_slug=values["model"], **marks)
             if "team" in values:
                 team_id, now = values["team"], timezone.now()
-                chat = rosters.set_chat_team(
-                    user=get_request_user(request), chat=chat, team_id=team_id, now=now
-                )
+                chat = rosters.set_chat_team(user=self.user, chat=chat, team_id=team_id, now=now)
             if "system_text" in values:
                 chat = system_texts.set_system_text(chat=chat, text=values["system_text"], **marks)
             if "memory" in values:
                 chat = memory.set_memory_of_chat(chat=chat, remembers=values["memory"])
             places = {name: values[name] for name in PLACES if name in values}
-            chat = organising.organise_chat(chat=chat, user=get_request_user(request), **places)
-        return Response(serialize_row(ChatDetailOut, chat))
+            chat = organising.organise_chat(chat=chat, user=self.user, **places)
+        return self.respond(chat)
 
-    @extend_schema(
-        operation_id="chats_delete",
-        summary="Delete a chat",
-        request=None,
-        responses=add_error_responses({204: None}, errors=EDIT_ERRORS),
-    )
-    def delete(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Delete a chat")
+    def destroy(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Delete a chat. You can restore it for 7 days (the default of `DELETED_CHAT_DAYS`).
 
         Then it is erased. A temporary chat is erased immediately. Audit events are not deleted.
         """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)
-        deletion.delete_chat(chat=chat, actor=f"user:{request.user.pk}", now=timezone.now())
+        deletion.delete_chat(chat=chat, actor=self.actor, now=timezone.now())
         return Response(status=204)
 
-
-class RestoreChat(Endpoint):
-    scopes: ClassVar = {"POST": "chats:write"}
-
-    @extend_schema(
-        operation_id="chats_restore",
-        summary="Restore a deleted chat",
-        request=None,
-        responses=add_error_responses({200: ChatDetailOut}),
-    )
-    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Restore a deleted chat")
+    @action(detail=True, methods=["post"])
+    def restore(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Restore a deleted chat. Has no effect on a chat that is not deleted.
 
         409 `chat_cannot_come_back` for a temporary chat. 404 once the chat is erased.
         """
-        kept = access.get_chat_including_deleted(user=get_request_user(request), chat_id=chat_id)
+        kept = access.get_chat_including_deleted(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)
-        deletion.restore_chat(chat=kept, actor=f"user:{request.user.pk}", now=timezone.now())
-        return Response(
-            serialize_row(
-                ChatDetailOut, access.get_chat(user=get_request_user(request), chat_id=chat_id)
-            )
-        )
+        deletion.restore_chat(chat=kept, actor=self.actor, now=timezone.now())
+        return self.respond(access.get_chat(user=self.user, chat_id=chat_id))
 
 
 def filter_user_chats(

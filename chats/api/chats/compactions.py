@@ -1,16 +1,16 @@
 """Compactions of a chat: list, start, undo, redo, correct, approve."""
 
 import uuid
-from typing import ClassVar
 
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.chats.compaction_outputs import CompactionOut, CompactionsOut, ComparisonOut
 from chats.api.core import examples
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import (
     CompareQuery,
     EmptyBody,
@@ -21,7 +21,6 @@ from chats.api.core.inputs import (
 )
 from chats.api.core.outputs import BranchOut, serialize_row
 from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
 from chats.compaction import pauses
 from chats.compaction.coverage import load_locked_active_branch
 from chats.compaction.cursor import get_summary_cursor
@@ -30,21 +29,23 @@ from chats.models import Compaction
 from chats.record import access
 
 
-class Compactions(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+class CompactionViewSet(EndpointViewSet):
+    """The compactions of a chat, on every branch."""
 
-    @extend_schema(
-        operation_id="chats_compactions_list",
-        summary="List compactions",
-        parameters=[PageQuery],
-        responses=add_error_responses({200: CompactionsOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+    serializer_class = CompactionOut
+    lookup_url_kwarg = "compaction_id"
+
+    def get_object(self) -> Compaction:
+        """Return the compaction in the URL. Raises `NotFound`."""
+        return access.get_compaction(user=self.user, **self.kwargs)
+
+    @extend_schema(summary="List compactions", parameters=[PageQuery], responses=CompactionsOut)
+    def list(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the compactions of all branches, newest first, including failed and undone ones.
 
         `summarised` contains the last message that the summaries of the active branch cover.
         """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
         page = paginate_rows(
             Compaction.objects.filter(branch__chat=chat),
@@ -61,236 +62,144 @@ class Compactions(Endpoint):
         )
 
     @extend_schema(
-        operation_id="chats_compactions_create",
         summary="Compact a chat now",
         request=NewCompaction,
         examples=examples.COMPACT_NOW,
-        responses=add_error_responses({202: BranchOut}),
+        responses={202: BranchOut},
     )
-    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+    def create(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Request a compaction now, regardless of the policy's thresholds. 202: a worker starts it.
 
         Requests that no worker has started yet are merged; the newest one applies. Follow
         `compaction` of the branch. If the attempt fails, the list of compactions has the reason.
         """
-        chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat_with_model(user=self.user, chat_id=chat_id)
         wish = NewCompaction.read(request.data)
-        branch = controls.compact_now(
-            user=get_request_user(request), chat=chat, now=timezone.now(), **wish
-        )
+        branch = controls.compact_now(user=self.user, chat=chat, now=timezone.now(), **wish)
         return Response(serialize_row(BranchOut, branch), status=202)
 
+    @extend_schema(summary="Get a compaction")
+    def retrieve(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+        """Retrieve a compaction. Its originals are the messages `from_seq` to `to_seq`."""
+        found = access.get_compaction(user=self.user, chat_id=chat_id, compaction_id=compaction_id)
+        return self.respond(found)
 
-class Resume(Endpoint):
-    scopes: ClassVar = {"POST": "chats:write"}
-
-    @extend_schema(
-        operation_id="chats_compactions_resume",
-        summary="Resume automatic compaction",
-        request=None,
-        responses=add_error_responses({200: BranchOut}),
-    )
-    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Resume automatic compaction", responses=BranchOut)
+    @action(detail=False, methods=["post"])
+    def resume(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Resume automatic compaction that an undo paused. Repeating the request has no effect."""
-        chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat_with_model(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)
-        actor = f"user:{request.user.pk}"
-        branch = pauses.resume_compaction(chat=chat, actor=actor, now=timezone.now())
+        branch = pauses.resume_compaction(chat=chat, actor=self.actor, now=timezone.now())
         return Response(serialize_row(BranchOut, branch))
 
-
-class Compare(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
-
     @extend_schema(
-        operation_id="chats_compactions_compare",
-        summary="Compare two compactions",
-        parameters=[CompareQuery],
-        responses=add_error_responses({200: ComparisonOut}, errors=READ_ERRORS),
+        summary="Compare two compactions", parameters=[CompareQuery], responses=ComparisonOut
     )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @action(detail=False)
+    def compare(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Compare the texts of any two compactions of a chat, line by line."""
-        chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat_with_model(user=self.user, chat_id=chat_id)
         query = CompareQuery.read(request.query_params.dict())
         found = revise.compare_summaries(
-            user=get_request_user(request),
+            user=self.user,
             chat_id=chat.pk,
             older_id=query["older"],
             newer_id=query["newer"],
         )
         return Response(serialize_row(ComparisonOut, found))
 
-
-class CompactionDetail(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
-
-    @extend_schema(
-        operation_id="chats_compactions_get",
-        summary="Get a compaction",
-        responses=add_error_responses({200: CompactionOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Retrieve a compaction. Its originals are the messages `from_seq` to `to_seq`."""
-        found = access.get_compaction(
-            user=get_request_user(request), chat_id=chat_id, compaction_id=compaction_id
-        )
-        return Response(serialize_row(CompactionOut, found))
-
-
-class CompactionAction(Endpoint):
-    """Base class of the actions on a compaction."""
-
-    scopes: ClassVar = {"POST": "chats:write"}
-
-    def compaction(
-        self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID
-    ) -> Compaction:
-        """Return the compaction in the URL. Raises `NotFound`."""
-        return access.get_compaction(
-            user=get_request_user(request), chat_id=chat_id, compaction_id=compaction_id
-        )
-
-
-class Cancel(CompactionAction):
-    @extend_schema(
-        operation_id="chats_compactions_cancel",
-        summary="Cancel a compaction",
-        request=None,
-        responses=add_error_responses({200: CompactionOut}),
-    )
-    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Cancel a compaction")
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Cancel a compaction while its summary is being written. The prompt does not change.
 
         409 `not_being_written` once it has ended.
         """
-        row = self.compaction(request, chat_id, compaction_id)
+        row = self.get_object()
         EmptyBody.read(request.data)
-        stopped = controls.cancel_summary(
-            user=get_request_user(request), compaction=row, now=timezone.now()
-        )
-        return Response(serialize_row(CompactionOut, stopped))
+        stopped = controls.cancel_summary(user=self.user, compaction=row, now=timezone.now())
+        return self.respond(stopped)
 
-
-class Undo(CompactionAction):
-    @extend_schema(
-        operation_id="chats_compactions_undo",
-        summary="Undo a compaction",
-        request=None,
-        responses=add_error_responses({200: CompactionOut}),
-    )
-    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Undo a compaction")
+    @action(detail=True, methods=["post"])
+    def undo(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Restore the messages or the summary that the active summary replaced.
 
         Automatic compaction pauses. Repeating the request has no effect. 409 `undo_does_not_fit`,
         with the token counts, if the prompt would exceed its limit.
         """
-        row = self.compaction(request, chat_id, compaction_id)
+        row = self.get_object()
         EmptyBody.read(request.data)
-        undone = undo.undo_summary(
-            user=get_request_user(request), compaction=row, now=timezone.now()
-        )
-        return Response(serialize_row(CompactionOut, undone))
+        undone = undo.undo_summary(user=self.user, compaction=row, now=timezone.now())
+        return self.respond(undone)
 
-
-class Redo(CompactionAction):
-    @extend_schema(
-        operation_id="chats_compactions_redo",
-        summary="Redo a compaction",
-        request=None,
-        responses=add_error_responses({200: CompactionOut}),
-    )
-    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Redo a compaction")
+    @action(detail=True, methods=["post"])
+    def redo(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Make an undone summary active again. Repeating the request has no effect.
 
         409 `nothing_to_redo` if it was not undone, or if another summary is active since.
         """
-        row = self.compaction(request, chat_id, compaction_id)
+        row = self.get_object()
         EmptyBody.read(request.data)
-        redone = undo.redo_summary(
-            user=get_request_user(request), compaction=row, now=timezone.now()
-        )
-        return Response(serialize_row(CompactionOut, redone))
+        redone = undo.redo_summary(user=self.user, compaction=row, now=timezone.now())
+        return self.respond(redone)
 
-
-class Rerun(CompactionAction):
     @extend_schema(
-        operation_id="chats_compactions_rerun",
         summary="Regenerate a summary",
         request=NewCompaction,
         examples=examples.RERUN,
-        responses=add_error_responses({202: BranchOut}),
+        responses={202: BranchOut},
     )
-    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+    @action(detail=True, methods=["post"])
+    def rerun(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Regenerate the active summary from its original messages. 202: a worker starts it.
 
         The new summary replaces the active one. The old one stays readable.
         """
-        row = self.compaction(request, chat_id, compaction_id)
+        row = self.get_object()
         wish = NewCompaction.read(request.data)
         branch = controls.request_summary_rerun(
-            user=get_request_user(request), compaction=row, now=timezone.now(), **wish
+            user=self.user, compaction=row, now=timezone.now(), **wish
         )
         return Response(serialize_row(BranchOut, branch), status=202)
 
-
-class Revise(CompactionAction):
-    @extend_schema(
-        operation_id="chats_compactions_revise",
-        summary="Correct a summary",
-        request=Revision,
-        examples=examples.REVISE,
-        responses=add_error_responses({200: CompactionOut}),
-    )
-    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Correct a summary", request=Revision, examples=examples.REVISE)
+    @action(detail=True, methods=["post"])
+    def revise(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Replace the active summary with a corrected text.
 
         The result is a new compaction. Its `revises` field contains the id of the old one. Sending
         the current text again has no effect.
         """
-        row = self.compaction(request, chat_id, compaction_id)
+        row = self.get_object()
         text = Revision.read(request.data)["text"]
-        new = revise.revise_summary(
-            user=get_request_user(request), compaction=row, text=text, now=timezone.now()
-        )
-        return Response(serialize_row(CompactionOut, new))
+        new = revise.revise_summary(user=self.user, compaction=row, text=text, now=timezone.now())
+        return self.respond(new)
 
-
-class Approve(CompactionAction):
-    @extend_schema(
-        operation_id="chats_compactions_approve",
-        summary="Approve a summary",
-        request=None,
-        responses=add_error_responses({200: CompactionOut}),
-    )
-    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Approve a summary")
+    @action(detail=True, methods=["post"])
+    def approve(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Approve a pending summary. It becomes active, and later prompts contain it.
 
         409 `not_waiting` if it is not pending any more.
         """
-        row = self.compaction(request, chat_id, compaction_id)
+        row = self.get_object()
         EmptyBody.read(request.data)
-        approved = approve.approve_summary(
-            user=get_request_user(request), compaction=row, now=timezone.now()
-        )
-        return Response(serialize_row(CompactionOut, approved))
+        approved = approve.approve_summary(user=self.user, compaction=row, now=timezone.now())
+        return self.respond(approved)
 
-
-class Reject(CompactionAction):
-    @extend_schema(
-        operation_id="chats_compactions_reject",
-        summary="Reject a summary",
-        request=Rejection,
-        examples=examples.REJECT,
-        responses=add_error_responses({200: CompactionOut}),
-    )
-    def post(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Reject a summary", request=Rejection, examples=examples.REJECT)
+    @action(detail=True, methods=["post"])
+    def reject(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Reject a pending summary. The prompt does not change.
 
         The summary stays readable. 409 `not_waiting` if it is not pending any more.
         """
-        row = self.compaction(request, chat_id, compaction_id)
+        row = self.get_object()
         reason = Rejection.read(request.data)["reason"]
         rejected = approve.reject_summary(
-            user=get_request_user(request), compaction=row, reason=reason, now=timezone.now()
+            user=self.user, compaction=row, reason=reason, now=timezone.now()
         )
-        return Response(serialize_row(CompactionOut, rejected))
+        return self.respond(rejected)

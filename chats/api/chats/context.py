@@ -2,19 +2,19 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import Flag, PlainText, Strict
 from chats.api.core.outputs import serialize_row
 from chats.api.core.receipt_outputs import ReceiptOut, SegmentOut
-from chats.api.core.schema import READ_ERRORS, add_error_responses
 from chats.models import Receipt
 from chats.prompt import sent_texts
 from chats.prompt.agents import load_agent_view
@@ -173,17 +173,13 @@ def find_segment_text(segment: Sequence[object], *, made: NextContext) -> sent_t
     return sent_texts.recreate_sent_text(segment, sources=made.sources, values=values)
 
 
-class Context(Endpoint):
-    knows_repetitions = True
-    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:read"}
+class ContextViewSet(EndpointViewSet):
+    serializer_class = ContextOut
+    write_scope = "chats:read"
+    repeatable = ("create",)
 
-    @extend_schema(
-        operation_id="chats_context_get",
-        summary="Preview the next prompt",
-        parameters=[ContextQuery],
-        responses=add_error_responses({200: ContextOut}, errors=(*READ_ERRORS, 409)),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Preview the next prompt", parameters=[ContextQuery])
+    def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Preview the prompt of the next message, without a question.
 
         Nothing is stored, and no model is called. Raises what `next_context` raises.
@@ -194,9 +190,9 @@ class Context(Endpoint):
         operation_id="chats_context_ask",
         summary="Preview the prompt of a question",
         request=NextMessage,
-        responses=add_error_responses({200: ContextOut}),
+        responses={200: ContextOut},
     )
-    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+    def create(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Preview the prompt of a question. Nothing is stored, and no model is called.
 
         Raises what `next_context` raises.
@@ -205,26 +201,21 @@ class Context(Endpoint):
 
     def answer(self, request: Request, chat_id: uuid.UUID, asked: Mapping[str, Any]) -> Response:
         """Return the preview as a response. Raises `NotFound` and what `next_context` raises."""
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         question = str(asked.get("question", ""))
         made = compose_next_context(chat=chat, question=question, now=timezone.now())
         form, include_system = str(asked["form"]), bool(asked["include_system"])
         return Response(serialize_context(made, form=form, include_system=include_system))
 
 
-class TurnReceipts(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
-
-    @extend_schema(
-        operation_id="chats_turns_receipts",
-        summary="List receipts of a turn",
-        responses=add_error_responses({200: SentReceiptsOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
+class ReceiptViewSet(EndpointViewSet):
+    @extend_schema(summary="List receipts of a turn", responses=SentReceiptsOut)
+    @action(detail=False)
+    def receipts(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
         """List the receipts of a turn in order of the calls: each prompt by segment, with its
         texts.
         """
-        turn = access.get_turn(user=get_request_user(request), chat_id=chat_id, turn_id=turn_id)
+        turn = access.get_turn(user=self.user, chat_id=chat_id, turn_id=turn_id)
         rows = list(
             Receipt.objects.filter(turn=turn)
             .select_related("effective_policy")

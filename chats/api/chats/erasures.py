@@ -4,7 +4,6 @@ Everything else that a person may do in a chat can be undone.
 """
 
 import uuid
-from typing import ClassVar
 
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema, extend_schema_field
@@ -14,7 +13,7 @@ from rest_framework.response import Response
 
 from chats.actions import erasure, pending_erasures
 from chats.api.core import examples
-from chats.api.core.base import Endpoint, get_request_key, get_request_user
+from chats.api.core.base import EndpointViewSet, get_request_key
 from chats.api.core.inputs import EmptyBody, ErasureRequest, PageQuery
 from chats.api.core.outputs import (
     ErasedOut,
@@ -22,10 +21,7 @@ from chats.api.core.outputs import (
     ProofOut,
     build_page_serializer,
     serialize_row,
-    serialize_rows,
 )
-from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
 from chats.ground.refusals import NotFound
 from chats.models import PendingErasure
 from chats.people import sessions
@@ -52,15 +48,15 @@ class PendingErasureOut(serializers.Serializer[PendingErasure]):
         return str(chat_id) if chat_id else None
 
 
-class Erasure(Endpoint):
+class Erasure(EndpointViewSet):
     """Base class of the irreversible actions.
 
     Erasing twice has no further effect. A proof's salt is not stored, so a repeated request cannot
     return it again.
     """
 
-    knows_repetitions = True
-    scopes: ClassVar = {"POST": "chats:erase"}
+    repeatable = ("create",)
+    write_scope = "chats:erase"
 
     def check(self, request: Request) -> None:
         """Raise `ReauthenticationRequired` in a session without a recent sign-in."""
@@ -68,28 +64,28 @@ class Erasure(Endpoint):
             sessions.require_recent(session=request.session, now=timezone.now())
 
 
-class EraseMessage(Erasure):
+class EraseMessageViewSet(Erasure):
+    """Permanent erasure of a message."""
+
     @extend_schema(
         operation_id="chats_messages_erase",
         summary="Erase a message permanently",
         request=ErasureRequest,
         examples=examples.ERASE,
-        responses=add_error_responses({200: ErasedOut}),
+        responses={200: ErasedOut},
     )
-    def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
+    def create(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Erase a message permanently, including its text in summaries, receipts and stored pages.
 
         The message keeps its id and its position, and the audit log gets a certificate. `quoted_by`
         lists messages that quote it. To erase them too, send `quotes` now or later. 409
         `under_legal_hold`: the message is erased when the hold ends.
         """
-        message = access.get_message(
-            user=get_request_user(request), chat_id=chat_id, message_id=message_id
-        )
+        message = access.get_message(user=self.user, chat_id=chat_id, message_id=message_id)
         self.check(request)
         with_quotes = ErasureRequest.read(request.data)["quotes"] == "erase"
         erased = erasure.erase_message(
-            user=get_request_user(request),
+            user=self.user,
             message=message,
             now=timezone.now(),
             with_quotes=with_quotes,
@@ -104,63 +100,48 @@ class EraseMessage(Erasure):
         )
 
 
-class EraseChat(Erasure):
+class EraseChatViewSet(Erasure):
+    """Permanent erasure of a chat."""
+
     @extend_schema(
-        operation_id="chats_erase",
-        summary="Erase a chat permanently",
-        request=None,
-        responses=add_error_responses({200: ProofOut}),
+        operation_id="chats_erase", summary="Erase a chat permanently", responses={200: ProofOut}
     )
-    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+    def create(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Erase a chat permanently, deleted or not, and every copy of its text.
 
         The audit log gets a certificate. 409 `under_legal_hold`: the chat is hidden and is erased
         when the hold ends.
         """
-        chat = access.get_chat_including_deleted(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat_including_deleted(user=self.user, chat_id=chat_id)
         self.check(request)
         EmptyBody.read(request.data)
-        proof = erasure.erase_chat(user=get_request_user(request), chat=chat, now=timezone.now())
+        proof = erasure.erase_chat(user=self.user, chat=chat, now=timezone.now())
         return Response(proof._asdict())
 
 
-class PendingErasures(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class PendingErasureViewSet(EndpointViewSet):
+    serializer_class = PendingErasureOut
+    write_scope = "chats:erase"
+    lookup_url_kwarg = "erasure_id"
 
     @extend_schema(
-        operation_id="erasures_list",
         summary="List pending erasures",
         parameters=[PageQuery],
-        responses=add_error_responses(
-            {200: build_page_serializer(PendingErasureOut)}, errors=READ_ERRORS
-        ),
+        responses=build_page_serializer(PendingErasureOut),
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List your pending erasures, newest first. Each runs when its legal hold ends."""
-        query = PageQuery.read(request.query_params.dict())
-        rows = holds.list_pending_erasures(owner_id=get_request_user(request).pk)
-        page = paginate_rows(rows, order=("-asked_at", "-id"), name="erasures", **query)
-        return Response(
-            {"data": serialize_rows(PendingErasureOut, page.rows), "next_cursor": page.next_cursor}
-        )
+        rows = holds.list_pending_erasures(owner_id=self.user.pk)
+        return self.respond_page(rows, order=("-asked_at", "-id"), name="erasures")
 
-
-class PendingErasureDetail(Endpoint):
-    scopes: ClassVar = {"DELETE": "chats:erase"}
-
-    @extend_schema(
-        operation_id="erasures_withdraw",
-        summary="Cancel a pending erasure",
-        request=None,
-        responses=add_error_responses({204: None}),
-    )
-    def delete(self, request: Request, erasure_id: uuid.UUID) -> Response:
+    @extend_schema(operation_id="erasures_withdraw", summary="Cancel a pending erasure")
+    def destroy(self, request: Request, erasure_id: uuid.UUID) -> Response:
         """Cancel a pending erasure. A hidden chat stays hidden until you restore it.
 
         Raises `NotFound`.
         """
         EmptyBody.read(request.data)
-        owner_id, now = get_request_user(request).pk, timezone.now()
+        owner_id, now = self.user.pk, timezone.now()
         if not pending_erasures.cancel_pending_erasure(
             owner_id=owner_id, erasure_id=erasure_id, now=now
         ):

@@ -11,9 +11,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from chats.api.chats.line_streams import stream_lines
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import PlainText, Strict
-from chats.api.core.schema import READ_ERRORS, add_error_responses
 from chats.exchange import documents, whole, writing
 from chats.exchange import files as written
 from chats.models import Chat
@@ -61,42 +60,39 @@ class UIMessageOut(serializers.Serializer[Any]):
 ONLY_SENT = ["get"]
 
 
-class ChatExport(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class ChatExportViewSet(EndpointViewSet):
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
     @extend_schema(
         operation_id="chats_export",
         summary="Export a chat",
         parameters=[ExportQuery],
-        responses=add_error_responses(
-            {
-                (200, lines.CONTENT_TYPE): OpenApiResponse(
-                    UIMessageOut, "The file, as a download. `ui`: JSON Lines, one message per line."
-                ),
-                (200, "application/zip"): OpenApiTypes.BINARY,
-                (200, "text/markdown"): OpenApiTypes.STR,
-                (200, "text/html"): OpenApiTypes.STR,
-                (200, "application/json"): OpenApiTypes.OBJECT,
-            },
-            errors=READ_ERRORS,
-        ),
+        responses={
+            (200, lines.CONTENT_TYPE): OpenApiResponse(
+                UIMessageOut, "The file, as a download. `ui`: JSON Lines, one message per line."
+            ),
+            (200, "application/zip"): OpenApiTypes.BINARY,
+            (200, "text/markdown"): OpenApiTypes.STR,
+            (200, "text/html"): OpenApiTypes.STR,
+            (200, "application/json"): OpenApiTypes.OBJECT,
+        },
     )
-    def get(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
+    def retrieve(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
         """Export a chat as a file. UI messages and bundles can be imported again.
 
         UI messages are streamed as lines. If your access ends while the stream runs, the last line
         has an `error` (`list_cut`) and the `next_cursor` of the remaining messages.
         """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = ExportQuery.read(request.query_params.dict())
         form, scope, now = query["form"], query["scope"], timezone.now()
-        actor = f"user:{request.user.pk}"
         if form == "ui":
             answer = stream_ui_messages(request, chat, scope=scope, cursor=query["cursor"])
-            writing.record_export(chat, scope=scope, form=form, actor=actor, now=now)
+            writing.record_export(chat, scope=scope, form=form, actor=self.actor, now=now)
             return answer
-        kind, file = written.export_chat_file(chat, form=form, scope="active", actor=actor, now=now)
+        kind, file = written.export_chat_file(
+            chat, form=form, scope="active", actor=self.actor, now=now
+        )
         return files.build_file_download(
             file, name=documents.build_export_filename(chat, form=form), kind=kind
         )
@@ -128,20 +124,17 @@ class WholeQuery(Strict):
     )
 
 
-class ExportAll(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class ExportViewSet(EndpointViewSet):
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
     @extend_schema(
         operation_id="export_all",
         summary="Export all your data",
         parameters=[WholeQuery],
-        responses=add_error_responses(
-            {(200, "application/zip"): OpenApiTypes.BINARY}, errors=READ_ERRORS
-        ),
+        responses={(200, "application/zip"): OpenApiTypes.BINARY},
     )
-    def get(self, request: Request) -> HttpResponseBase:
+    def retrieve(self, request: Request) -> HttpResponseBase:
         """Export all your chats, folders and teams, and the names of your API keys, as a ZIP."""
         form = WholeQuery.read(request.query_params.dict())["form"]
-        file = whole.build_account_archive(get_request_user(request), form=form, now=timezone.now())
+        file = whole.build_account_archive(self.user, form=form, now=timezone.now())
         return files.build_file_download(file, name="palimpsest.zip")

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Mapping
-from typing import IO, Any, ClassVar, cast
+from typing import IO, Any, cast
 
 from django.http import HttpResponseBase
 from django.utils import timezone
@@ -10,15 +10,14 @@ from django.utils.translation import gettext_noop
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import exceptions, serializers
+from rest_framework.decorators import action
 from rest_framework.parsers import DataAndFiles, MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import PageQuery
-from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
-from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.api.core.outputs import build_page_serializer
 from chats.files import uploads
 from chats.ground.refusals import Refusal
 from chats.models import StoredFile
@@ -95,34 +94,30 @@ class UploadParser(MultiPartParser):
             raise UploadMalformed from None
 
 
-class Files(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+class FileViewSet(EndpointViewSet):
+    """The user's files."""
+
+    serializer_class = FileOut
     parser_classes = (UploadParser,)
     # The same content is stored once.
-    knows_repetitions = True
+    repeatable = ("create",)
+    lookup_url_kwarg = "file_id"
 
     @extend_schema(
-        operation_id="files_list",
-        summary="List files",
-        parameters=[PageQuery],
-        responses=add_error_responses({200: build_page_serializer(FileOut)}, errors=READ_ERRORS),
+        summary="List files", parameters=[PageQuery], responses=build_page_serializer(FileOut)
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List your files, newest first, including those in messages."""
-        query = PageQuery.read(request.query_params.dict())
-        rows = uploads.list_files(get_request_user(request))
-        page = paginate_rows(rows, order=("-created_at", "-id"), name="files", **query)
-        return Response(
-            {"data": serialize_rows(FileOut, page.rows), "next_cursor": page.next_cursor}
-        )
+        rows = uploads.list_files(self.user)
+        return self.respond_page(rows, order=("-created_at", "-id"), name="files")
 
     @extend_schema(
         operation_id="files_upload",
         summary="Upload a file",
         request={"multipart/form-data": FileUpload},
-        responses=add_error_responses({201: FileOut, 200: FileOut}),
+        responses={201: FileOut, 200: FileOut},
     )
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Upload a file, to attach it to messages.
 
         It is deleted after 24 hours (the default of `UNUSED_FILE_HOURS`) if no message uses it.
@@ -136,57 +131,40 @@ class Files(Endpoint):
         row, is_new = uploads.accept_upload(
             cast(IO[bytes], given[0].file),
             name=given[0].name or "",
-            owner=get_request_user(request),
+            owner=self.user,
             now=timezone.now(),
         )
-        return Response(serialize_row(FileOut, row), status=201 if is_new else 200)
+        return self.respond(row, status=201 if is_new else 200)
+
+    @extend_schema(summary="Get a file")
+    def retrieve(self, request: Request, file_id: uuid.UUID) -> Response:
+        """Retrieve a file of yours: name, kind, size, and whether its text was read."""
+        row = uploads.get_file(user=self.user, file_id=file_id)
+        return self.respond(row)
+
+    @extend_schema(summary="Delete a file")
+    def destroy(self, request: Request, file_id: uuid.UUID) -> Response:
+        """Delete a file permanently. 409 `file_in_use` if a message uses it."""
+        uploads.delete_file(user=self.user, file_id=file_id, now=timezone.now())
+        return Response(status=204)
+
+    @extend_schema(
+        operation_id="files_download",
+        summary="Download a file",
+        responses={(200, OF_BYTES): OpenApiTypes.BINARY},
+    )
+    @action(detail=True)
+    def content(self, request: Request, file_id: uuid.UUID) -> HttpResponseBase:
+        """Download the bytes of a file. Browsers save the file instead of opening it."""
+        row = uploads.get_file(user=self.user, file_id=file_id)
+        file = uploads.open_stored_file(row)
+        answer = files.build_file_download(file, name=row.name, kind=OF_BYTES)
+        answer["Content-Length"] = str(row.size)
+        answer["Content-Security-Policy"] = files.SANDBOX_POLICY
+        return answer
 
     def handle_exception(self, exc: Exception) -> Response:
         """Return the error response. Another content type is refused as `UploadMalformed`."""
         if isinstance(exc, exceptions.UnsupportedMediaType):
             exc = UploadMalformed()
         return super().handle_exception(exc)
-
-
-class FileDetail(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read", "DELETE": "chats:write"}
-
-    @extend_schema(
-        operation_id="files_get",
-        summary="Get a file",
-        responses=add_error_responses({200: FileOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, file_id: uuid.UUID) -> Response:
-        """Retrieve a file of yours: name, kind, size, and whether its text was read."""
-        row = uploads.get_file(user=get_request_user(request), file_id=file_id)
-        return Response(serialize_row(FileOut, row))
-
-    @extend_schema(
-        operation_id="files_delete",
-        summary="Delete a file",
-        request=None,
-        responses=add_error_responses({204: None}),
-    )
-    def delete(self, request: Request, file_id: uuid.UUID) -> Response:
-        """Delete a file permanently. 409 `file_in_use` if a message uses it."""
-        user = get_request_user(request)
-        uploads.delete_file(user=user, file_id=file_id, now=timezone.now())
-        return Response(status=204)
-
-
-class FileContent(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
-
-    @extend_schema(
-        operation_id="files_download",
-        summary="Download a file",
-        responses=add_error_responses({(200, OF_BYTES): OpenApiTypes.BINARY}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, file_id: uuid.UUID) -> HttpResponseBase:
-        """Download the bytes of a file. Browsers save the file instead of opening it."""
-        row = uploads.get_file(user=get_request_user(request), file_id=file_id)
-        file = uploads.open_stored_file(row)
-        answer = files.build_file_download(file, name=row.name, kind=OF_BYTES)
-        answer["Content-Length"] = str(row.size)
-        answer["Content-Security-Policy"] = files.SANDBOX_POLICY
-        return answer

@@ -4,7 +4,7 @@ import io
 import tempfile
 import uuid
 from collections.abc import Mapping
-from typing import IO, Any, ClassVar, cast
+from typing import IO, Any, cast
 
 from django.conf import settings
 from django.urls import reverse
@@ -13,17 +13,17 @@ from django.utils.translation import ngettext
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import retention_rules
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.errors import RequestTooLarge
 from chats.api.core.inputs import EmptyBody, PageQuery
-from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
-from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
+from chats.api.core.outputs import build_page_serializer, serialize_row
+from chats.api.core.strict_json import StrictJSONParser
 from chats.exchange import bounds, upload
 from chats.models import FileImport, ImportOutcome
 
@@ -197,34 +197,26 @@ class FileParser(BaseParser):
         return cast(IO[bytes], held)
 
 
-class Imports(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+class ImportViewSet(EndpointViewSet):
+    serializer_class = ImportOut
     parser_classes = (FileParser,)
+    lookup_url_kwarg = "import_id"
     file: IO[bytes] | None = None
 
     @extend_schema(
-        operation_id="imports_list",
-        summary="List imports",
-        parameters=[PageQuery],
-        responses=add_error_responses({200: build_page_serializer(ImportOut)}, errors=READ_ERRORS),
+        summary="List imports", parameters=[PageQuery], responses=build_page_serializer(ImportOut)
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List your imports, newest first. Reports are deleted 30 days after the import."""
-        user = get_request_user(request)
-        query = PageQuery.read(request.query_params.dict())
         order = ("-created_at", "-id")
-        page = paginate_rows(upload.list_imports(user), order=order, name="imports", **query)
-        return Response(
-            {"data": serialize_rows(ImportOut, page.rows), "next_cursor": page.next_cursor}
-        )
+        return self.respond_page(upload.list_imports(self.user), order=order, name="imports")
 
     @extend_schema(
-        operation_id="imports_create",
         summary="Start an import",
         request={"application/octet-stream": OpenApiTypes.BINARY},
-        responses=add_error_responses({202: ImportStartedOut}),
+        responses={202: ImportStartedOut},
     )
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Import chats from a file, which is the request body.
 
         The format is detected from the content: UI messages as JSONL or JSON, a bundle, an export
@@ -237,8 +229,8 @@ class Imports(Endpoint):
         period erases old messages the night after the import.
         """
         file = io.BytesIO() if isinstance(request.data, Mapping) else cast(IO[bytes], request.data)
-        row = upload.start_import(file, owner=get_request_user(request), now=timezone.now())
-        place = reverse("api:import", args=[row.pk])
+        row = upload.start_import(file, owner=self.user, now=timezone.now())
+        place = reverse("api:imports-detail", args=[row.pk])
         return Response(
             serialize_row(ImportStartedOut, row), status=202, headers={"Location": place}
         )
@@ -251,18 +243,11 @@ class Imports(Endpoint):
             self.file.close()
         return super().finalize_response(request, response, *args, **kwargs)
 
-
-class ImportConditions(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
-
-    @extend_schema(
-        operation_id="imports_conditions",
-        summary="Get the limits of imports",
-        responses=add_error_responses({200: ImportConditionsOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request) -> Response:
+    @extend_schema(summary="Get the limits of imports", responses=ImportConditionsOut)
+    @action(detail=False)
+    def conditions(self, request: Request) -> Response:
         """Get the size limits of an import, and the retention period of imported messages."""
-        days = retention_rules.find_new_chat_days(get_request_user(request), now=timezone.now())
+        days = retention_rules.find_new_chat_days(self.user, now=timezone.now())
         conditions = {
             "file_bytes": settings.IMPORT_FILE_BYTES,
             "unpacked_bytes": settings.IMPORT_UNPACKED_BYTES,
@@ -274,70 +259,40 @@ class ImportConditions(Endpoint):
         }
         return Response(serialize_row(ImportConditionsOut, conditions))
 
-
-class ImportDetail(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read", "DELETE": "chats:write"}
-
-    @extend_schema(
-        operation_id="imports_get",
-        summary="Get an import",
-        responses=add_error_responses({200: ImportOut}, errors=READ_ERRORS),
-    )
-    def get(self, request: Request, import_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Get an import")
+    def retrieve(self, request: Request, import_id: uuid.UUID) -> Response:
         """Retrieve an import of yours with its progress and, if it failed, the reason."""
-        row = upload.get_import(user=get_request_user(request), import_id=import_id)
-        return Response(serialize_row(ImportOut, row))
+        row = upload.get_import(user=self.user, import_id=import_id)
+        return self.respond(row)
 
-    @extend_schema(
-        operation_id="imports_delete",
-        summary="Delete an import report",
-        request=None,
-        responses=add_error_responses({204: None}),
-    )
-    def delete(self, request: Request, import_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Delete an import report")
+    def destroy(self, request: Request, import_id: uuid.UUID) -> Response:
         """Delete the report of a finished import. The imported chats stay."""
-        user = get_request_user(request)
-        upload.delete_import(user=user, import_id=import_id)
+        upload.delete_import(user=self.user, import_id=import_id)
         return Response(status=204)
 
-
-class StopImport(Endpoint):
-    scopes: ClassVar = {"POST": "chats:write"}
-
-    @extend_schema(
-        operation_id="imports_stop",
-        summary="Cancel an import",
-        request=None,
-        responses=add_error_responses({200: ImportOut}),
-    )
-    def post(self, request: Request, import_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Cancel an import")
+    @action(detail=True, methods=["post"], parser_classes=[StrictJSONParser])
+    def stop(self, request: Request, import_id: uuid.UUID) -> Response:
         """Cancel an import. Chats that were imported already stay; the uploaded file is deleted.
 
         Has no effect on a finished import.
         """
-        user = get_request_user(request)
-        upload.get_import(user=user, import_id=import_id)
+        upload.get_import(user=self.user, import_id=import_id)
         EmptyBody.read(request.data)
-        row = upload.stop_import(user=user, import_id=import_id, now=timezone.now())
-        return Response(serialize_row(ImportOut, row))
-
-
-class ImportOutcomes(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+        row = upload.stop_import(user=self.user, import_id=import_id, now=timezone.now())
+        return self.respond(row)
 
     @extend_schema(
-        operation_id="imports_chats",
         summary="List imported chats",
         parameters=[PageQuery],
-        responses=add_error_responses(
-            {200: build_page_serializer(ImportOutcomeOut)}, errors=READ_ERRORS
-        ),
+        responses=build_page_serializer(ImportOutcomeOut),
     )
-    def get(self, request: Request, import_id: uuid.UUID) -> Response:
+    @action(detail=True)
+    def chats(self, request: Request, import_id: uuid.UUID) -> Response:
         """List the processed chats of an import, in file order, with their outcome."""
-        row = upload.get_import(user=get_request_user(request), import_id=import_id)
-        query = PageQuery.read(request.query_params.dict())
+        row = upload.get_import(user=self.user, import_id=import_id)
         name = f"import:{row.pk}"
-        page = paginate_rows(upload.list_import_results(row), order=("place",), name=name, **query)
-        told = serialize_rows(ImportOutcomeOut, page.rows)
-        return Response({"data": told, "next_cursor": page.next_cursor})
+        return self.respond_page(
+            upload.list_import_results(row), order=("place",), name=name, kind=ImportOutcomeOut
+        )

@@ -12,7 +12,12 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, count_message_request, get_request_key, get_request_user
+from chats.api.core.base import (
+    EndpointViewSet,
+    count_message_request,
+    get_request_key,
+    get_request_user,
+)
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
 from chats.api.core.inputs import MessagesQuery, NewMessage
 from chats.api.core.outputs import (
@@ -24,7 +29,7 @@ from chats.api.core.outputs import (
     serialize_rows,
 )
 from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import ACCEPTED_EVENTS, IDEMPOTENCY_KEY, READ_ERRORS, add_error_responses
+from chats.api.core.schema import ACCEPTED_EVENTS, IDEMPOTENCY_KEY
 from chats.api.core.strict_json import MessageParser
 from chats.people import keys
 from chats.record import access, history
@@ -62,25 +67,25 @@ def accepts_only_events(request: Request) -> bool:
     return named == {EVENTS}
 
 
-class Messages(Endpoint):
-    parser_classes = (MessageParser,)
+class MessageViewSet(EndpointViewSet):
+    """The messages on the active branch of a chat."""
 
+    serializer_class = MessageOut
+    parser_classes = (MessageParser,)
     content_negotiation_class = EventsOrJSON
-    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
-    knows_repetitions = True
+    repeatable = ("create",)
 
     @extend_schema(
-        operation_id="chats_messages_list",
         summary="List messages",
         parameters=[MessagesQuery],
-        responses=add_error_responses({200: build_page_serializer(MessageOut)}, errors=READ_ERRORS),
+        responses=build_page_serializer(MessageOut),
     )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+    def list(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the messages of the active branch, oldest first.
 
         Messages that wait for a turn follow at the end of the last page, beyond its limit.
         """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = MessagesQuery.read(request.query_params.dict())
         first, last = query.pop("from_seq", None), query.pop("to_seq", None)
         branch = chat.active_branch
@@ -109,23 +114,21 @@ class Messages(Endpoint):
         summary="Send a message",
         request=NewMessage,
         parameters=[IDEMPOTENCY_KEY],
-        responses=add_error_responses(
-            {202: AcceptedOut, (200, EVENTS): OpenApiResponse(str, ACCEPTED_EVENTS)}
-        ),
+        responses={202: AcceptedOut, (200, EVENTS): OpenApiResponse(str, ACCEPTED_EVENTS)},
     )
-    def post(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
+    def create(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
         """Send a message. 202: the message is stored; follow the turn for the reply.
 
         With `stream`, or if the client accepts only `text/event-stream`, the response is a 200 with
         the events of the turn. An API key then also needs the scope `chats:read`.
         """
-        chat = access.get_chat_with_model(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat_with_model(user=self.user, chat_id=chat_id)
         sent = NewMessage.read(request.data)
         is_stream = sent["stream"] or accepts_only_events(request)
         viewer = build_follower(request) if is_stream else None
         count_message_request(request)
         accepted = start_turn(
-            user=get_request_user(request),
+            user=self.user,
             chat=chat,
             text=sent["text"],
             as_role=sent["as_role"],

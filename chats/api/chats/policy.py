@@ -2,16 +2,16 @@
 
 import hashlib
 import uuid
-from typing import Any, ClassVar
+from typing import Any
 
 from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import EffectiveQuery, ExplainQuery
 from chats.api.core.outputs import ExplanationOut, PolicyOut, serialize_row
-from chats.api.core.schema import READ_ERRORS, add_error_responses
 from chats.ground.refusals import NotFound
 from chats.prompt import model_choice
 from chats.prompt.policy_explanation import (
@@ -27,49 +27,34 @@ from contextpolicy.models import EffectivePolicy, ModelSpec
 SOURCE = ("level", "policy", "version", "locked")
 
 
-class ChatPolicy(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read"}
+class ChatPolicyViewSet(EndpointViewSet):
+    serializer_class = PolicyOut
+    read_scope = "policy:read"
 
-    @extend_schema(
-        operation_id="chats_policy_get",
-        summary="Get the effective policy of a chat",
-        responses=add_error_responses({200: PolicyOut}, errors=(*READ_ERRORS, 409)),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Get the effective policy of a chat")
+    def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Get the values that apply to a chat and its model, and the policies that set them."""
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         model = chat.model or ModelSpec.objects.filter(is_default=True, enabled=True).first()
-        return Response(
-            serialize_row(
-                PolicyOut,
-                serialize_effective_policy(
-                    model_choice.resolve_effective_policy(chat=chat, model=model)
-                ),
+        return self.respond(
+            serialize_effective_policy(
+                model_choice.resolve_effective_policy(chat=chat, model=model)
             )
         )
 
-
-class ExplainedChatPolicy(Endpoint):
-    """The policy of a chat, field by field, with overridden values."""
-
-    scopes: ClassVar = {"GET": "policy:read"}
-
     @extend_schema(
-        operation_id="chats_policy_explain",
-        summary="Explain the policy of a chat",
-        parameters=[ExplainQuery],
-        responses=add_error_responses({200: ExplanationOut}, errors=(*READ_ERRORS, 409)),
+        summary="Explain the policy of a chat", parameters=[ExplainQuery], responses=ExplanationOut
     )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @action(detail=False, url_path="explained")
+    def explain(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Explain the policy of a chat, optionally for an agent of its team or another model.
 
         Overridden texts are not included. Raises `NotFound`, `NotThere` and `PolicyRefused`.
         """
         query = ExplainQuery.read(request.query_params.dict())
-        asking = get_request_user(request)
-        chat = access.get_chat(user=asking, chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         viewpoint = resolve_viewpoint(
-            asking, chat=chat, role_id=query.get("agent", ""), model=query.get("model", "")
+            self.user, chat=chat, role_id=query.get("agent", ""), model=query.get("model", "")
         )
         return Response(
             serialize_row(
@@ -78,22 +63,21 @@ class ExplainedChatPolicy(Endpoint):
         )
 
 
-class ExplainedPolicy(Endpoint):
-    scopes: ClassVar = {"GET": "policy:read"}
+class ExplainedPolicyViewSet(EndpointViewSet):
+    serializer_class = ExplanationOut
+    read_scope = "policy:read"
 
     @extend_schema(
         operation_id="policies_effective",
         summary="Explain the policy of a person",
         parameters=[EffectiveQuery],
-        responses=add_error_responses({200: ExplanationOut}, errors=(*READ_ERRORS, 409)),
     )
-    def get(self, request: Request) -> Response:
+    def retrieve(self, request: Request) -> Response:
         """Explain the policy of a user, optionally in a chat, for an agent or a model.
 
         Raises `NotThere` and `PolicyRefused`, and `NotFound` without permission to view policies.
         """
-        asking = get_request_user(request)
-        if not asking.has_perm("contextpolicy.view_effectivepolicy"):
+        if not self.user.has_perm("contextpolicy.view_effectivepolicy"):
             raise NotFound
         query = EffectiveQuery.read(request.query_params.dict())
         viewpoint = find_viewpoint_by_names(
@@ -102,11 +86,7 @@ class ExplainedPolicy(Endpoint):
             role_id=query.get("agent", ""),
             model=query.get("model", ""),
         )
-        return Response(
-            serialize_row(
-                ExplanationOut, serialize_explanation(explain_for(viewpoint), sees_texts=True)
-            )
-        )
+        return self.respond(serialize_explanation(explain_for(viewpoint), sees_texts=True))
 
 
 def serialize_explanation(found: Explanation, *, sees_texts: bool) -> dict[str, Any]:

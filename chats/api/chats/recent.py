@@ -1,16 +1,13 @@
 """Recent messages of one chat, or of all chats of a person."""
 
-from typing import ClassVar
-
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import RecentQuery
 from chats.api.core.outputs import MessageOut, serialize_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
 from chats.prompt.model_choice import get_recent_window
 from chats.record import access
 from chats.record.recent import list_recent_messages
@@ -34,16 +31,15 @@ class RecentOut(serializers.Serializer[object]):
     )
 
 
-class RecentMessages(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class RecentMessageViewSet(EndpointViewSet):
+    serializer_class = RecentOut
 
     @extend_schema(
         operation_id="messages_recent",
         summary="List your recent messages",
         parameters=[RecentQuery],
-        responses=add_error_responses({200: RecentOut}, errors=(*READ_ERRORS, 409)),
     )
-    def get(self, request: Request) -> Response:
+    def retrieve(self, request: Request) -> Response:
         """Get your most recent messages of all chats, as many as the policy's window allows.
 
         Set `limit` to return fewer messages, and `chat` to return only those of one chat. Excluded
@@ -51,7 +47,7 @@ class RecentMessages(Endpoint):
         `PolicyRefused`.
         """
         query = RecentQuery.read(request.query_params.dict())
-        asking, chat_id = get_request_user(request), query.get("chat")
+        asking, chat_id = self.user, query.get("chat")
         if chat_id is not None:
             access.get_chat(user=asking, chat_id=chat_id)
         window = get_recent_window(user_id=asking.pk, chat_id=chat_id)

@@ -1,20 +1,21 @@
 """Requests of past model calls as sent, for the owner of the chat."""
 
 import uuid
-from typing import Any, ClassVar
+from typing import Any
 
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import Strict
 from chats.api.core.outputs import serialize_row
 from chats.api.core.receipt_outputs import SegmentOut
-from chats.api.core.schema import READ_ERRORS, Code, add_error_responses
+from chats.api.core.schema import Code
 from chats.compaction.reconstruction import (
     SummaryRequest,
     build_summary_request_file,
@@ -194,15 +195,13 @@ class SummaryRequestOut(serializers.Serializer[Any]):
     )
 
 
-class SentRequest(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class SentRequestViewSet(EndpointViewSet):
+    """The request of a model call, and its file."""
 
-    @extend_schema(
-        operation_id="chats_turns_request",
-        summary="Read a model request",
-        responses=add_error_responses({200: SentRequestOut}, errors=READ_ERRORS),
-    )
-    def get(
+    serializer_class = SentRequestOut
+
+    @extend_schema(operation_id="chats_turns_request", summary="Read a model request")
+    def retrieve(
         self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID, receipt_id: uuid.UUID
     ) -> Response:
         """Read the request of a model call, compared with the previous call.
@@ -210,21 +209,13 @@ class SentRequest(Endpoint):
         Raises `NotFound`.
         """
         row = access.get_receipt(
-            user=get_request_user(request), chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id
+            user=self.user, chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id
         )
         return Response(serialize_sent_request(row, load_sent_request(row, sees_hidden=False)))
 
-
-class SentRequestFile(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
-
-    @extend_schema(
-        operation_id="chats_turns_request_file",
-        summary="Download a model request",
-        parameters=[FileQuery],
-        responses=add_error_responses(FILE, errors=(*READ_ERRORS, 409)),
-    )
-    def get(
+    @extend_schema(summary="Download a model request", parameters=[FileQuery], responses=FILE)
+    @action(detail=False)
+    def file(
         self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID, receipt_id: uuid.UUID
     ) -> HttpResponse:
         """Download a request body, or a command that sends it again, without the API key.
@@ -232,7 +223,7 @@ class SentRequestFile(Endpoint):
         Raises `NotFound` and `RequestNotWhole`.
         """
         row = access.get_receipt(
-            user=get_request_user(request), chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id
+            user=self.user, chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id
         )
         form = FileQuery.read(request.query_params.dict())["form"]
         return download_request_file(
@@ -240,45 +231,34 @@ class SentRequestFile(Endpoint):
         )
 
 
-class SentSummaryRequest(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class SummaryRequestViewSet(EndpointViewSet):
+    """A request for a summary, and its file."""
+
+    serializer_class = SummaryRequestOut
 
     @extend_schema(
         operation_id="chats_compactions_request",
         summary="Read a summary request",
         parameters=[CallQuery],
-        responses=add_error_responses({200: SummaryRequestOut}, errors=READ_ERRORS),
     )
-    def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
+    def retrieve(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Read one of the requests for a summary, rebuilt from stored data. Raises `NotFound` and
         `NoSuchCall`.
         """
-        row = access.get_compaction(
-            user=get_request_user(request), chat_id=chat_id, compaction_id=compaction_id
-        )
+        row = access.get_compaction(user=self.user, chat_id=chat_id, compaction_id=compaction_id)
         number = CallQuery.read(request.query_params.dict())["call"]
         return Response(
             serialize_summary_request(row.pk, compare_with_previous_call(row, number=number))
         )
 
-
-class SentSummaryRequestFile(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
-
-    @extend_schema(
-        operation_id="chats_compactions_request_file",
-        summary="Download a summary request",
-        parameters=[CallFileQuery],
-        responses=add_error_responses(FILE, errors=(*READ_ERRORS, 409)),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> HttpResponse:
+    @extend_schema(summary="Download a summary request", parameters=[CallFileQuery], responses=FILE)
+    @action(detail=False)
+    def file(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> HttpResponse:
         """Download the body of a summary request, or a command that sends it again.
 
         Raises `NotFound`, `NoSuchCall` and `RequestNotWhole`.
         """
-        row = access.get_compaction(
-            user=get_request_user(request), chat_id=chat_id, compaction_id=compaction_id
-        )
+        row = access.get_compaction(user=self.user, chat_id=chat_id, compaction_id=compaction_id)
         query = CallFileQuery.read(request.query_params.dict())
         found = rebuild_summary_request(row, number=query["call"])
         return download_request_file(build_summary_request_file(found, form=query["form"]))

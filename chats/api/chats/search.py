@@ -1,6 +1,6 @@
 """Search of a person's chats."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
@@ -9,10 +9,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions.searching import Hit, search_chats
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import SearchQuery
 from chats.api.core.outputs import serialize_rows
-from chats.api.core.schema import READ_ERRORS, add_error_responses
 from chats.memory.search.recall import Scope
 from chats.record import access
 
@@ -92,27 +91,23 @@ class SearchOut(serializers.Serializer[Any]):
     )
 
 
-class ChatSearch(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class SearchViewSet(EndpointViewSet):
+    """Search of titles, messages and summaries in the user's chats."""
 
-    @extend_schema(
-        operation_id="search",
-        summary="Search chats",
-        parameters=[SearchQuery],
-        responses=add_error_responses({200: SearchOut}, errors=(*READ_ERRORS, 422)),
-    )
-    def get(self, request: Request) -> Response:
+    serializer_class = SearchOut
+
+    @extend_schema(operation_id="search", summary="Search chats", parameters=[SearchQuery])
+    def retrieve(self, request: Request) -> Response:
         """Search your chats by keywords, best match first, 20 results per page.
 
         Excluded and erased messages are not found. The search page returns the same results. Raises
         `NotFound` for a chat or folder that is not yours, and `SearchTooLong`.
         """
         query = SearchQuery.read(request.query_params.dict())
-        asking = get_request_user(request)
         if query.get("chat") is not None:
-            access.get_chat(user=asking, chat_id=query["chat"])
+            access.get_chat(user=self.user, chat_id=query["chat"])
         if query.get("folder") is not None:
-            access.get_folder(user=asking, folder_id=query["folder"])
+            access.get_folder(user=self.user, folder_id=query["folder"])
         scope = Scope(
             kind="folder" if query.get("folder") else "person",
             id=query.get("folder"),
@@ -123,7 +118,7 @@ class ChatSearch(Endpoint):
             after=query.get("after"),
         )
         found = search_chats(
-            user=asking,
+            user=self.user,
             question=query["q"],
             scope=scope,
             at=timezone.now(),

@@ -1,70 +1,22 @@
 """The state that a policy maintains for a chat: read and correct it."""
 
 import uuid
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import state_edits
-from chats.api.core.base import Endpoint, get_request_user
-from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.conditional import ConditionalViewSet
 from chats.api.core.inputs import StateChange, StateRestoration
-from chats.api.core.outputs import StateOut, serialize_row, serialize_rows
-from chats.api.core.schema import EDIT_ERRORS, READ_ERRORS, add_error_responses
+from chats.api.core.outputs import StateOut, serialize_rows
 from chats.models import Chat
 from chats.record import access
-
-
-class StateEndpoint(ConditionalEndpoint):
-    scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
-
-    def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
-        """Return the chat, which every writer of its state locks first."""
-        return Chat.objects.filter(pk=chat_id)
-
-    @extend_schema(
-        operation_id="chats_state_get",
-        summary="Get the state of a chat",
-        responses=add_error_responses({200: StateOut, 304: None}, errors=(*READ_ERRORS, 409)),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get the state of a chat, with the origin of each value and the schema.
-
-        409 `no_state` if the policy maintains no state.
-        """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
-        return Response(
-            serialize_row(StateOut, serialize_state(state_edits.load_chat_state(chat=chat)))
-        )
-
-    @extend_schema(
-        operation_id="chats_state_change",
-        summary="Correct the state of a chat",
-        request=StateChange,
-        responses=add_error_responses({200: StateOut}, errors=EDIT_ERRORS),
-    )
-    def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Correct the state. Prompts use the correction from the next turn on.
-
-        409 `state_changed` if `version` is not the latest one. 422 `state_invalid` if the values do
-        not match the schema.
-        """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
-        values = StateChange.read(request.data)
-        found = state_edits.edit_state(
-            chat=chat,
-            user=get_request_user(request),
-            version=values["version"],
-            values=values["values"],
-            removed=values["remove"],
-            now=timezone.now(),
-        )
-        return Response(serialize_row(StateOut, serialize_state(found)))
 
 
 class StateChangeOut(serializers.Serializer[object]):
@@ -104,44 +56,63 @@ class StateVersionList(serializers.Serializer[object]):
     data = StateVersionOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
-class StateVersions(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class StateViewSet(ConditionalViewSet):
+    serializer_class = StateOut
 
-    @extend_schema(
-        operation_id="chats_state_versions",
-        summary="List versions of the state",
-        responses=add_error_responses({200: StateVersionList}, errors=(*READ_ERRORS, 409)),
-    )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+    def rows(self) -> QuerySet[Chat]:
+        """Return the chat, which every writer of its state locks first."""
+        return Chat.objects.filter(pk=self.kwargs["chat_id"])
+
+    @extend_schema(summary="Get the state of a chat")
+    def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Get the state of a chat, with the origin of each value and the schema.
+
+        409 `no_state` if the policy maintains no state.
+        """
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
+        return self.respond(serialize_state(state_edits.load_chat_state(chat=chat)))
+
+    @extend_schema(summary="Correct the state of a chat", request=StateChange)
+    def partial_update(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Correct the state. Prompts use the correction from the next turn on.
+
+        409 `state_changed` if `version` is not the latest one. 422 `state_invalid` if the values do
+        not match the schema.
+        """
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
+        values = StateChange.read(request.data)
+        found = state_edits.edit_state(
+            chat=chat,
+            user=self.user,
+            version=values["version"],
+            values=values["values"],
+            removed=values["remove"],
+            now=timezone.now(),
+        )
+        return self.respond(serialize_state(found))
+
+    @extend_schema(summary="List versions of the state", responses=StateVersionList)
+    @action(detail=False)
+    def versions(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the latest 100 versions of the state with their changes.
 
         409 `no_state` if the policy maintains no state.
         """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         _, versions = state_edits.list_state_history(chat=chat)
         return Response({"data": serialize_rows(StateVersionOut, versions)})
 
-
-class RestoreState(Endpoint):
-    scopes: ClassVar = {"POST": "chats:write"}
-
-    @extend_schema(
-        operation_id="chats_state_restore",
-        summary="Restore a version of the state",
-        request=StateRestoration,
-        responses=add_error_responses({200: StateOut}),
-    )
-    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Restore a version of the state", request=StateRestoration)
+    @action(detail=False, methods=["post"])
+    def restore(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Restore the values of an older version as a new version, from the next turn on.
 
         409 `state_changed` if `version` is not the latest one. 404 `no_such_version`.
         """
-        chat = access.get_chat(user=get_request_user(request), chat_id=chat_id)
+        chat = access.get_chat(user=self.user, chat_id=chat_id)
         values = StateRestoration.read(request.data)
-        found = state_edits.restore_state(
-            chat=chat, user=get_request_user(request), now=timezone.now(), **values
-        )
-        return Response(serialize_row(StateOut, serialize_state(found)))
+        found = state_edits.restore_state(chat=chat, user=self.user, now=timezone.now(), **values)
+        return self.respond(serialize_state(found))
 
 
 def serialize_state(found: state_edits.ChatKept) -> dict[str, Any]:

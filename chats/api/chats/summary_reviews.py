@@ -1,19 +1,18 @@
 """Review of a pending summary and its sources by administrators."""
 
 import uuid
-from typing import Any, ClassVar
+from typing import Any
 
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import summary_review
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import EndpointViewSet
 from chats.api.core.inputs import PlainText, Strict
-from chats.api.core.outputs import serialize_row
-from chats.api.core.schema import add_error_responses
 from chats.record import audit_access
 
 
@@ -50,24 +49,21 @@ class SummaryReviewOut(serializers.Serializer[Any]):
     )
 
 
-class ReviewSummary(Endpoint):
-    knows_repetitions = True
-    scopes: ClassVar = {"POST": "audit:read"}
+class ReviewViewSet(EndpointViewSet):
+    serializer_class = SummaryReviewOut
+    write_scope = "audit:read"
+    repeatable = ("review",)
 
-    @extend_schema(
-        operation_id="summaries_review",
-        summary="Review a pending summary",
-        request=ReviewRequest,
-        responses=add_error_responses({200: SummaryReviewOut}),
-    )
-    def post(self, request: Request, compaction_id: uuid.UUID) -> Response:
+    @extend_schema(summary="Review a pending summary", request=ReviewRequest)
+    @action(detail=False, methods=["post"])
+    def review(self, request: Request, compaction_id: uuid.UUID) -> Response:
         """Read a pending summary and its sources, if the policy lets you approve it.
 
         The audit log records the reason and the reading first. Without a reason, 403
         `reading_not_open` is returned. If the instance requires two persons, it is also returned
         until an auditor grants the request.
         """
-        user, now = get_request_user(request), timezone.now()
+        user, now = self.user, timezone.now()
         row = summary_review.find_reviewable_summary(user=user, compaction_id=compaction_id)
         reason = ReviewRequest.read(request.data)["reason"]
         if reason and summary_review.find_review_expiry(row, user=user, now=now) is None:
@@ -76,4 +72,4 @@ class ReviewSummary(Endpoint):
                 chat_id=row.branch.chat_id, actor=actor, reason=reason, now=now
             )
         found = summary_review.read_summary(row, user=user, now=timezone.now())
-        return Response(serialize_row(SummaryReviewOut, found))
+        return self.respond(found)

@@ -10,10 +10,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.chats.messages import EVENTS, EventsOrJSON, build_follower
-from chats.api.core.base import Endpoint, count_message_request, get_request_key, get_request_user
+from chats.api.core.base import (
+    EndpointViewSet,
+    count_message_request,
+    get_request_key,
+)
 from chats.api.core.idempotency import get_idempotency_key
 from chats.api.core.inputs import LARGEST_PAGE, PlainText, Strict
-from chats.api.core.schema import IDEMPOTENCY_KEY, READ_ERRORS, add_error_responses
+from chats.api.core.schema import IDEMPOTENCY_KEY
 from chats.api.core.strict_json import SnapshotParser
 from chats.exchange import ui_chats
 from chats.streams.ui_messages import build_ui_message_stream
@@ -98,22 +102,21 @@ class UIChatOut(serializers.Serializer[Any]):
     )
 
 
-class UIChats(Endpoint):
-    """The endpoint for the default transport of `useChat`."""
+class UIChatsViewSet(EndpointViewSet):
+    """The address for the default transport of `useChat`."""
 
     parser_classes = (UIRequestParser,)
     content_negotiation_class = EventsOrJSON
-    scopes: ClassVar = {"POST": "chats:write"}
-    knows_repetitions = True
+    repeatable = ("create",)
 
     @extend_schema(
         operation_id="ui_chats_send",
         summary="Send a UI message",
         request=UIRequestIn,
         parameters=[IDEMPOTENCY_KEY],
-        responses=add_error_responses({(200, EVENTS): OpenApiResponse(str, CHUNKS)}),
+        responses={(200, EVENTS): OpenApiResponse(str, CHUNKS)},
     )
-    def post(self, request: Request) -> HttpResponseBase:
+    def create(self, request: Request) -> HttpResponseBase:
         """Send, replace or regenerate a message and stream the reply.
 
         A new `id` creates a chat. An API key also needs the scope `chats:read`.
@@ -123,7 +126,7 @@ class UIChats(Endpoint):
         count_message_request(request)
         chat, turn = ui_chats.reply_to_ui_request(
             asked,
-            user=get_request_user(request),
+            user=self.user,
             now=timezone.now(),
             api_key=get_request_key(request),
             idempotency_key=get_idempotency_key(request),
@@ -131,21 +134,18 @@ class UIChats(Endpoint):
         return build_ui_message_stream(viewer, chat_id=chat.pk, turn_id=turn.pk)
 
 
-class UIChatDetail(Endpoint):
-    scopes: ClassVar = {"GET": "chats:read"}
+class UIChatViewSet(EndpointViewSet):
+    serializer_class = UIChatOut
 
     @extend_schema(
-        operation_id="ui_chats_get",
-        summary="List UI messages",
-        parameters=[UIMessagesQuery],
-        responses=add_error_responses({200: UIChatOut}, errors=READ_ERRORS),
+        operation_id="ui_chats_get", summary="List UI messages", parameters=[UIMessagesQuery]
     )
-    def get(self, request: Request, client_id: str) -> Response:
+    def retrieve(self, request: Request, client_id: str) -> Response:
         """List the newest messages of the active branch as UI messages.
 
         All steps of a reply are one message. A running reply is not included; resume its stream.
         """
-        chat = ui_chats.get_ui_chat(client_id, user=get_request_user(request))
+        chat = ui_chats.get_ui_chat(client_id, user=self.user)
         query = UIMessagesQuery.read(request.query_params.dict())
         listed, has_earlier = ui_chats.list_ui_messages(chat, **query)
         return Response(
@@ -159,35 +159,26 @@ class UIChatDetail(Endpoint):
         )
 
 
-class UIChatStream(Endpoint):
+class UIChatStreamViewSet(EndpointViewSet):
     content_negotiation_class = ResumedOrJSON
-    scopes: ClassVar = {"GET": "chats:read", "DELETE": "chats:write"}
 
     @extend_schema(
         operation_id="ui_chats_resume",
         summary="Resume the stream of a reply",
-        responses=add_error_responses(
-            {(200, EVENTS): OpenApiResponse(str, CHUNKS), 204: None}, errors=READ_ERRORS
-        ),
+        responses={(200, EVENTS): OpenApiResponse(str, CHUNKS), 204: None},
     )
-    def get(self, request: Request, client_id: str) -> HttpResponseBase:
+    def retrieve(self, request: Request, client_id: str) -> HttpResponseBase:
         """Stream the running reply from its start. 204: no reply is running."""
-        chat = ui_chats.get_ui_chat(client_id, user=get_request_user(request))
+        chat = ui_chats.get_ui_chat(client_id, user=self.user)
         turn = ui_chats.find_running_turn(chat)
         if turn is None:
             return Response(status=204)
         return build_ui_message_stream(build_follower(request), chat_id=chat.pk, turn_id=turn.pk)
 
-    @extend_schema(
-        operation_id="ui_chats_stop",
-        summary="Stop the running reply",
-        request=None,
-        responses=add_error_responses({204: None}),
-    )
-    def delete(self, request: Request, client_id: str) -> Response:
+    @extend_schema(operation_id="ui_chats_stop", summary="Stop the running reply")
+    def destroy(self, request: Request, client_id: str) -> Response:
         """Stop the running reply. Its text so far is kept. Repeating the request has no effect."""
-        user = get_request_user(request)
-        turn = ui_chats.find_running_turn(ui_chats.get_ui_chat(client_id, user=user))
+        turn = ui_chats.find_running_turn(ui_chats.get_ui_chat(client_id, user=self.user))
         if turn is not None:
-            stop_turn(user=user, turn=turn, now=timezone.now())
+            stop_turn(user=self.user, turn=turn, now=timezone.now())
         return Response(status=204)
