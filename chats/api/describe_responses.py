@@ -7,7 +7,6 @@ from typing import Any
 from chats.api.core import errors, schema, strict_json
 from chats.api.core.base import SessionRequired
 from chats.api.core.conditional import PreconditionFailed
-from chats.api.operation_permissions import PERMISSIONS
 from chats.api.operation_refusals import OPERATIONS
 from chats.api.policies.policy_access import STATUS
 from chats.api.refusal_groups import Case, Foreseen
@@ -57,7 +56,7 @@ def describe_refusals(result: Any, **unused: Any) -> Any:
 
 def describe_operation(operation: dict[str, Any], *, method: str, path: str) -> None:
     """Add the codes to the error responses of an operation, and its permissions to the text."""
-    if needed := list_permissions(operation):
+    if needed := operation.get(schema.PERMISSIONS):
         operation["description"] += f" {describe_permissions(needed)}"
     responses = operation["responses"]
     content = responses["401"]["content"]
@@ -95,17 +94,11 @@ def list_cases(operation: Mapping[str, Any], *, method: str, path: str) -> Itera
         RateLimited,
         LoginThrottled,
     )
-    if list_permissions(operation):
+    if schema.PERMISSIONS in operation:
         yield Case(404, "not_found", f"{NO_PERMISSION} You may not view policies either.")
         yield Case(403, "permission_denied", NO_PERMISSION)
     for kind in (*common, *OPERATIONS.get(operation["operationId"], ())):
         yield build_case(kind)
-
-
-def list_permissions(operation: Mapping[str, Any]) -> Sequence[str]:
-    """Return the permissions that an operation requires of a user."""
-    known: Sequence[str] = operation.get(schema.PERMISSIONS, ())
-    return known or PERMISSIONS.get(operation["operationId"], ())
 
 
 def describe_permissions(needed: Sequence[str]) -> str:

@@ -159,7 +159,7 @@ urlpatterns = [
     *singletons.urls,
     *router.urls,
     path(f"{TURN}/events", turn_events, name="turn-events"),
-    path("schema", docs.Schema.as_view(), name="schema"),
+    path("schema", docs.SchemaViewSet.as_view({"get": "retrieve"}), name="schema"),
     path("docs", docs.docs_page, name="docs"),
     path("docs.js", docs.docs_script, name="docs-script"),
     # Unknown addresses below this prefix get a JSON error.

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import NO_KEY, EndpointViewSet
+from chats.api.core.base import NO_KEY, Endpoint
 from chats.api.core.inputs import EmptyBody, NewKey
 from chats.api.core.outputs import KeyOut, NewKeyOut, serialize_row, serialize_rows
 from chats.people import keys, sessions
@@ -20,7 +20,7 @@ class KeyList(serializers.Serializer[object]):
     data = KeyOut(many=True)  # type: ignore[assignment]  # DRF's metaclass removes fields
 
 
-class KeyViewSet(EndpointViewSet):
+class KeyViewSet(Endpoint):
     serializer_class = KeyOut
     read_scope = write_scope = NO_KEY
     lookup_url_kwarg = "key_id"
@@ -50,5 +50,4 @@ class KeyViewSet(EndpointViewSet):
         """
         key = keys.get_own_api_key(user=self.user, key_id=key_id)
         EmptyBody.read(request.data)
-        revoked = keys.revoke_key(key=key, actor=self.actor, now=timezone.now())
-        return self.respond(revoked)
+        return self.respond(keys.revoke_key(key=key, actor=self.actor, now=timezone.now()))

@@ -12,8 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import memory
-from chats.api.core.base import EndpointViewSet
-from chats.api.core.conditional import ConditionalViewSet
+from chats.api.core.base import Endpoint
+from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.inputs import MemoryChange, NewPreference, PreferenceChange, PreferenceDeletion
 from chats.memory.preferences import preferences
 from chats.models import MemorySettings, Preference
@@ -78,7 +78,7 @@ class MemoryOut(serializers.Serializer[object]):
     preferences = PreferenceOut(many=True)
 
 
-class MemoryViewSet(ConditionalViewSet):
+class MemoryViewSet(ConditionalEndpoint):
     serializer_class = MemoryOut
 
     def rows(self) -> QuerySet[MemorySettings]:
@@ -111,7 +111,7 @@ class MemoryViewSet(ConditionalViewSet):
         return Response(preferences.export_memory(self.user.pk))
 
 
-class PreferenceViewSet(EndpointViewSet):
+class PreferenceViewSet(Endpoint):
     serializer_class = PreferenceOut
     lookup_url_kwarg = "preference_id"
     repeatable = ("create",)

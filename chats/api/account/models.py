@@ -6,7 +6,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import lifecycle
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.outputs import ModelOut, serialize_rows
 
 
@@ -16,7 +16,7 @@ class ModelList(serializers.Serializer[object]):
     data = ModelOut(many=True)  # type: ignore[assignment]  # DRF's metaclass removes fields
 
 
-class ModelViewSet(EndpointViewSet):
+class ModelViewSet(Endpoint):
     @extend_schema(summary="List models", responses=ModelList)
     def list(self, request: Request) -> Response:
         """List every enabled model. `allowed`: your policy allows it in a new chat."""

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.errors import InvalidField
 from chats.api.core.inputs import Strict
 from chats.api.core.outputs import serialize_rows
@@ -99,7 +99,7 @@ class UsageOut(serializers.Serializer[object]):
     data = UsageRowOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
-class UsageViewSet(EndpointViewSet):
+class UsageViewSet(Endpoint):
     """The usage of models in the user's chats."""
 
     serializer_class = UsageOut

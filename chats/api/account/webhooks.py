@@ -12,8 +12,8 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet, get_request_user
-from chats.api.core.conditional import ConditionalViewSet
+from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
 from chats.models import Webhook, WebhookDelivery
@@ -141,7 +141,7 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
         return field.to_representation(row.next_at) if is_waiting else None
 
 
-class WebhookViewSet(ConditionalViewSet):
+class WebhookViewSet(ConditionalEndpoint):
     serializer_class = WebhookOut
     read_scope = write_scope = SCOPE
     lookup_url_kwarg = "webhook_id"
@@ -176,8 +176,7 @@ class WebhookViewSet(ConditionalViewSet):
         """
         webhook = find_requested_webhook(request, webhook_id)
         values: Mapping[str, Any] = WebhookChange.read(request.data)
-        changed = managing.update_webhook(webhook=webhook, now=timezone.now(), **values)
-        return self.respond(changed)
+        return self.respond(managing.update_webhook(webhook=webhook, now=timezone.now(), **values))
 
     @extend_schema(summary="Delete a webhook")
     def destroy(self, request: Request, webhook_id: uuid.UUID) -> Response:
@@ -197,7 +196,7 @@ class WebhookViewSet(ConditionalViewSet):
         return Response(serialize_row(DeliveryOut, sent), status=202)
 
 
-class DeliveryViewSet(EndpointViewSet):
+class DeliveryViewSet(Endpoint):
     serializer_class = DeliveryOut
     read_scope = write_scope = SCOPE
     lookup_url_kwarg = "delivery_id"

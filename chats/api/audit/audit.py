@@ -16,7 +16,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import EventsQuery, PlainText, Strict
 from chats.api.core.outputs import EventOut, build_page_serializer
 from chats.api.policies.policy_inputs import validate_storable_texts
@@ -45,7 +45,7 @@ class InvalidSearch(Refusal):
     param = "q"
 
 
-class EventViewSet(EndpointViewSet):
+class EventViewSet(Endpoint):
     serializer_class = EventOut
     read_scope = "audit:read"
 
@@ -95,7 +95,7 @@ class NewLedgerExport(Strict):
     )
 
 
-class LedgerExportViewSet(EndpointViewSet):
+class LedgerExportViewSet(Endpoint):
     write_scope = "audit:read"
     permissions: ClassVar = {"export": [READ]}
     # Each export adds an audit event, so a repeated request must run again.

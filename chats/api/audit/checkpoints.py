@@ -10,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import PageQuery, PlainText, Strict
 from chats.api.core.outputs import build_page_serializer, serialize_row
 from chats.api.policies.policy_inputs import validate_storable_texts
@@ -58,7 +58,7 @@ class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
         return serialize_row(TimestampOut, found) if found is not None and found.response else None
 
 
-class CheckpointViewSet(EndpointViewSet):
+class CheckpointViewSet(Endpoint):
     serializer_class = CheckpointOut
     read_scope = "audit:read"
     permissions: ClassVar = {"list": [SEE]}
@@ -74,7 +74,7 @@ class CheckpointViewSet(EndpointViewSet):
         return self.respond_page(rows, order=("-id",), name="checkpoints")
 
 
-class ChainProofViewSet(EndpointViewSet):
+class ChainProofViewSet(Endpoint):
     read_scope = "audit:read"
     permissions: ClassVar = {"retrieve": [SEE]}
     # No HEAD: it would record an export in the audit log although no file was sent.

@@ -12,7 +12,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.errors import InvalidField
 from chats.api.core.inputs import Strict
 from chats.api.core.money import MoneyOut, serialize_money
@@ -206,7 +206,7 @@ def serialize_totals(name: str, total: Totals) -> dict[str, Any]:
     }
 
 
-class ChatBalanceViewSet(EndpointViewSet):
+class ChatBalanceViewSet(Endpoint):
     serializer_class = ChatBalanceOut
 
     @extend_schema(operation_id="chats_balance", summary="Get the compaction savings of a chat")
@@ -221,7 +221,7 @@ class ChatBalanceViewSet(EndpointViewSet):
         return Response(ChatBalanceOut(told).data)
 
 
-class PolicyBalanceViewSet(EndpointViewSet):
+class PolicyBalanceViewSet(Endpoint):
     serializer_class = PolicyBalanceOut
     read_scope = "policy:read"
     permissions: ClassVar = {"retrieve": [SEE]}
@@ -241,7 +241,7 @@ class PolicyBalanceViewSet(EndpointViewSet):
         return Response(PolicyBalanceOut({"data": rows}).data)
 
 
-class CountViewSet(EndpointViewSet):
+class CountViewSet(Endpoint):
     serializer_class = CountsOut
     read_scope = "policy:read"
     permissions: ClassVar = {"retrieve": [SEE_COUNTS]}

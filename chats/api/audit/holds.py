@@ -10,7 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import PageQuery, PlainText, Strict
 from chats.api.core.outputs import build_page_serializer
 from chats.api.policies.policy_access import translate_policy_errors
@@ -77,7 +77,7 @@ class HoldOut(serializers.Serializer[LegalHold]):
     )
 
 
-class HoldViewSet(EndpointViewSet):
+class HoldViewSet(Endpoint):
     serializer_class = HoldOut
     read_scope, write_scope = "policy:read", "policy:write"
     permissions: ClassVar = {

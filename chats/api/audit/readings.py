@@ -27,7 +27,7 @@ from chats.api.chats.requests_sent import (
     serialize_sent_request,
     serialize_summary_request,
 )
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import EmptyBody, PlainText, Strict
 from chats.api.core.outputs import serialize_row, serialize_rows
 from chats.compaction.reconstruction import build_summary_request_file
@@ -86,7 +86,7 @@ class ReadingsOut(serializers.Serializer[Any]):
     data = ReadingOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
-class ReadingViewSet(EndpointViewSet):
+class ReadingViewSet(Endpoint):
     serializer_class = ReadingOut
     read_scope = write_scope = "audit:read"
     permissions: ClassVar = dict.fromkeys(
@@ -190,7 +190,7 @@ class ReadingViewSet(EndpointViewSet):
         return Response(serialize_row(ReadingRequestOut, asked))
 
 
-class AuditedRequestViewSet(EndpointViewSet):
+class AuditedRequestViewSet(Endpoint):
     """Model requests in other people's chats, and the files of them."""
 
     serializer_class = SentRequestOut
@@ -225,7 +225,7 @@ class AuditedRequestViewSet(EndpointViewSet):
         return download_request_file(build_request_file(sent, form=form))
 
 
-class AuditedSummaryRequestViewSet(EndpointViewSet):
+class AuditedSummaryRequestViewSet(Endpoint):
     """Summary requests in other people's chats, and the files of them."""
 
     serializer_class = SummaryRequestOut

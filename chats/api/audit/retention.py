@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import certificates, retention, retention_rules
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import EmptyBody, PageQuery
 from chats.api.core.outputs import build_page_serializer
 from chats.models import RetentionRun
@@ -127,7 +127,7 @@ class RetentionCertificate(serializers.Serializer[object]):
     )
 
 
-class RetentionViewSet(EndpointViewSet):
+class RetentionViewSet(Endpoint):
     serializer_class = RetentionOut
     read_scope = "policy:read"
     permissions: ClassVar = {"retrieve": [SEE]}
@@ -141,7 +141,7 @@ class RetentionViewSet(EndpointViewSet):
         return self.respond(retention_rules.preview_retention(now=timezone.now()))
 
 
-class RetentionRunViewSet(EndpointViewSet):
+class RetentionRunViewSet(Endpoint):
     serializer_class = RetentionRunOut
     read_scope, write_scope = "policy:read", "policy:write"
     permissions: ClassVar = {"list": [SEE], "create": [BEGIN], "certificate": [SEE]}

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import ArchiveQuery
 from chats.api.core.outputs import MessageOut, serialize_rows
 from chats.compaction.people import rights
@@ -32,7 +32,7 @@ class ArchiveHitOut(serializers.Serializer[Any]):
     )
 
 
-class ArchiveViewSet(EndpointViewSet):
+class ArchiveViewSet(Endpoint):
     serializer_class = ArchiveHitOut
 
     @extend_schema(

@@ -9,14 +9,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import branching
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import EmptyBody, PageQuery
 from chats.api.core.outputs import BranchOut, build_page_serializer
 from chats.models import Branch
 from chats.record import access
 
 
-class BranchViewSet(EndpointViewSet):
+class BranchViewSet(Endpoint):
     serializer_class = BranchOut
     lookup_url_kwarg = "branch_id"
 

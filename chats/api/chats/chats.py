@@ -15,7 +15,7 @@ from rest_framework.response import Response
 
 from chats.actions import deletion, lifecycle, memory, organising, system_texts
 from chats.api.core.base import count_message_request, get_request_key
-from chats.api.core.conditional import ConditionalViewSet
+from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
 from chats.api.core.inputs import ChatChange, ChatsQuery, EmptyBody, NewChat
 from chats.api.core.outputs import (
@@ -40,7 +40,7 @@ PLACES = ("pinned", "archived", "folder")
 Parsers = list[BaseParser]
 
 
-class ChatViewSet(ConditionalViewSet):
+class ChatViewSet(ConditionalEndpoint):
     serializer_class = ChatDetailOut
     repeatable = ("create",)
     lookup_url_kwarg = "chat_id"

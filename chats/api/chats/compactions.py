@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from chats.api.chats.compaction_outputs import CompactionOut, CompactionsOut, ComparisonOut
 from chats.api.core import examples
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import (
     CompareQuery,
     EmptyBody,
@@ -29,7 +29,7 @@ from chats.models import Compaction
 from chats.record import access
 
 
-class CompactionViewSet(EndpointViewSet):
+class CompactionViewSet(Endpoint):
     """The compactions of a chat, on every branch."""
 
     serializer_class = CompactionOut
@@ -131,8 +131,7 @@ class CompactionViewSet(EndpointViewSet):
         """
         row = self.get_object()
         EmptyBody.read(request.data)
-        undone = undo.undo_summary(user=self.user, compaction=row, now=timezone.now())
-        return self.respond(undone)
+        return self.respond(undo.undo_summary(user=self.user, compaction=row, now=timezone.now()))
 
     @extend_schema(summary="Redo a compaction")
     @action(detail=True, methods=["post"])
@@ -143,8 +142,7 @@ class CompactionViewSet(EndpointViewSet):
         """
         row = self.get_object()
         EmptyBody.read(request.data)
-        redone = undo.redo_summary(user=self.user, compaction=row, now=timezone.now())
-        return self.respond(redone)
+        return self.respond(undo.redo_summary(user=self.user, compaction=row, now=timezone.now()))
 
     @extend_schema(
         summary="Regenerate a summary",

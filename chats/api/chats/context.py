@@ -11,7 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import Flag, PlainText, Strict
 from chats.api.core.outputs import serialize_row
 from chats.api.core.receipt_outputs import ReceiptOut, SegmentOut
@@ -173,7 +173,7 @@ def find_segment_text(segment: Sequence[object], *, made: NextContext) -> sent_t
     return sent_texts.recreate_sent_text(segment, sources=made.sources, values=values)
 
 
-class ContextViewSet(EndpointViewSet):
+class ContextViewSet(Endpoint):
     serializer_class = ContextOut
     write_scope = "chats:read"
     repeatable = ("create",)
@@ -208,7 +208,7 @@ class ContextViewSet(EndpointViewSet):
         return Response(serialize_context(made, form=form, include_system=include_system))
 
 
-class ReceiptViewSet(EndpointViewSet):
+class ReceiptViewSet(Endpoint):
     @extend_schema(summary="List receipts of a turn", responses=SentReceiptsOut)
     @action(detail=False)
     def receipts(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from chats.actions import erasure, pending_erasures
 from chats.api.core import examples
-from chats.api.core.base import EndpointViewSet, get_request_key
+from chats.api.core.base import Endpoint, get_request_key
 from chats.api.core.inputs import EmptyBody, ErasureRequest, PageQuery
 from chats.api.core.outputs import (
     ErasedOut,
@@ -48,7 +48,7 @@ class PendingErasureOut(serializers.Serializer[PendingErasure]):
         return str(chat_id) if chat_id else None
 
 
-class Erasure(EndpointViewSet):
+class Erasure(Endpoint):
     """Base class of the irreversible actions.
 
     Erasing twice has no further effect. A proof's salt is not stored, so a repeated request cannot
@@ -119,7 +119,7 @@ class EraseChatViewSet(Erasure):
         return Response(proof._asdict())
 
 
-class PendingErasureViewSet(EndpointViewSet):
+class PendingErasureViewSet(Endpoint):
     serializer_class = PendingErasureOut
     write_scope = "chats:erase"
     lookup_url_kwarg = "erasure_id"

@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from chats.api.chats.line_streams import stream_lines
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import PlainText, Strict
 from chats.exchange import documents, whole, writing
 from chats.exchange import files as written
@@ -60,7 +60,7 @@ class UIMessageOut(serializers.Serializer[Any]):
 ONLY_SENT = ["get"]
 
 
-class ChatExportViewSet(EndpointViewSet):
+class ChatExportViewSet(Endpoint):
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
     @extend_schema(
@@ -124,7 +124,7 @@ class WholeQuery(Strict):
     )
 
 
-class ExportViewSet(EndpointViewSet):
+class ExportViewSet(Endpoint):
     http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
 
     @extend_schema(

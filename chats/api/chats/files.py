@@ -15,7 +15,7 @@ from rest_framework.parsers import DataAndFiles, MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import PageQuery
 from chats.api.core.outputs import build_page_serializer
 from chats.files import uploads
@@ -94,7 +94,7 @@ class UploadParser(MultiPartParser):
             raise UploadMalformed from None
 
 
-class FileViewSet(EndpointViewSet):
+class FileViewSet(Endpoint):
     """The user's files."""
 
     serializer_class = FileOut
@@ -139,8 +139,7 @@ class FileViewSet(EndpointViewSet):
     @extend_schema(summary="Get a file")
     def retrieve(self, request: Request, file_id: uuid.UUID) -> Response:
         """Retrieve a file of yours: name, kind, size, and whether its text was read."""
-        row = uploads.get_file(user=self.user, file_id=file_id)
-        return self.respond(row)
+        return self.respond(uploads.get_file(user=self.user, file_id=file_id))
 
     @extend_schema(summary="Delete a file")
     def destroy(self, request: Request, file_id: uuid.UUID) -> Response:

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import listing, memory, organising
-from chats.api.core.conditional import ConditionalViewSet
+from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.inputs import EmptyBody, FolderChange, FolderName
 from chats.api.core.outputs import FolderOut, serialize_rows
 from chats.record import access
@@ -23,7 +23,7 @@ class FolderList(serializers.Serializer[object]):
     data = FolderOut(many=True)  # type: ignore[assignment]  # DRF's metaclass removes fields
 
 
-class FolderViewSet(ConditionalViewSet):
+class FolderViewSet(ConditionalEndpoint):
     serializer_class = FolderOut
     lookup_url_kwarg = "folder_id"
 
@@ -40,8 +40,7 @@ class FolderViewSet(ConditionalViewSet):
     def create(self, request: Request) -> Response:
         """Create an empty folder. To move a chat into it, update the chat."""
         values = FolderName.read(request.data)
-        folder = organising.create_folder(owner=self.user, **values)
-        return self.respond(folder, status=201)
+        return self.respond(organising.create_folder(owner=self.user, **values), status=201)
 
     @extend_schema(summary="Get a folder")
     def retrieve(self, request: Request, folder_id: uuid.UUID) -> Response:

@@ -19,7 +19,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import retention_rules
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.errors import RequestTooLarge
 from chats.api.core.inputs import EmptyBody, PageQuery
 from chats.api.core.outputs import build_page_serializer, serialize_row
@@ -197,7 +197,7 @@ class FileParser(BaseParser):
         return cast(IO[bytes], held)
 
 
-class ImportViewSet(EndpointViewSet):
+class ImportViewSet(Endpoint):
     serializer_class = ImportOut
     parser_classes = (FileParser,)
     lookup_url_kwarg = "import_id"
@@ -262,8 +262,7 @@ class ImportViewSet(EndpointViewSet):
     @extend_schema(summary="Get an import")
     def retrieve(self, request: Request, import_id: uuid.UUID) -> Response:
         """Retrieve an import of yours with its progress and, if it failed, the reason."""
-        row = upload.get_import(user=self.user, import_id=import_id)
-        return self.respond(row)
+        return self.respond(upload.get_import(user=self.user, import_id=import_id))
 
     @extend_schema(summary="Delete an import report")
     def destroy(self, request: Request, import_id: uuid.UUID) -> Response:

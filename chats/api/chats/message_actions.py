@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from chats.actions import branching, marks
 from chats.api.core import examples
 from chats.api.core.base import (
-    EndpointViewSet,
+    Endpoint,
     count_message_request,
     get_request_key,
 )
@@ -31,7 +31,7 @@ from chats.models import Message
 from chats.record import access
 
 
-class PinsViewSet(EndpointViewSet):
+class PinsViewSet(Endpoint):
     serializer_class = PinRoomOut
 
     @extend_schema(summary="Get the size of the pinned messages")
@@ -41,7 +41,7 @@ class PinsViewSet(EndpointViewSet):
         return self.respond(marks.load_pin_room(chat=chat))
 
 
-class MessageActionViewSet(EndpointViewSet):
+class MessageActionViewSet(Endpoint):
     """Actions on a message."""
 
     serializer_class = MessageOut

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.core.base import (
-    EndpointViewSet,
+    Endpoint,
     count_message_request,
     get_request_key,
     get_request_user,
@@ -67,7 +67,7 @@ def accepts_only_events(request: Request) -> bool:
     return named == {EVENTS}
 
 
-class MessageViewSet(EndpointViewSet):
+class MessageViewSet(Endpoint):
     """The messages on the active branch of a chat."""
 
     serializer_class = MessageOut

@@ -9,7 +9,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import EffectiveQuery, ExplainQuery
 from chats.api.core.outputs import ExplanationOut, PolicyOut, serialize_row
 from chats.ground.refusals import NotFound
@@ -27,7 +27,7 @@ from contextpolicy.models import EffectivePolicy, ModelSpec
 SOURCE = ("level", "policy", "version", "locked")
 
 
-class ChatPolicyViewSet(EndpointViewSet):
+class ChatPolicyViewSet(Endpoint):
     serializer_class = PolicyOut
     read_scope = "policy:read"
 
@@ -63,7 +63,7 @@ class ChatPolicyViewSet(EndpointViewSet):
         )
 
 
-class ExplainedPolicyViewSet(EndpointViewSet):
+class ExplainedPolicyViewSet(Endpoint):
     serializer_class = ExplanationOut
     read_scope = "policy:read"
 

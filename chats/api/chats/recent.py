@@ -5,7 +5,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import RecentQuery
 from chats.api.core.outputs import MessageOut, serialize_rows
 from chats.prompt.model_choice import get_recent_window
@@ -31,7 +31,7 @@ class RecentOut(serializers.Serializer[object]):
     )
 
 
-class RecentMessageViewSet(EndpointViewSet):
+class RecentMessageViewSet(Endpoint):
     serializer_class = RecentOut
 
     @extend_schema(

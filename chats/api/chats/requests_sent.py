@@ -11,7 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import Strict
 from chats.api.core.outputs import serialize_row
 from chats.api.core.receipt_outputs import SegmentOut
@@ -195,7 +195,7 @@ class SummaryRequestOut(serializers.Serializer[Any]):
     )
 
 
-class SentRequestViewSet(EndpointViewSet):
+class SentRequestViewSet(Endpoint):
     """The request of a model call, and its file."""
 
     serializer_class = SentRequestOut
@@ -231,7 +231,7 @@ class SentRequestViewSet(EndpointViewSet):
         )
 
 
-class SummaryRequestViewSet(EndpointViewSet):
+class SummaryRequestViewSet(Endpoint):
     """A request for a summary, and its file."""
 
     serializer_class = SummaryRequestOut

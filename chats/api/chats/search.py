@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions.searching import Hit, search_chats
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import SearchQuery
 from chats.api.core.outputs import serialize_rows
 from chats.memory.search.recall import Scope
@@ -91,7 +91,7 @@ class SearchOut(serializers.Serializer[Any]):
     )
 
 
-class SearchViewSet(EndpointViewSet):
+class SearchViewSet(Endpoint):
     """Search of titles, messages and summaries in the user's chats."""
 
     serializer_class = SearchOut

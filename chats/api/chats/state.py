@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import state_edits
-from chats.api.core.conditional import ConditionalViewSet
+from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.inputs import StateChange, StateRestoration
 from chats.api.core.outputs import StateOut, serialize_rows
 from chats.models import Chat
@@ -56,7 +56,7 @@ class StateVersionList(serializers.Serializer[object]):
     data = StateVersionOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
-class StateViewSet(ConditionalViewSet):
+class StateViewSet(ConditionalEndpoint):
     serializer_class = StateOut
 
     def rows(self) -> QuerySet[Chat]:

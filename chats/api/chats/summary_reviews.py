@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import summary_review
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import PlainText, Strict
 from chats.record import audit_access
 
@@ -49,7 +49,7 @@ class SummaryReviewOut(serializers.Serializer[Any]):
     )
 
 
-class ReviewViewSet(EndpointViewSet):
+class ReviewViewSet(Endpoint):
     serializer_class = SummaryReviewOut
     write_scope = "audit:read"
     repeatable = ("review",)
@@ -71,5 +71,4 @@ class ReviewViewSet(EndpointViewSet):
             audit_access.open_reading(
                 chat_id=row.branch.chat_id, actor=actor, reason=reason, now=now
             )
-        found = summary_review.read_summary(row, user=user, now=timezone.now())
-        return self.respond(found)
+        return self.respond(summary_review.read_summary(row, user=user, now=timezone.now()))

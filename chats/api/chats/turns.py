@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.core.base import (
-    EndpointViewSet,
+    Endpoint,
     count_message_request,
     get_request_key,
 )
@@ -24,7 +24,7 @@ from chats.turns.start import continue_reply, retry_turn
 from chats.turns.stop import stop_turn
 
 
-class TurnViewSet(EndpointViewSet):
+class TurnViewSet(Endpoint):
     serializer_class = TurnOut
     lookup_url_kwarg = "turn_id"
 
@@ -54,8 +54,7 @@ class TurnViewSet(EndpointViewSet):
         409 `turn_is_over` if it has ended.
         """
         turn = self.get_object()
-        stopped = stop_turn(user=self.user, turn=turn, now=timezone.now())
-        return self.respond(stopped, status=202)
+        return self.respond(stop_turn(user=self.user, turn=turn, now=timezone.now()), status=202)
 
     @extend_schema(summary="Retry a turn", responses={202: TurnOut})
     @action(detail=True, methods=["post"])

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from chats.api.chats.messages import EVENTS, EventsOrJSON, build_follower
 from chats.api.core.base import (
-    EndpointViewSet,
+    Endpoint,
     count_message_request,
     get_request_key,
 )
@@ -102,7 +102,7 @@ class UIChatOut(serializers.Serializer[Any]):
     )
 
 
-class UIChatsViewSet(EndpointViewSet):
+class UIChatsViewSet(Endpoint):
     """The address for the default transport of `useChat`."""
 
     parser_classes = (UIRequestParser,)
@@ -134,7 +134,7 @@ class UIChatsViewSet(EndpointViewSet):
         return build_ui_message_stream(viewer, chat_id=chat.pk, turn_id=turn.pk)
 
 
-class UIChatViewSet(EndpointViewSet):
+class UIChatViewSet(Endpoint):
     serializer_class = UIChatOut
 
     @extend_schema(
@@ -159,7 +159,7 @@ class UIChatViewSet(EndpointViewSet):
         )
 
 
-class UIChatStreamViewSet(EndpointViewSet):
+class UIChatStreamViewSet(Endpoint):
     content_negotiation_class = ResumedOrJSON
 
     @extend_schema(

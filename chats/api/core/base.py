@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
-from rest_framework.viewsets import ViewSetMixin
+from rest_framework.viewsets import ViewSet
 
 from chats.api.core.errors import Forbidden
 from chats.api.core.idempotency import run_idempotent_request
@@ -74,10 +74,9 @@ class RequestThrottle(BaseThrottle):
         return True
 
 
-class Endpoint(APIView):
-    """Base class of all endpoints. `scopes` maps each supported method to its scope."""
+class Endpoint(ViewSet):
+    """Base class of the view sets. Reading requires `read_scope`, anything else `write_scope`."""
 
-    scopes: ClassVar[Mapping[str, str]] = {}
     permission_classes = (IsAuthenticated, HasScope)
     throttle_classes = (RequestThrottle,)
     # OPTIONS is left out because it would describe the code. The schema describes the API.
@@ -89,16 +88,34 @@ class Endpoint(APIView):
         "delete",
         "put",
     ]
+    lookup_value_converter = "uuid"
+    # The response of actions that declare no other.
+    serializer_class: type[serializers.Serializer[Any]] | None = None
+    read_scope, write_scope = "chats:read", "chats:write"
+    # Permissions that actions require of a user, who must also be staff.
+    permissions: ClassVar[Mapping[str, Sequence[str]]] = {}
+    # Actions that require another scope.
+    scopes: ClassVar[Mapping[str, str]] = {}
+    # Actions that are idempotent already, or handle `Idempotency-Key` themselves.
+    repeatable: ClassVar[Sequence[str]] = ()
     rate: rates.Rate | None = None
-    # True if POST is idempotent already, or handles `Idempotency-Key` itself.
-    knows_repetitions = False
 
-    def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
-        """Wrap POST with idempotency if the request has an `Idempotency-Key`."""
-        super().setup(request, *args, **kwargs)
-        known = self.knows_repetitions or "Idempotency-Key" not in request.headers
-        if not known and hasattr(self, "post"):
-            vars(self)["post"] = partial(run_idempotent_request, self.post)
+    @property
+    def user(self) -> User:
+        """The authenticated user. The permission classes guarantee that there is one."""
+        return cast(User, self.request.user)
+
+    @property
+    def actor(self) -> str:
+        """The user in the notation of the audit log."""
+        return f"user:{self.user.pk}"
+
+    def get_scope(self, method: str) -> str | None:
+        """Return the scope of the action. None: the address does not support the method."""
+        if self.action not in self.action_map.values():
+            return None
+        usual = self.read_scope if method == "GET" else self.write_scope
+        return self.scopes.get(self.action, usual)
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
         """Accept chunked bodies, which DRF treats as empty because they have no length."""
@@ -106,9 +123,17 @@ class Endpoint(APIView):
             request.META["CONTENT_LENGTH"] = "-1"
         return super().initialize_request(request, *args, **kwargs)
 
-    def get_scope(self, method: str) -> str | None:
-        """Return the scope that a method requires. None: the method is not supported."""
-        return self.scopes.get(method)
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Authenticate, check the scope, count the request, then check the permissions.
+
+        A POST with an `Idempotency-Key` becomes idempotent. Raises `RateLimited`, `Forbidden` and
+        `NotFound`.
+        """
+        super().initial(request, *args, **kwargs)
+        require_permissions(self.user, *self.permissions.get(self.action, ()))
+        is_keyed = request.method == "POST" and "Idempotency-Key" in request.headers
+        if is_keyed and self.action not in self.repeatable:
+            vars(self)["post"] = partial(run_idempotent_request, vars(self)["post"])
 
     def handle_exception(self, exc: Exception) -> Response:
         """Return the error response. For an exceeded rate, remember which one for the headers."""
@@ -126,49 +151,6 @@ class Endpoint(APIView):
             answer["X-RateLimit-Remaining"] = str(self.rate.remaining)
             answer["X-RateLimit-Reset"] = str(self.rate.reset)
         return answer
-
-
-class EndpointViewSet(ViewSetMixin, Endpoint):
-    """Base class of the view sets. Reading requires `read_scope`, anything else `write_scope`."""
-
-    lookup_value_converter = "uuid"
-    # The response of actions that declare no other.
-    serializer_class: type[serializers.Serializer[Any]] | None = None
-    read_scope, write_scope = "chats:read", "chats:write"
-    # Actions that require another scope.
-    scopes: ClassVar[Mapping[str, str]] = {}
-    # Permissions that actions require of a user, who must also be staff.
-    permissions: ClassVar[Mapping[str, Sequence[str]]] = {}
-    # Actions that are idempotent already, or handle `Idempotency-Key` themselves.
-    repeatable: ClassVar[Sequence[str]] = ()
-
-    @property
-    def user(self) -> User:
-        """The authenticated user."""
-        return get_request_user(self.request)
-
-    @property
-    def actor(self) -> str:
-        """The user in the notation of the audit log."""
-        return f"user:{self.user.pk}"
-
-    def get_scope(self, method: str) -> str | None:
-        """Return the scope of the action. None: the address does not support the method."""
-        if self.action not in self.action_map.values():
-            return None
-        usual = self.read_scope if method == "GET" else self.write_scope
-        return self.scopes.get(self.action, usual)
-
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Check the permissions after scope and rate, and prepare the action.
-
-        A POST with an `Idempotency-Key` becomes idempotent. Raises `Forbidden` and `NotFound`.
-        """
-        super().initial(request, *args, **kwargs)
-        require_permissions(self.user, *self.permissions.get(self.action, ()))
-        is_keyed = request.method == "POST" and "Idempotency-Key" in request.headers
-        if is_keyed and self.action not in self.repeatable:
-            vars(self)["post"] = partial(run_idempotent_request, vars(self)["post"])
 
     def respond(self, row: object, *, status: int = 200) -> Response:
         """Return a row in the form of `serializer_class`."""

@@ -9,11 +9,10 @@ import hashlib
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db import transaction
-from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.db.models import QuerySet
 from django.http.response import HttpResponseBase
 from django.utils.http import parse_etags
 from django.utils.translation import gettext_noop
@@ -21,10 +20,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 
-from chats.api.core.base import Endpoint, EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.ground.refusals import Refusal
 
-EDITS = ("patch", "put", "delete")
 EDIT_ACTIONS = ("update", "partial_update", "destroy")
 ANY = "*"
 
@@ -41,43 +39,18 @@ class PreconditionFailed(Refusal):
 
 
 class ConditionalEndpoint(Endpoint):
-    """Base class of endpoints that read and edit one resource.
-
-    Subclasses implement `get` and `rows`. Locking these rows must prevent other edits of the
-    resource.
-    """
-
-    guards_edits: ClassVar = True
-
-    def rows(self, *args: Any, **kwargs: Any) -> QuerySet[Any, Any]:
-        """Return the rows to lock while the resource is compared and edited."""
-        raise NotImplementedError
-
-    def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
-        """Add the ETag to reads, and check it before edits that send `If-Match`."""
-        super().setup(request, *args, **kwargs)
-        own = vars(self)
-        read: Callable[..., Response] = self.get  # type: ignore[attr-defined]  # of each endpoint
-        own["get"] = own["head"] = partial(respond_with_etag, read)
-        if "If-Match" in request.headers:
-            for name in EDITS:
-                if hasattr(self, name):
-                    own[name] = partial(
-                        edit_if_match, getattr(self, name), read=read, rows=self.rows
-                    )
-
-
-class ConditionalViewSet(EndpointViewSet):
     """Base class of view sets whose `retrieve`, `update`, `partial_update` and `destroy` use ETags.
 
     Locking `rows` must prevent other edits of the resource.
     """
 
-    guards_edits: ClassVar = True
-
     def rows(self) -> QuerySet[Any, Any]:
         """Return the rows to lock while the resource is compared and edited."""
         raise NotImplementedError
+
+    def lock_rows(self) -> None:
+        """Lock the rows until the end of the transaction."""
+        list(self.rows().select_for_update(of=("self",), no_key=True))
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Add the ETag to reads, and check it before edits that send `If-Match`."""
@@ -86,9 +59,7 @@ class ConditionalViewSet(EndpointViewSet):
         if self.action == "retrieve":
             own[method] = partial(respond_with_etag, own[method])
         elif self.action in EDIT_ACTIONS and "If-Match" in request.headers:
-            own[method] = partial(
-                edit_if_match, own[method], read=own["get"], rows=lambda *_, **__: self.rows()
-            )
+            own[method] = partial(edit_if_match, own[method], read=own["get"], lock=self.lock_rows)
 
 
 def compute_etag(answer: Response) -> str:
@@ -122,7 +93,7 @@ def edit_if_match(
     request: Request,
     *args: Any,
     read: Callable[..., Response],
-    rows: Callable[..., QuerySet[Model]],
+    lock: Callable[[], None],
     **kwargs: Any,
 ) -> HttpResponseBase:
     """Run `edit`, and return its response with the new ETag.
@@ -131,7 +102,7 @@ def edit_if_match(
     """
     read(request, *args, **kwargs)  # Raises for another person's resource before it is locked.
     with transaction.atomic():
-        list(rows(request, **kwargs).select_for_update(of=("self",), no_key=True))
+        lock()
         if not has_matching_etag(
             request.headers["If-Match"], compute_etag(read(request, *args, **kwargs))
         ):

@@ -1,7 +1,5 @@
 """The OpenAPI schema, and a page that shows it. drf-spectacular's own page has inline code."""
 
-from typing import ClassVar
-
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -66,11 +64,11 @@ SwaggerUIBundle({
 """
 
 
-class Schema(Endpoint):
-    scopes: ClassVar = {"GET": ANY_KEY}
+class SchemaViewSet(Endpoint):
+    read_scope = ANY_KEY
 
     @extend_schema(exclude=True)
-    def get(self, request: Request) -> Response:
+    def retrieve(self, request: Request) -> Response:
         generator = Generator()  # type: ignore[no-untyped-call]  # untyped there
         # English, like the file in `docs/`: labels of choices follow the language otherwise.
         with translation.override(settings.LANGUAGE_CODE):

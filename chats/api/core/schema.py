@@ -9,8 +9,8 @@ from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 
-from chats.api.core.base import ANY_KEY, NO_KEY, Endpoint, EndpointViewSet
-from chats.api.core.conditional import EDIT_ACTIONS
+from chats.api.core.base import ANY_KEY, NO_KEY, Endpoint
+from chats.api.core.conditional import EDIT_ACTIONS, ConditionalEndpoint
 from chats.api.core.outputs import ErrorBody
 
 ERRORS = {
@@ -92,18 +92,17 @@ class EndpointSchema(AutoSchema):
     @property
     def action(self) -> str:
         """The action of the operation."""
-        return str(getattr(self.view, "action", ""))
+        return str(self.endpoint.action)
 
     @property
     def is_guarded(self) -> bool:
         """Return True if the operation uses ETags."""
-        guards = getattr(self.view, "guards_edits", False)
-        usual = not isinstance(self.view, EndpointViewSet)
-        return guards and (usual or self.action in ("retrieve", *EDIT_ACTIONS))
+        conditional = isinstance(self.view, ConditionalEndpoint)
+        return conditional and self.action in ("retrieve", *EDIT_ACTIONS)
 
     def get_operation_id(self) -> str:
         """Return the base name of the view set with the action, unless an operation has its own."""
-        return f"{getattr(self.view, 'basename', '')}_{ACTIONS.get(self.action, self.action)}"
+        return f"{self.endpoint.basename}_{ACTIONS.get(self.action, self.action)}"
 
     def get_description(self) -> str:  # type: ignore[override]  # as drf-spectacular has it
         """Return the docstring and the required scope.
@@ -116,16 +115,13 @@ class EndpointSchema(AutoSchema):
 
     def get_extensions(self) -> dict[str, Any]:
         """Return the permissions that the operation requires."""
-        permissions: Mapping[str, Any] = getattr(self.view, "permissions", {})
-        return {PERMISSIONS: permissions[self.action]} if self.action in permissions else {}
+        needed = self.endpoint.permissions.get(self.action)
+        return {PERMISSIONS: needed} if needed else {}
 
     def get_override_parameters(self) -> list[Any]:
         """Return the declared parameters and the headers that the endpoint supports."""
         listed = super().get_override_parameters()
-        if isinstance(self.view, EndpointViewSet):
-            is_done_once = self.action not in self.view.repeatable
-        else:
-            is_done_once = not self.endpoint.knows_repetitions
+        is_done_once = self.action not in self.endpoint.repeatable
         added = [IDEMPOTENCY_KEY] if is_done_once and self.method == "POST" else []
         if self.is_guarded:
             added += [IF_NONE_MATCH] if self.method == "GET" else [IF_MATCH]
@@ -139,7 +135,7 @@ class EndpointSchema(AutoSchema):
         """Return the usual response of the view set."""
         if self.method == "DELETE":
             return {204: None}
-        return getattr(self.view, "serializer_class", None)
+        return self.endpoint.serializer_class
 
     def _is_list_view(self, serializer: Any = None) -> bool:
         """Return False: lists declare the serializer of their page."""
@@ -149,9 +145,10 @@ class EndpointSchema(AutoSchema):
         """Return the declared responses with the error responses."""
         found: dict[str, Any] = super()._get_response_bodies(direction)
         is_read = self.method == "GET"
-        added: dict[Code, Any] = {304: None} if self.is_guarded and is_read else {}
+        bodies: dict[int, Any] = {304: None} if self.is_guarded and is_read else {}
         errors = READ_ERRORS if is_read else EDIT_ERRORS if self.is_guarded else WRITE_ERRORS
-        for code, body in add_error_responses(added, errors=errors).items():
+        bodies |= {code: OpenApiResponse(ErrorBody, ERRORS[code]) for code in errors}
+        for code, body in bodies.items():
             described = self._get_response_for_code(body, str(code))  # type: ignore[no-untyped-call]  # untyped there
             found.setdefault(str(code), described)
         return found
@@ -232,11 +229,3 @@ def describe_turn_stream(turn: Mapping[str, Any]) -> dict[str, Any]:
         "security": turn["security"],
         "responses": {"200": {"content": text, "description": "Server-sent events."}, **refusals},
     }
-
-
-def add_error_responses(
-    successes: Mapping[Code, Any], *, errors: tuple[int, ...] = WRITE_ERRORS
-) -> dict[Code, Any]:
-    """Merge the responses of a success with those of the errors."""
-    failures: dict[Code, Any] = {code: OpenApiResponse(ErrorBody, ERRORS[code]) for code in errors}
-    return {**successes, **failures}

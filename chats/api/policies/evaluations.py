@@ -11,7 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict, WholeNumber
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
 from chats.api.policies.policy_access import (
@@ -154,7 +154,7 @@ class EvaluationDetailOut(EvaluationOut):
     )
 
 
-class EvaluationViewSet(EndpointViewSet):
+class EvaluationViewSet(Endpoint):
     serializer_class = EvaluationDetailOut
     read_scope, write_scope = "policy:read", "policy:write"
     permissions: ClassVar = {

@@ -10,8 +10,8 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
-from chats.api.core.conditional import ConditionalViewSet
+from chats.api.core.base import Endpoint
+from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.inputs import EmptyBody
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
 from chats.api.core.pages import paginate_rows
@@ -72,7 +72,7 @@ def serialize_policy(slug: str) -> dict[str, Any]:
     }
 
 
-class PolicyViewSet(ConditionalViewSet):
+class PolicyViewSet(ConditionalEndpoint):
     serializer_class = PolicyDetailOut
     read_scope, write_scope = "policy:read", "policy:write"
     scopes: ClassVar = {"lint": "policy:read"}
@@ -187,7 +187,7 @@ class PolicyViewSet(ConditionalViewSet):
         return Response(serialize_row(ExportedPolicyOut, export_policy(policy)))
 
 
-class RecommendedDraftViewSet(EndpointViewSet):
+class RecommendedDraftViewSet(Endpoint):
     read_scope, write_scope = "policy:read", "policy:write"
     permissions: ClassVar = {"list": [CHANGE], "create": [CHANGE]}
     repeatable = ("create",)

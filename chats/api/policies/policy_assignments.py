@@ -10,7 +10,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.errors import InvalidField
 from chats.api.core.inputs import EmptyBody
 from chats.api.core.outputs import build_page_serializer
@@ -54,7 +54,7 @@ def parse_assignment_target(asked: dict[str, Any]) -> dict[str, Any]:
     return {"group": group, "user": user, "chat_id": chat}
 
 
-class AssignmentViewSet(EndpointViewSet):
+class AssignmentViewSet(Endpoint):
     serializer_class = AssignmentOut
     read_scope, write_scope = "policy:read", "policy:write"
     permissions: ClassVar = {

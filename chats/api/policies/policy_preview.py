@@ -8,7 +8,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import PreviewRequest, SampleRequest
 from chats.api.core.money import serialize_money
 from chats.api.core.outputs import PolicyPreviewOut, serialize_row
@@ -23,7 +23,7 @@ from contextpolicy.linter.findings import Finding
 from contextpolicy.linter.judge import lint_policy
 
 
-class PreviewViewSet(EndpointViewSet):
+class PreviewViewSet(Endpoint):
     """The effects of an unsaved policy on next prompts."""
 
     write_scope = "policy:read"

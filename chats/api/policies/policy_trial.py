@@ -9,7 +9,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet, get_request_key
+from chats.api.core.base import Endpoint, get_request_key
 from chats.api.core.inputs import PreviewRequest
 from chats.api.core.money import MoneyOut, serialize_money
 from chats.api.core.outputs import ErrorBody
@@ -62,7 +62,7 @@ class TrialOut(serializers.Serializer[Any]):
     cost = MoneyOut()
 
 
-class TrialViewSet(EndpointViewSet):
+class TrialViewSet(Endpoint):
     serializer_class = TrialOut
     write_scope = "policy:write"
     permissions: ClassVar = {"trial": [CHANGE]}

@@ -10,7 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import EmptyBody, PageQuery
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
 from chats.api.core.pages import paginate_rows
@@ -73,7 +73,7 @@ def build_conflict_refusal(
     return refusal
 
 
-class VersionViewSet(EndpointViewSet):
+class VersionViewSet(Endpoint):
     serializer_class = VersionOut
     read_scope, write_scope = "policy:read", "policy:write"
     permissions: ClassVar = {

@@ -13,7 +13,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import EndpointViewSet
+from chats.api.core.base import Endpoint
 from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict
 from chats.api.core.outputs import build_page_serializer
 from chats.api.policies.policy_access import (
@@ -159,7 +159,7 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
     worst = WorstChatOut(many=True, help_text="Up to 10 checked chats with the largest changes.")
 
 
-class RadiusViewSet(EndpointViewSet):
+class RadiusViewSet(Endpoint):
     serializer_class = RadiusOut
     read_scope, write_scope = "policy:read", "policy:write"
     permissions: ClassVar = {

@@ -12,11 +12,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.core.base import (
-    EndpointViewSet,
+    Endpoint,
     count_message_request,
     get_request_key,
 )
-from chats.api.core.conditional import ConditionalViewSet
+from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.inputs import EmptyBody, PageQuery
 from chats.api.core.outputs import TurnOut, build_page_serializer, serialize_row
 from chats.api.core.pages import paginate_rows
@@ -83,7 +83,7 @@ def serialize_team(team: Team) -> dict[str, Any]:
     }
 
 
-class RosterViewSet(ConditionalViewSet):
+class RosterViewSet(ConditionalEndpoint):
     serializer_class = RosterOut
     lookup_url_kwarg = "team_id"
 
@@ -149,7 +149,7 @@ class RosterViewSet(ConditionalViewSet):
         return Response({**serialize_team(saved.team), "warnings": saved.warnings}, status=201)
 
 
-class AgentViewSet(EndpointViewSet):
+class AgentViewSet(Endpoint):
     """The context of an agent in a chat."""
 
     @extend_schema(summary="Get the context of an agent", responses=AgentContextOut)
@@ -187,7 +187,7 @@ def serialize_round(made: Round) -> dict[str, Any]:
     }
 
 
-class RoundViewSet(EndpointViewSet):
+class RoundViewSet(Endpoint):
     serializer_class = RoundOut
 
     @extend_schema(

@@ -17,8 +17,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.chats.line_streams import stream_lines
-from chats.api.core.base import EndpointViewSet
-from chats.api.core.conditional import ConditionalViewSet
+from chats.api.core.base import Endpoint
+from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
 from chats.api.core.inputs import EmptyBody, TeamMessagesQuery
 from chats.api.core.outputs import build_page_serializer
@@ -83,7 +83,7 @@ def stream_team_messages(
     return stream_lines(request, chat, part, name=name, cursor=cursor)
 
 
-class TeamMessageViewSet(EndpointViewSet):
+class TeamMessageViewSet(Endpoint):
     """The messages of the active branch, in the team's view."""
 
     serializer_class = TeamMessageOut
@@ -138,7 +138,7 @@ class TeamMessageViewSet(EndpointViewSet):
         return Response(answer, status=201, headers=build_replay_header(repeated=added.repeated))
 
 
-class SnapshotViewSet(EndpointViewSet):
+class SnapshotViewSet(Endpoint):
     serializer_class = SnapshotOut
     parser_classes = (SnapshotParser,)
 
@@ -173,7 +173,7 @@ class SnapshotViewSet(EndpointViewSet):
         return Response(serialize_team_chat(changed))
 
 
-class TeamChatViewSet(ConditionalViewSet):
+class TeamChatViewSet(ConditionalEndpoint):
     """The task of a team chat, and the contexts of its agents."""
 
     serializer_class = TeamOut
