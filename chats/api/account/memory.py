@@ -141,10 +141,7 @@ class PreferenceViewSet(Endpoint):
 
         With `text`, save the new text instead; the old preference becomes `superseded`.
         """
-        found: dict[str, Any] = {
-            "owner_id": self.user.pk,
-            "preference_id": preference_id,
-        }
+        found: dict[str, Any] = {"owner_id": self.user.pk, "preference_id": preference_id}
         preferences.get_preference(**found)
         values = PreferenceChange.read(request.data)
         if "text" in values:

@@ -23,8 +23,7 @@ class ModelViewSet(Endpoint):
         return Response(
             {
                 "data": serialize_rows(
-                    ModelOut,
-                    lifecycle.build_model_choices(chat=None, user=self.user),
+                    ModelOut, lifecycle.build_model_choices(chat=None, user=self.user)
                 )
             }
         )

@@ -157,11 +157,7 @@ class ChatViewSet(ConditionalEndpoint):
 
 
 def filter_user_chats(
-    user: User,
-    *,
-    deleted: bool,
-    archived: bool | None = None,
-    folder: uuid.UUID | None = None,
+    user: User, *, deleted: bool, archived: bool | None = None, folder: uuid.UUID | None = None
 ) -> QuerySet[Chat]:
     """Return the user's chats. None: no filter; with `deleted`, only those that can be restored."""
     if deleted:

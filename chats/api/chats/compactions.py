@@ -102,10 +102,7 @@ class CompactionViewSet(Endpoint):
         chat = access.get_chat_with_model(user=self.user, chat_id=chat_id)
         query = CompareQuery.read(request.query_params.dict())
         found = revise.compare_summaries(
-            user=self.user,
-            chat_id=chat.pk,
-            older_id=query["older"],
-            newer_id=query["newer"],
+            user=self.user, chat_id=chat.pk, older_id=query["older"], newer_id=query["newer"]
         )
         return Response(serialize_row(ComparisonOut, found))
 

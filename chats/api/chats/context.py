@@ -150,10 +150,7 @@ def serialize_context(made: NextContext, *, form: str, include_system: bool) -> 
         "text": made.as_text(include_system=include_system) if form == "text" else None,
         "system_hidden": made.hides_system,
         "segments": [
-            serialize_text_segment(
-                segment,
-                sent=find_segment_text(segment, made=made),
-            )
+            serialize_text_segment(segment, sent=find_segment_text(segment, made=made))
             for segment in made.segments
         ],
         "left_out": [[out.from_seq, out.to_seq, out.reason] for out in found.sent.left_out],

@@ -85,10 +85,7 @@ class EraseMessageViewSet(Erasure):
         self.check(request)
         with_quotes = ErasureRequest.read(request.data)["quotes"] == "erase"
         erased = erasure.erase_message(
-            user=self.user,
-            message=message,
-            now=timezone.now(),
-            with_quotes=with_quotes,
+            user=self.user, message=message, now=timezone.now(), with_quotes=with_quotes
         )
         quoted_by = [str(quote.message.pk) for quote in erased.quoted_by]
         proofs = [

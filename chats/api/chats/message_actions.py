@@ -10,11 +10,7 @@ from rest_framework.response import Response
 
 from chats.actions import branching, marks
 from chats.api.core import examples
-from chats.api.core.base import (
-    Endpoint,
-    count_message_request,
-    get_request_key,
-)
+from chats.api.core.base import Endpoint, count_message_request, get_request_key
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
 from chats.api.core.inputs import EditRequest, EmptyBody, RegenerateRequest
 from chats.api.core.outputs import (

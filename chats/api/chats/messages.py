@@ -12,12 +12,7 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import (
-    Endpoint,
-    count_message_request,
-    get_request_key,
-    get_request_user,
-)
+from chats.api.core.base import Endpoint, count_message_request, get_request_key, get_request_user
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
 from chats.api.core.inputs import MessagesQuery, NewMessage
 from chats.api.core.outputs import (

@@ -118,11 +118,7 @@ class SearchViewSet(Endpoint):
             after=query.get("after"),
         )
         found = search_chats(
-            user=self.user,
-            question=query["q"],
-            scope=scope,
-            at=timezone.now(),
-            page=query["page"],
+            user=self.user, question=query["q"], scope=scope, at=timezone.now(), page=query["page"]
         )
         return Response(
             {

@@ -9,11 +9,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import (
-    Endpoint,
-    count_message_request,
-    get_request_key,
-)
+from chats.api.core.base import Endpoint, count_message_request, get_request_key
 from chats.api.core.inputs import EmptyBody
 from chats.api.core.outputs import TurnDetailOut, TurnOut, serialize_row
 from chats.compaction.report.skip_reasons import explain_skipped_compaction
@@ -63,10 +59,7 @@ class TurnViewSet(Endpoint):
         turn = self.get_object()
         count_message_request(request)
         again = retry_turn(
-            user=self.user,
-            turn=turn,
-            now=timezone.now(),
-            api_key=get_request_key(request),
+            user=self.user, turn=turn, now=timezone.now(), api_key=get_request_key(request)
         )
         return self.respond(again, status=202)
 
@@ -83,9 +76,6 @@ class TurnViewSet(Endpoint):
         turn = self.get_object()
         count_message_request(request)
         onward = continue_reply(
-            user=self.user,
-            turn=turn,
-            now=timezone.now(),
-            api_key=get_request_key(request),
+            user=self.user, turn=turn, now=timezone.now(), api_key=get_request_key(request)
         )
         return self.respond(onward, status=202)

@@ -10,11 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.chats.messages import EVENTS, EventsOrJSON, build_follower
-from chats.api.core.base import (
-    Endpoint,
-    count_message_request,
-    get_request_key,
-)
+from chats.api.core.base import Endpoint, count_message_request, get_request_key
 from chats.api.core.idempotency import get_idempotency_key
 from chats.api.core.inputs import LARGEST_PAGE, PlainText, Strict
 from chats.api.core.schema import IDEMPOTENCY_KEY

@@ -103,7 +103,7 @@ class Endpoint(ViewSet):
     @property
     def user(self) -> User:
         """The authenticated user. The permission classes guarantee that there is one."""
-        return cast(User, self.request.user)
+        return get_request_user(self.request)
 
     @property
     def actor(self) -> str:

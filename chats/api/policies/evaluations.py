@@ -14,11 +14,7 @@ from rest_framework.response import Response
 from chats.api.core.base import Endpoint
 from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict, WholeNumber
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
-from chats.api.policies.policy_access import (
-    CHANGE,
-    find_policy,
-    translate_policy_errors,
-)
+from chats.api.policies.policy_access import CHANGE, find_policy, translate_policy_errors
 from chats.api.policies.policy_inputs import Activation, validate_storable_texts
 from chats.ground.refusals import NotFound
 from chats.simulation import evaluating

@@ -16,11 +16,7 @@ from rest_framework.response import Response
 from chats.api.core.base import Endpoint
 from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict
 from chats.api.core.outputs import build_page_serializer
-from chats.api.policies.policy_access import (
-    CHANGE,
-    find_policy,
-    translate_policy_errors,
-)
+from chats.api.policies.policy_access import CHANGE, find_policy, translate_policy_errors
 from chats.api.policies.policy_assignments import build_field_error
 from chats.api.policies.policy_inputs import MOST_LOCKS, validate_storable_texts
 from chats.ground.refusals import NotFound
@@ -240,8 +236,7 @@ def parse_radius_place(asked: dict[str, Any]) -> dict[str, Any]:
     place = asked.get("place", BlastRadius.Place.INSTANCE)
     if "place" in asked and place != BlastRadius.Place.REMOVED:
         raise build_field_error(
-            "place",
-            gettext_lazy("With a group, set the place to “removed” or leave it out."),
+            "place", gettext_lazy("With a group, set the place to “removed” or leave it out.")
         )
     group = Group.objects.filter(name=asked["group"]).first()
     if group is None:

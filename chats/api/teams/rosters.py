@@ -11,11 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import (
-    Endpoint,
-    count_message_request,
-    get_request_key,
-)
+from chats.api.core.base import Endpoint, count_message_request, get_request_key
 from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.inputs import EmptyBody, PageQuery
 from chats.api.core.outputs import TurnOut, build_page_serializer, serialize_row
@@ -106,10 +102,7 @@ class RosterViewSet(ConditionalEndpoint):
         """Create a team. Only administrators can set `shared`, which makes it available to all."""
         shared = team_inputs.TeamBody.read(request.data)["shared"]
         saved = rosters.create_team(
-            user=self.user,
-            draft=parse_team_body(request.data),
-            shared=shared,
-            now=timezone.now(),
+            user=self.user, draft=parse_team_body(request.data), shared=shared, now=timezone.now()
         )
         return Response({**serialize_team(saved.team), "warnings": saved.warnings}, status=201)
 
