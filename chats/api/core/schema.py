@@ -82,7 +82,7 @@ The reply is written in any case."""
 
 
 class EndpointSchema(AutoSchema):
-    """Describe what the base classes of endpoints do: headers, permissions and error responses."""
+    """Describe the headers, permissions and error responses that the base classes add."""
 
     @property
     def endpoint(self) -> Endpoint:
