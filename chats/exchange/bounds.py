@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange.drafts import ImportRefused
 from chats.ground.sentences import Sentence
+from contextpolicy.engine.strict_json import AmbiguousJSON, load_strict_json
 from contextpolicy.engine.text import names
 
 MIB = 1024 * 1024
@@ -136,15 +137,13 @@ def parse_bounded_json(data: bytes | bytearray, *, place: str | Promise) -> Any:
     check_shape(data, place=place)
     try:
         text = data.decode("utf-8-sig")
-        return json.loads(
-            text,
-            parse_constant=refuse_constant,
-            parse_float=parse_storable_float,
-            parse_int=parse_bounded_int,
-        )
+        return load_strict_json(text, floats=parse_storable_float, ints=parse_bounded_int)
     except UnicodeDecodeError as error:
         problem = Sentence(gettext_noop("The text in {place} is not valid UTF-8."), place=place)
         raise ImportRefused("import_malformed", problem) from error
+    except AmbiguousJSON as error:
+        problem = Sentence(gettext_noop("{name} is not valid JSON"), name=error.value)
+        raise build_invalid_json_error(place, problem) from error
     except json.JSONDecodeError as error:
         raise build_invalid_json_error(place, error.msg) from error
     except (ValueError, RecursionError) as error:
@@ -171,11 +170,6 @@ def build_json_depth_error(place: str | Promise) -> ImportRefused:
 def build_invalid_json_error(place: str | Promise, problem: str | Promise) -> ImportRefused:
     sentence = gettext_lazy("Invalid JSON in {place}: {problem}.")
     return ImportRefused("import_malformed", Sentence(sentence, place=place, problem=problem))
-
-
-def refuse_constant(name: str) -> float:
-    """Raise ValueError: NaN and Infinity are not valid JSON."""
-    raise ValueError(Sentence(gettext_noop("{name} is not valid JSON"), name=name))
 
 
 def parse_storable_float(digits: str) -> float | None:

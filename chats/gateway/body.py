@@ -1,16 +1,15 @@
 """Parsing of request bodies to /v1, within limits, and classification of their fields."""
 
-import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 from django.conf import settings
 
 from chats.gateway import parameters
 from chats.gateway.errors import BodyTooLarge, InvalidRequest
 from chats.ground.texts import UNSTORABLE, sanitise_text, sanitise_value
+from contextpolicy.engine.strict_json import build_unique_object, load_strict_json
 
 DEPTH = 64
 MOST_TOOLS = 512
@@ -95,12 +94,7 @@ def parse_gateway_body(stream: IO[bytes]) -> dict[str, Any]:
     if len(data) > limit:
         raise BodyTooLarge(limit=limit)
     try:
-        body = json.loads(
-            data,
-            object_pairs_hook=refuse_repeated_keys,
-            parse_constant=refuse_body_constant,
-            parse_float=parse_gateway_float,
-        )
+        body = load_strict_json(data, pairs=build_unique_object)
     except RecursionError:
         raise build_depth_error() from None
     except ValueError as error:
@@ -114,27 +108,6 @@ def parse_gateway_body(stream: IO[bytes]) -> dict[str, Any]:
         # later request. A refusal would end their session.
         return {sanitise_text(name): sanitise_value(said) for name, said in body.items()}
     return body
-
-
-def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object. Refuses duplicate keys, which parsers treat differently."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("an object has the same key twice")
-    return made
-
-
-def refuse_body_constant(name: str) -> NoReturn:
-    """Refuse NaN and infinity, which JSON does not allow."""
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def parse_gateway_float(digits: str) -> float:
-    """Return the number. Raises ValueError if it is too large for a float."""
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError(f"{digits[:40]} is too large for a number")
-    return number
 
 
 def iter_body_strings(value: Any, *, depth: int) -> Iterator[str]:

@@ -7,10 +7,9 @@ Uses the guarded client, because the vendor's package would cost the web process
 
 import asyncio
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from django.conf import settings
 
@@ -20,6 +19,7 @@ from chats.providers.failures import parse_response_failure
 from chats.providers.registry import ProviderAccountValue
 from chats.providers.transport import build_guarded_client, fetch_response
 from contextpolicy.engine.policy.costs import is_count
+from contextpolicy.engine.strict_json import load_strict_json
 
 # Twice the size of 2,048 embeddings of 1,536 numbers as JSON text.
 MOST_BYTES = 64 << 20
@@ -81,7 +81,7 @@ def parse_embeddings(answer: bytes, *, wanted: int) -> Embedded:
     """Parse a response. Raises ProviderError unless it has an embedding for each input."""
     try:
         # NaN and infinity are neither JSON nor valid in a vector.
-        found = json.loads(answer, parse_constant=_refuse, parse_float=_finite)
+        found = load_strict_json(answer)
         data, usage = found["data"], found.get("usage")
         is_whole = len(data) == wanted and all(entry.get("embedding") for entry in data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -91,14 +91,3 @@ def parse_embeddings(answer: bytes, *, wanted: int) -> Embedded:
     counted = usage if isinstance(usage, dict) else {}
     tokens = counted.get("prompt_tokens", counted.get("total_tokens"))
     return Embedded(data, tokens if is_count(tokens) else None)
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError(digits)
-    return number
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(name)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from chats.ground.texts import UNSTORABLE, sanitise_value
 from chats.providers.base import ProviderRequest
@@ -14,6 +14,7 @@ from contextpolicy.engine.messages.messages import (
     WireMessage,
     format_image_text,
 )
+from contextpolicy.engine.strict_json import load_strict_json
 
 # Replaces a missing tool name: servers reject an empty one.
 NAMELESS = "tool"
@@ -122,7 +123,7 @@ def clean_call_arguments(arguments: str) -> str:
     the reply limit. They would then reject all later prompts of the chat.
     """
     try:
-        found = json.loads(arguments, parse_constant=_refuse)
+        found = load_strict_json(arguments, floats=float)
     except (ValueError, RecursionError):
         return "{}"
     if not isinstance(found, dict):
@@ -130,10 +131,6 @@ def clean_call_arguments(arguments: str) -> str:
     if "\\u" in arguments and any(map(UNSTORABLE.search, _texts(found))):
         return json.dumps(sanitise_value(found), ensure_ascii=False)
     return arguments
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(name)
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.utils.translation import gettext
 
+from contextpolicy.engine.strict_json import load_strict_json
 from contextpolicy.engine.text.schema import SchemaRefused, check_schema
 from contextpolicy.wording import translate_phrase
 
@@ -211,7 +212,7 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 def _json_object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text, parse_constant=_refuse_constant)
+        found = load_strict_json(text, floats=float)
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except json.JSONDecodeError as error:
         sentence = gettext("Line {number} is not valid JSON: {reason}.")
@@ -229,10 +230,6 @@ def _json_object(text: str) -> dict[str, Any]:
         )
     # A text that begins with a brace is an object or invalid JSON.
     return dict(found)
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(name)
 
 
 def _canonical(value: object) -> str:

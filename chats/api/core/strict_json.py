@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any, NoReturn, cast
+from typing import IO, Any, cast
 
 from django.conf import settings
 from django.utils.text import format_lazy
@@ -11,12 +11,22 @@ from rest_framework.parsers import BaseParser
 
 from chats.api.core.errors import RequestTooLarge
 from chats.ground.refusals import Refusal
+from contextpolicy.engine.strict_json import (
+    AmbiguousJSON,
+    build_unique_object,
+    load_strict_json,
+)
 
 DEPTH = 32
 KEYS = 10_000
 # For the snapshot of a team chat; each message has seven keys.
 SNAPSHOT_KEYS = 300_000
 KEY_TWICE = gettext_lazy("an object contains the same key twice")
+PROBLEMS = {
+    "constant": gettext_lazy("{name} is not a JSON number"),
+    "float": gettext_lazy("a number is too large"),
+    "key": KEY_TWICE,
+}
 NOT_AN_OBJECT = gettext_lazy("the body is not an object")
 TOO_DEEP = format_lazy(gettext_lazy("it is nested more than {limit} levels deep"), limit=DEPTH)
 
@@ -109,12 +119,9 @@ def decode_json(data: bytes, *, keys: int) -> Any:
     Raises `InvalidJSON`.
     """
     try:
-        return json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=build_unique_keys_hook(keys),
-            parse_constant=refuse_json_constant,
-            parse_float=parse_finite_float,
-        )
+        return load_strict_json(data.decode("utf-8"), pairs=build_unique_keys_hook(keys))
+    except AmbiguousJSON as error:
+        raise InvalidJSON(problem=format_lazy(PROBLEMS[error.kind], name=error.value)) from None
     except UnicodeDecodeError:
         raise InvalidJSON(problem=gettext_lazy("the body is not UTF-8")) from None
     except RecursionError:
@@ -134,7 +141,7 @@ def decode_json(data: bytes, *, keys: int) -> Any:
 def build_unique_keys_hook(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     """Return an object hook that refuses duplicate keys and counts the keys of the body.
 
-    The hook raises `InvalidJSON` for a duplicate key and for too many keys.
+    The hook raises `AmbiguousJSON` for a duplicate key and `InvalidJSON` for too many keys.
     """
     seen = 0
 
@@ -144,25 +151,9 @@ def build_unique_keys_hook(most: int) -> Callable[[list[tuple[str, Any]]], dict[
         if seen > most:
             problem = format_lazy(gettext_lazy("the body has more than {limit:,} keys"), limit=most)
             raise InvalidJSON(problem=problem)
-        made = dict(pairs)
-        if len(made) < len(pairs):
-            raise InvalidJSON(problem=KEY_TWICE)
-        return made
+        return build_unique_object(pairs)
 
     return make
-
-
-def refuse_json_constant(name: str) -> NoReturn:
-    """Raise `InvalidJSON` for NaN and Infinity, which Python reads but JSON does not allow."""
-    raise InvalidJSON(problem=format_lazy(gettext_lazy("{name} is not a JSON number"), name=name))
-
-
-def parse_finite_float(text: str) -> float:
-    """Return the number. Raises `InvalidJSON` if it is too large for a float."""
-    number = float(text)
-    if number in {float("inf"), float("-inf")}:
-        raise InvalidJSON(problem=gettext_lazy("a number is too large"))
-    return number
 
 
 def iter_strings_with_level(value: Any) -> Iterator[tuple[int, str]]:

@@ -9,8 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
-from typing import Literal, NoReturn, cast
+from typing import Literal, cast
 
 from contextpolicy.engine.messages.messages import (
     FilePart,
@@ -25,6 +24,7 @@ from contextpolicy.engine.messages.messages import (
     extract_message_text,
 )
 from contextpolicy.engine.messages.tokens import TokenCounter, count_uncut_tokens
+from contextpolicy.engine.strict_json import load_strict_json
 
 Kind = Literal["normal", "summary"]
 # Metadata keys with the required type of their values; other keys are kept unchanged.
@@ -312,9 +312,7 @@ def _tool(call: ToolCallPart, waiting: list[ToolResultPart]) -> dict[str, object
         "state": "output-available" if waiting else "input-available",
     }
     try:
-        written["input"] = json.loads(
-            call.arguments, parse_constant=_refuse_number, parse_float=_finite
-        )
+        written["input"] = load_strict_json(call.arguments)
     except (ValueError, RecursionError):
         written["input"] = None
     if _json(written["input"]) != call.arguments:
@@ -323,16 +321,6 @@ def _tool(call: ToolCallPart, waiting: list[ToolResultPart]) -> dict[str, object
     if waiting:
         written["output"] = waiting.pop(0).content
     return written
-
-
-def _refuse_number(digits: str) -> NoReturn:
-    """Refuse NaN and infinity, which readers of JSON in other languages do not accept."""
-    raise ValueError(digits)
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    return number if isfinite(number) else _refuse_number(digits)
 
 
 def _check_metadata(metadata: object, own_id: str) -> None:

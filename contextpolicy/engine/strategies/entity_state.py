@@ -6,12 +6,12 @@ match the schema leaves the state unchanged.
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Literal
 
 from contextpolicy.engine.messages.messages import Message, WireMessage, extract_message_text
+from contextpolicy.engine.strict_json import load_strict_json
 from contextpolicy.engine.summaries.prompts import escape_delimiters
 from contextpolicy.engine.text.schema import find_schema_violations
 from contextpolicy.engine.window import HistoryView, WindowChoice
@@ -98,7 +98,7 @@ def parse_state_answer(
     if finish != "stop":
         return StateUpdate(state, "not_finished", (f"the answer ended with {finish or 'nothing'}",))
     try:
-        found = json.loads(_unfenced(answer), parse_constant=_no_constant, parse_float=_finite)
+        found = load_strict_json(_unfenced(answer))
         size = measure_state_size(found)
     except (ValueError, RecursionError):
         return StateUpdate(state, "not_json", ("the answer is not JSON",))
@@ -140,17 +140,6 @@ def _texts(value: object) -> Iterator[str]:
 
 def _is_unstorable(text: str) -> bool:
     return any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in text)
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(name)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(text)
-    return number
 
 
 def _unfenced(answer: str) -> str:

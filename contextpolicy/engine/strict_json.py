@@ -1,0 +1,63 @@
+"""Strict parsing of JSON. Refuses values that parsers treat differently."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn
+
+Pairs = list[tuple[str, Any]]
+PROBLEMS = {
+    "constant": "{value} is not a JSON number",
+    "float": "{value} is too large for a number",
+    "key": "an object has the same key twice",
+}
+
+
+class AmbiguousJSON(ValueError):
+    """A constant such as NaN, a number that is too large for a float, or a duplicate key."""
+
+    def __init__(self, kind: Literal["constant", "float", "key"], value: str = "") -> None:
+        super().__init__(PROBLEMS[kind].format(value=value[:40]))
+        self.kind = kind
+        self.value = value
+
+
+def load_strict_json(
+    text: str | bytes,
+    *,
+    pairs: Callable[[Pairs], Any] | None = None,
+    floats: Callable[[str], float | None] | None = None,
+    ints: Callable[[str], int | None] | None = None,
+) -> Any:
+    """Return the value of a JSON text. Duplicate keys need `build_unique_object` as `pairs`.
+
+    `floats` and `ints` parse numbers instead of the usual functions. Raises `AmbiguousJSON`,
+    ValueError and RecursionError.
+    """
+    return json.loads(
+        text,
+        object_pairs_hook=pairs,
+        parse_constant=_refuse_constant,
+        parse_float=floats or parse_finite_float,
+        parse_int=ints,
+    )
+
+
+def build_unique_object(pairs: Pairs) -> dict[str, Any]:
+    """Return the object of these pairs. Raises `AmbiguousJSON` for a duplicate key."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise AmbiguousJSON("key")
+    return made
+
+
+def parse_finite_float(digits: str) -> float:
+    """Return the number. Raises `AmbiguousJSON` if it is too large for a float."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise AmbiguousJSON("float", digits)
+    return number
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise AmbiguousJSON("constant", name)

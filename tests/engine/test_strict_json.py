@@ -1,0 +1,42 @@
+"""Strict parsing of JSON refuses the values that parsers treat differently."""
+
+import pytest
+
+from contextpolicy.engine.strict_json import (
+    AmbiguousJSON,
+    build_unique_object,
+    load_strict_json,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "sentence"),
+    [
+        ("[NaN]", "constant", "NaN is not a JSON number"),
+        ("-Infinity", "constant", "-Infinity is not a JSON number"),
+        ('{"a": 1e999}', "float", "1e999 is too large for a number"),
+        ('{"a": {"b": 1, "b": 1}}', "key", "an object has the same key twice"),
+    ],
+)
+def test_an_ambiguous_value_is_refused(text: str, kind: str, sentence: str) -> None:
+    with pytest.raises(AmbiguousJSON, match=sentence) as refused:
+        load_strict_json(text, pairs=build_unique_object)
+    assert refused.value.kind == kind
+
+
+def test_other_values_are_those_of_json() -> None:
+    text = b'{"a": [1, 2.5, null, true], "b": {"a": "x"}}'
+    assert load_strict_json(text, pairs=build_unique_object) == {
+        "a": [1, 2.5, None, True],
+        "b": {"a": "x"},
+    }
+
+
+def test_callers_choose_how_numbers_are_parsed() -> None:
+    found = load_strict_json("[1e999, 12]", floats=lambda _: None, ints=lambda _: None)
+    assert found == [None, None]
+    assert load_strict_json("1e999", floats=float) == float("inf")
+
+
+def test_a_duplicate_key_is_accepted_without_the_function_for_pairs() -> None:
+    assert load_strict_json('{"a": 1, "a": 2}') == {"a": 2}
