@@ -12,7 +12,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint, get_request_user
+from chats.api.core.base import Endpoint
 from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
@@ -166,7 +166,7 @@ class WebhookViewSet(ConditionalEndpoint):
     @extend_schema(operation_id="webhooks_retrieve", summary="Get a webhook")
     def retrieve(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Retrieve a webhook of yours, without its secret."""
-        return self.respond(find_requested_webhook(request, webhook_id))
+        return self.respond(managing.get_webhook(user=self.user, webhook_id=webhook_id))
 
     @extend_schema(summary="Update a webhook", request=WebhookChange)
     def partial_update(self, request: Request, webhook_id: uuid.UUID) -> Response:
@@ -174,14 +174,14 @@ class WebhookViewSet(ConditionalEndpoint):
 
         A change of an enabled webhook resets `failing_since` and sends pending deliveries at once.
         """
-        webhook = find_requested_webhook(request, webhook_id)
+        webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         values: Mapping[str, Any] = WebhookChange.read(request.data)
         return self.respond(managing.update_webhook(webhook=webhook, now=timezone.now(), **values))
 
     @extend_schema(summary="Delete a webhook")
     def destroy(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Delete a webhook and its delivery log. Pending deliveries are not sent."""
-        webhook = find_requested_webhook(request, webhook_id)
+        webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         EmptyBody.read(request.data)
         managing.delete_webhook(webhook=webhook, now=timezone.now())
         return Response(status=204)
@@ -190,7 +190,7 @@ class WebhookViewSet(ConditionalEndpoint):
     @action(detail=True, methods=["post"])
     def test(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Queue a test delivery of the event `webhook.test`. The delivery log shows its result."""
-        webhook = find_requested_webhook(request, webhook_id)
+        webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         EmptyBody.read(request.data)
         sent = managing.queue_test_event(webhook=webhook, now=timezone.now())
         return Response(serialize_row(DeliveryOut, sent), status=202)
@@ -208,7 +208,7 @@ class DeliveryViewSet(Endpoint):
     )
     def list(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """List the deliveries of the last 30 days, newest first, including pending ones."""
-        webhook = find_requested_webhook(request, webhook_id)
+        webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         name = f"deliveries:{webhook.pk}"
         return self.respond_page(managing.list_delivery_log(webhook), order=("-id",), name=name)
 
@@ -216,13 +216,8 @@ class DeliveryViewSet(Endpoint):
     @action(detail=True, methods=["post"])
     def send(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
         """Send a delivery again under the same id. It must have succeeded or finally failed."""
-        webhook = find_requested_webhook(request, webhook_id)
+        webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         delivery = managing.get_delivery(webhook=webhook, public_id=delivery_id)
         EmptyBody.read(request.data)
         sent = managing.resend_delivery(webhook=webhook, delivery=delivery, now=timezone.now())
         return self.respond(sent, status=202)
-
-
-def find_requested_webhook(request: Request, webhook_id: uuid.UUID) -> Webhook:
-    """Return the requesting user's webhook. Raises `NotFound`."""
-    return managing.get_webhook(user=get_request_user(request), webhook_id=webhook_id)
