@@ -76,7 +76,7 @@ POLICY = "policies/<slug:slug>"
 AUDITED = "audit/receipts/<uuid:receipt_id>/request"
 AUDITED_SUMMARY = "audit/compactions/<uuid:compaction_id>/request"
 
-# The second part of a registration starts the ids of the operations.
+# The last argument is the first part of the operation ids in the OpenAPI schema.
 singletons = SingletonRouter()
 singletons.register("search", search.SearchViewSet, "search")
 singletons.register("memory", memory.MemoryViewSet, "memory")

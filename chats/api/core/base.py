@@ -43,7 +43,7 @@ class SessionRequired(Refusal):
 
 
 class HasScope(BasePermission):
-    """Require the scope that the endpoint names for the method. Sessions need no scope."""
+    """Require the scope that the view set names for the action. Sessions need no scope."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Return True if the request may use its method.
