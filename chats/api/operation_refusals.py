@@ -354,7 +354,12 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "policies_versions_get": (publish.NoSuchVersion,),
     "policies_versions_restore": (publish.NoSuchVersion, *PUBLISH),
     "preferences_change": PREFERENCE,
-    "preferences_create": (*PREFERENCE, preferences.UnknownSlot, organising.UnknownFolder),
+    "preferences_create": (
+        NotFound,
+        *PREFERENCE,
+        preferences.UnknownSlot,
+        organising.UnknownFolder,
+    ),
     "preferences_delete": (UnderHold,),
     "radii_begin": (
         NotFound,
