@@ -91,7 +91,6 @@ def describe_count_progress(row: BlastRadius | None) -> str:
 
 
 def compute_content_digest(values: Mapping[str, Any], locks: Collection[str]) -> str:
-    """Return the digest of a version's values and locks."""
     said = json.dumps([dict(values), sorted(locks)], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(said.encode()).hexdigest()
 
@@ -112,7 +111,7 @@ def check_version_count(
 ) -> BlastRadius | None:
     """Check that a version may become active; return its count. Raises `BlastRadiusNeeded`.
 
-    Chats that name the policy matter if their `share` of the active chats exceeds the limit.
+    `share`: share of the active chats that name the policy. Below the limit, they need no count.
     """
     is_same = before is not None and compute_content_digest(
         before.values, before.locks
@@ -138,8 +137,8 @@ def check_assignment_count(
 ) -> BlastRadius | None:
     """Check that a policy may apply to everyone, a group or a person; return its count.
 
-    A person matters if their `share` of the active chats exceeds the limit; then a count over
-    everyone is required. Raises `BlastRadiusNeeded`.
+    `share`: the person's share of the active chats. Above the limit, a count over everyone is
+    required. Raises `BlastRadiusNeeded`.
     """
     version = policy.current
     limit = settings.BLAST_RADIUS_LIMIT
@@ -165,8 +164,9 @@ def check_removal_count(
 ) -> BlastRadius | None:
     """Check that a policy may stop applying; return its count. Raises `BlastRadiusNeeded`.
 
-    A person, or chats that name the policy, matter if their `share` of the active chats exceeds the
-    limit. A count of the policy removed everywhere also allows to remove it from one group.
+    `share`: share of the active chats of the person, or that name the policy. Below the limit, no
+    count is needed. A count of the policy removed everywhere also allows its removal from one
+    group.
     """
     is_wide = bool(set(levels).intersection(COUNTED)) or share > (settings.BLAST_RADIUS_LIMIT or 0)
     if policy.current is None or not is_wide or not is_count_required():
@@ -196,9 +196,9 @@ def filter_fresh_radii(
 
 
 def require_sufficient_count(rows: QuerySet[BlastRadius], *, do: StrOrPromise) -> BlastRadius:
-    """Return a sufficient count; `do` says what to do if there is none.
+    """Return the newest sufficient count of `rows`.
 
-    Raises `BlastRadiusNeeded`.
+    Raises `BlastRadiusNeeded` without one, with `do` as the advice.
     """
     newest = list(rows)
     for row in newest:

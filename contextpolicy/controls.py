@@ -75,7 +75,10 @@ class ChangeVerdict:
 
 
 def check_change(change: Change, *, now: datetime) -> ChangeVerdict:
-    """Apply both checks to a change. Raises nothing: the caller refuses, or keeps a draft."""
+    """Check a change for a required second person and a required count.
+
+    Raises nothing: the caller refuses the change or keeps a draft.
+    """
     if is_meaningful_text(change.emergency):
         return ChangeVerdict()
     old = change.restores
@@ -239,12 +242,12 @@ class Story:
         return ended_at is not None and now - ended_at <= AGREED and self.ended is not None
 
     def event_of(self, number: int, kind: str) -> AuditEvent | None:
-        """Return the ledger event of this type about a version; None if there is none."""
+        """Return the ledger event of this type about a version, or None."""
         found = (each for each in self.events if each.type == kind)
         return next((each for each in found if each.data.get("version") == number), None)
 
     def beginning_of(self, number: int) -> AuditEvent | None:
-        """Return the event that made a version active."""
+        """Return the event with which a version became active, or None."""
         written = self.event_of(number, "policy.version_created")
         is_draft = written is not None and written.data.get("draft", False)
         return self.event_of(number, "policy.version_activated") if is_draft else written
@@ -262,7 +265,10 @@ class Story:
         return found if is_before else None
 
     def is_approved_for(self, row: PolicyAssignment) -> bool:
-        """Return True if a person other than its author allowed the version at a target."""
+        """Return True if another person than the author made the version apply at a target.
+
+        An emergency does not count.
+        """
         placed = self.assigned_before_end(row)
         if placed is None or self.begun is None or self.written is None:
             return False

@@ -42,7 +42,7 @@ LOST = {
 
 @dataclass(frozen=True, slots=True)
 class Losing:
-    """A policy's value that is not in effect, with a reason of `LOST`."""
+    """A policy's value that does not apply, with a reason of `LOST`."""
 
     level: str
     slug: str
@@ -71,7 +71,7 @@ class ExplainedField:
 
     @property
     def was_adjusted(self) -> bool:
-        """Return True if the value was adjusted to the model."""
+        """Return True if the value was lowered to work with the model."""
         return self.value != self.wanted
 
 
@@ -103,7 +103,7 @@ def explain_policy_fields(
 
 
 def find_winning_reason(name: str, source: Source) -> str:
-    """Return the reason why a value won."""
+    """Return the code of `WON` that explains why a value applies."""
     if source[0] in ("setting", "default"):
         return source[0]
     kind = LIMIT_FIELDS.get(name)
@@ -115,7 +115,7 @@ def find_winning_reason(name: str, source: Source) -> str:
 def list_losing_values(
     name: str, *, source: Source, value: object, layers: Collection[Layer]
 ) -> list[Losing]:
-    """Return the values that lost, nearest first."""
+    """Return the values that do not apply, nearest level first."""
     decisive = "strategy" if name == "strategy_config" else name
     heard = select_decisive_layers(decisive, layers)
     found: list[Losing] = []
@@ -137,7 +137,7 @@ def find_losing_reason(
     source: Source,
     heard: Collection[Layer],
 ) -> str:
-    """Return the reason why a layer's value is not in effect."""
+    """Return the code of `LOST` that explains why a layer's value does not apply."""
     if layer not in heard:
         return "locked_above"
     kind = LIMIT_FIELDS.get(name)

@@ -20,7 +20,7 @@ MOST_MISSED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Events that a reader has not processed, and its position after processing them."""
+    """Unprocessed events, and the reader's position after they are processed."""
 
     events: list[AuditEvent]
     last: int
@@ -33,7 +33,7 @@ def get_ledger_reader(name: str) -> LedgerReader:
 
 
 def has_unread_events(name: str, *, types: Collection[str]) -> bool:
-    """Return True if the reader has, or may have, unprocessed events of these types."""
+    """Return True if the reader may have unprocessed events of these types."""
     place = LedgerReader.objects.filter(pk=name).first() or LedgerReader()
     newer = AuditEvent.objects.filter(type__in=types, pk__gt=place.last)
     return bool(place.missed) or newer.exists()

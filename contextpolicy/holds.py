@@ -32,7 +32,7 @@ _GATE = 7_105_301
 
 
 class HoldIncomplete(Exception):
-    """The case, the reason or the target of the hold is missing."""
+    """The case, the reason or the target of the hold is missing. Fill in the missing fields."""
 
     code = "hold_incomplete"
 
@@ -46,7 +46,7 @@ class HoldIncomplete(Exception):
 
 
 class HoldReleased(Exception):
-    """The hold was released before."""
+    """The hold was released before. It ends seven days after its release."""
 
     code = "hold_released"
 
@@ -179,9 +179,9 @@ def lock_held_targets(*, now: datetime) -> Held:
 
 
 def _pass_gate(*, alone: bool) -> None:
-    """Take the lock: shared for deletions, exclusive for placing a hold.
+    """Take the lock on holds: shared for deletions, `alone` for placing a hold.
 
-    SQLite allows only one writer at a time anyway.
+    SQLite needs none, because it has one writer at a time.
     """
     connection = transaction.get_connection()
     if not connection.in_atomic_block:

@@ -222,7 +222,9 @@ def import_policy(
 
 
 def get_latest_version(policy: ContextPolicy) -> PolicyVersion | None:
-    """Return the latest version: a draft, or the active one."""
+    """Return the version with the highest number: a draft or the active one. None without
+    versions.
+    """
     newest = policy.newest
     return newest if newest and newest.activated_at is None else policy.current
 
@@ -254,7 +256,7 @@ def find_form_problems(form: Mapping[str, Any]) -> list[Problem]:
 
 
 def describe_wrong_type(key: str, kind: type) -> str:
-    """Describe the kind of value that a key of an exported policy has."""
+    """Return a sentence about the type that a key of an exported policy must have."""
     sentences = {
         str: gettext("{key} must be a text."),
         dict: gettext("{key} must be an object."),
@@ -371,6 +373,6 @@ def collect_json_strings(value: object) -> Iterator[str]:
 
 
 def get_form_id(form: object) -> str:
-    """Return the form's id; empty if it has none."""
+    """Return the form's `id`, or an empty text."""
     given = form.get("id") if isinstance(form, Mapping) else None
     return given.strip() if isinstance(given, str) else ""

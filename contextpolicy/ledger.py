@@ -238,10 +238,7 @@ def begin_chain(event_type: str, *, actor: str, now: datetime, chat_id: uuid.UUI
 
 
 def append_event(event: AuditEvent, *, head: LedgerHead) -> None:
-    """Write the event after `head`, and move the head.
-
-    Raises `UnknownEventType`.
-    """
+    """Insert the event after `head`, and move the head. Raises `UnknownEventType`."""
     if event.type not in EVENT_TYPES:
         raise UnknownEventType(event.type)
     event.scope, event.seq, event.previous_hash = head.scope, head.count + 1, head.last_hash
@@ -311,7 +308,7 @@ def format_event_line(event: AuditEvent) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """The first invalid place of a chain; seq 0: no single row is the cause."""
+    """The first invalid row of a chain. Seq 0: no single row is the cause."""
 
     scope: str
     seq: int
@@ -319,7 +316,7 @@ class Break:
 
 
 class Check(Protocol):
-    """A verification of rows whose hashes the ledger has recorded."""
+    """Compares stored rows with the hashes that the ledger recorded."""
 
     def __call__(self, *, scope: str | None, told: Counter[str]) -> Iterator[Break]:
         """Yield mismatching rows; `told` counts the findings by sentence."""
@@ -330,7 +327,7 @@ CHECKS: list[Check] = []
 
 
 class AnchorCheck(Protocol):
-    """A comparison of the ledger with data outside the database."""
+    """Compares the ledger with data outside the database."""
 
     def __call__(self, *, told: Counter[str]) -> Iterator[Break]:
         """Yield the differences; `told` counts the comparisons by sentence."""
@@ -361,7 +358,7 @@ def find_ledger_breaks(
 ) -> Iterator[Break]:
     """Yield the first break of every chain, and rows that do not match their recorded hashes.
 
-    Yields nothing if everything is valid. `told` gets the findings, counted by sentence. Read-only.
+    Yields nothing if everything is valid. `told` counts the findings by sentence. Read-only.
     """
     yield from find_chain_breaks(scope=scope)
     for check in CHECKS:
@@ -408,7 +405,7 @@ class Chain:
         self.last_hash = event.hash
 
     def fault(self, event: AuditEvent) -> str:
-        """Return why the row does not continue the chain; empty if it does."""
+        """Return the reason why a row does not continue the chain; empty if it does."""
         if event.seq != self.seq:
             return f"row {self.seq} is missing"
         if event.previous_hash != self.last_hash:
@@ -429,7 +426,9 @@ class Chain:
             yield found
 
     def misfit(self, head: LedgerHead | None) -> Break | None:
-        """Return how the head row contradicts the end of the chain; None if they match."""
+        """Return the contradiction between the head row and the end of the chain; None
+        without one.
+        """
         if head is None:
             return Break(self.scope, self.seq, "its head row is missing")
         if head.count > self.seq:
@@ -441,7 +440,7 @@ class Chain:
         return None
 
     def look_again(self) -> LedgerHead | None:
-        """Return the current head row, and check the rows written since the last read."""
+        """Return the current head row, after checking the rows written since the last read."""
         head = LedgerHead.objects.filter(scope=self.scope).first()
         for event in AuditEvent.objects.filter(scope=self.scope, seq__gt=self.seq).order_by("seq"):
             self.follow(event)

@@ -222,7 +222,7 @@ def seed_policies(*, now: datetime) -> None:
 def replace_demo_policy(*, actor: str, now: datetime) -> bool:
     """Assign *Long chats* to everyone instead of *Demo*, unless an administrator changed it.
 
-    Called when a real model is connected. Returns whether the policy changed.
+    Called when a real model is connected. Returns True if the policy changed.
     """
     is_demo = PolicyAssignment.objects.filter(level="instance", policy__slug=DEMO).exists()
     normal = ContextPolicy.objects.filter(slug=LONG_CHATS.slug, retired=False).first()

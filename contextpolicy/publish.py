@@ -50,7 +50,7 @@ class PolicyChangedMeanwhile(Exception):
 
 
 class PolicyInUse(Exception):
-    """The policy still has assignments, so it cannot be retired."""
+    """The policy still has assignments, so it cannot be retired. Remove them first."""
 
     code = "policy_in_use"
 
@@ -270,7 +270,7 @@ def restore_policy_version(
 
 
 def build_step_data(before: PolicyVersion | None, after: PolicyVersion) -> dict[str, Any]:
-    """Return the event data of the step from one version to the next."""
+    """Return the ledger data of a change from one version to the next."""
     return {
         "changes": diff_policy_values(before.values if before else {}, after.values),
         "locks": {"from": before.locks if before else [], "to": after.locks},
@@ -311,7 +311,7 @@ def change_policy(
 
 
 def check_retirement(policy: ContextPolicy, *, actor: str, now: datetime) -> None:
-    """Check that a policy may end for chats and agents that name it.
+    """Check that a policy may be retired although chats and agents name it.
 
     Its locks end there, as with an assignment that is removed. Raises `SecondPersonNeeded` and
     `blast.BlastRadiusNeeded`.

@@ -179,7 +179,6 @@ def insert_agent_policy(
 
 
 def build_agent_assignment(policy: ContextPolicy, version: PolicyVersion) -> Assigned:
-    """Return an agent's policy in the form of an assignment."""
     values, locks = json.dumps(version.values), json.dumps(version.locks)
     return ("agent", policy.slug, policy.name, version.number, values, locks)
 

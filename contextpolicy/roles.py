@@ -105,7 +105,7 @@ class UnknownPermission(Exception):
 
 
 class GroupInUse(Exception):
-    """A role, or a group with a policy or a legal hold, cannot be deleted."""
+    """The group is a role, or has a policy or a legal hold, so it cannot be deleted."""
 
     code = "group_in_use"
 
@@ -146,7 +146,7 @@ class UsernameTaken(Exception):
 
 
 class LastOwner(Exception):
-    """After the change there would be no Owner left to grant roles."""
+    """The change would leave no Owner, and only an Owner can grant roles."""
 
     code = "last_owner"
 
@@ -206,7 +206,7 @@ def change_roles(*, person: User, groups: Collection[Group], actor: str, now: da
 def check_membership(
     *, person: User, groups: Collection[Group], by: int | None, now: datetime
 ) -> None:
-    """Check that a person may be moved in and out of groups.
+    """Check that `by` may add a person to groups and remove them from others.
 
     Raises `SecondPersonNeeded`. Raises `BlastRadiusNeeded` if a group's policy will apply to a
     person with many of the active chats.

@@ -11,7 +11,7 @@ from speed import prepared
 
 
 def select_assignments(*, user: Any, groups: Any, chat: Any) -> QuerySet[PolicyAssignment, Any]:
-    """Select the columns of a `Layer` for each assignment that applies; a chat may be None."""
+    """Select the columns of a `Layer` for each assignment that applies. `chat` may be None."""
     applies = Q(level="instance") | Q(level="user", user_id=user)
     applies |= Q(level="group", group_id__in=groups)
     if chat is not None:

@@ -144,7 +144,7 @@ def check_release(*, placed_by: str, actor: str) -> None:
 
 
 def has_others(author_id: int | None) -> bool:
-    """Return True if a person other than the author may change policies."""
+    """Return True if another person than the author has permission to change policies."""
     given = Q(groups__permissions__codename=RIGHT) | Q(user_permissions__codename=RIGHT)
     able = User.objects.filter(Q(is_superuser=True) | given, is_active=True, is_staff=True)
     return able.exclude(pk=author_id or 0).exists()

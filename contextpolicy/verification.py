@@ -25,7 +25,7 @@ LONGEST = timedelta(hours=2)
 
 
 def count_chain_rows(scope: str) -> int:
-    """Count the rows of a chain, or of all chains if the scope is empty."""
+    """Count the rows of a chain. Empty scope: of all chains."""
     heads = LedgerHead.objects.filter(scope=scope) if scope else LedgerHead.objects.all()
     return int(heads.aggregate(rows=Sum("count"))["rows"] or 0)
 
@@ -89,7 +89,7 @@ def verify_contents(
 
 
 def select_verification_scopes(asked: LedgerVerification) -> list[str | None]:
-    """Return the chains to verify; one None means every chain."""
+    """Return the chains to verify. [None]: every chain."""
     if asked.scope:
         return [asked.scope]
     if asked.since_leaf is None:
@@ -100,7 +100,10 @@ def select_verification_scopes(asked: LedgerVerification) -> list[str | None]:
 
 
 def list_overdue_verifications(*, now: datetime, age: timedelta) -> list[int]:
-    """Return requests that are pending for longer than `age`; close those whose worker ended."""
+    """Return requests that are pending for longer than `age`.
+
+    Closes those whose worker ended.
+    """
     gone = LedgerVerification.objects.filter(finished_at=None, started_at__lt=now - LONGEST)
     gone.update(finished_at=now, error="worker_lost")
     waiting = LedgerVerification.objects.filter(started_at=None, asked_at__lt=now - age)

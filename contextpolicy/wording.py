@@ -15,7 +15,7 @@ def join_items(items: Iterable[StrOrPromise]) -> str:
 
 
 def join_sentences(*sentences: StrOrPromise) -> str:
-    """Join sentences; empty ones are left out. Some languages have no space between them."""
+    """Join sentences with a space, except in languages without one. Empty ones are left out."""
     both = pgettext("two sentences", "{first} {second}")
     found = [str(sentence) for sentence in sentences if sentence]
     return reduce(lambda first, second: both.format(first=first, second=second), found or [""])

@@ -56,7 +56,6 @@ def list_licences(bill: dict[str, Any]) -> list[str]:
 
 
 def describe_licences(package: dict[str, Any]) -> str:
-    """Return the licences that a package declares."""
     found = []
     for one in package.get("licenses", []):
         named = one.get("license", {})

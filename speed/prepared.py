@@ -172,7 +172,6 @@ class Statement:
         raise NotImplementedError
 
     def compile(self, connection: Any) -> Compiled:
-        """Compile the statement for the connection's vendor."""
         sql, parameters = self.query().get_compiler(connection=connection).as_sql()
         return Compiled(sql, parameters, vendor=connection.vendor)
 

@@ -62,7 +62,6 @@ def erase_renderings(message: Message, summaries: list[Compaction], marks: Erasu
 
 
 def iter_summary_texts(row: Compaction) -> Iterator[str]:
-    """Yield the text of a summary and of each of its lines."""
     yield row.text
     for section in row.sections:
         for bullet in section["bullets"]:

@@ -104,7 +104,6 @@ class ProviderAccountAdmin(FreshSignInAdmin):
         return {"slug": ("name",)} if obj is None else {}
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Save the account through `accounts.save_account`."""
         had_key = bool(obj.encrypted_key)
         accounts.save_provider_account(
             account=obj,
@@ -251,7 +250,6 @@ class ModelSpecAdmin(DomainAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Save the model through `model_specs.save_model`."""
         obj.is_default = form.cleaned_data["answers_by_default"]
         model_specs.save_model(
             model=obj,

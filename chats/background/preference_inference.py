@@ -242,7 +242,6 @@ def compose_next_inference(
 
 
 def load_inference_branch(chat: Chat) -> Branch:
-    """Return the chat's active branch, with the chat."""
     branches = Branch.objects.select_related("parent", "chat")
     return branches.get(chat=chat, chat__active_branch=F("pk"))
 

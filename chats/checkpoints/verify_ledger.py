@@ -63,7 +63,6 @@ def decode_point(data: bytes) -> Point | None:
 
 
 def add_points(a: Point, b: Point) -> Point:
-    """Add two points."""
     left = (a[1] - a[0]) * (b[1] - b[0]) % P
     right = (a[1] + a[0]) * (b[1] + b[0]) % P
     c, d = 2 * a[3] * b[3] * D % P, 2 * a[2] * b[2] % P
@@ -72,7 +71,6 @@ def add_points(a: Point, b: Point) -> Point:
 
 
 def multiply_point(factor: int, point: Point) -> Point:
-    """Multiply a point."""
     found: Point = (0, 1, 1, 0)
     while factor:
         if factor & 1:
@@ -111,7 +109,6 @@ def hash_node(left: bytes, right: bytes) -> bytes:
 
 
 def compute_root(leaves: list[bytes]) -> bytes:
-    """Compute the Merkle root of a list of leaves."""
     roots: list[bytes] = []
     for place, leaf in enumerate(leaves):
         roots.append(leaf)
@@ -315,7 +312,6 @@ class Verifier:
         return self.search if ONE_CHAIN.fullmatch(self.search) else None
 
     def signature(self, head: Checkpoint, name: str) -> None:
-        """Check the signature of a checkpoint."""
         if fault := head.fault(self.key):
             self.faults.append(f"{name}: {fault}")
         else:
@@ -348,7 +344,6 @@ class Verifier:
         self.chains(entries[:signed] if signed else entries, is_signed=bool(signed))
 
     def chains(self, entries: list[Entry], *, is_signed: bool) -> None:
-        """Compare each chain with its entries."""
         if unknown := sum(not entry.is_known for entry in entries):
             self.unproven.append(f"{unknown} entries of the log have an unknown kind")
         absent: set[str] = set()

@@ -1,7 +1,7 @@
-"""Compose the requests for a summary, before its calls and again later from stored data.
+"""Composes the requests for a summary, before its calls and again later from stored data.
 
 A request reads messages, or merges texts that earlier calls wrote. The summary's row stores which
-of them each request used, and the texts themselves. Messages are stored anyway.
+of them each request used, and the merged texts.
 """
 
 from collections.abc import Sequence
@@ -125,5 +125,5 @@ class SummarySources:
 
 
 def build_text_segment(text: str, *, counter: TokenCounter) -> Segment:
-    """Return a question's segment for a summary or a partial summary."""
+    """Return the segment for a previous or partial summary in a request."""
     return Segment("summary", "", 0, "user", counter.count(text), text_ref=compute_text_ref(text))

@@ -1,4 +1,4 @@
-"""Claim compactions: at most one in progress per branch.
+"""Claims compactions: at most one is in progress per branch.
 
 The claim is a row with a lease. It records a worker that dies, and blocks a second worker.
 """
@@ -109,7 +109,7 @@ def claim_compaction(
 
 
 def claim_draft(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed | None:
-    """Claim a draft on a locked branch, or store the reason why not."""
+    """Claim a draft on a locked branch. If that is not possible, store the reason; return None."""
     found = claim_drafted(branch, draft=draft, now=now)
     if isinstance(found, Claimed):
         return found
@@ -138,7 +138,7 @@ def lock_active_branch(chat_id: uuid.UUID) -> Branch | None:
 
 
 def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed | str:
-    """Claim a draft on a locked branch, or return the reason why not."""
+    """Claim a draft on a locked branch. Returns the reason as text if that is not possible."""
     choice, plan, asked = draft.choice, draft.plan, draft.attempt.asked
     if choice is None:
         return draft.reason
@@ -169,10 +169,10 @@ def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claime
 
 
 def find_blocking_reason(branch: Branch, *, asked: CompactionRequest | None, now: datetime) -> str:
-    """Return the reason why another summary of this branch blocks a new one; empty if none does.
+    """Return the reason why another summary of this branch blocks a new one; empty without one.
 
     A summary blocks while it is being written or is prepared. A prepared one is replaced if a
-    person asks for something specific.
+    person requests a specific summary.
     """
     making = branch.compactions.filter(status__in=IN_THE_MAKING).first()
     if making is None:
@@ -300,7 +300,7 @@ def store_claim(
 
 
 def release_dead(*, branch: Branch, now: datetime) -> None:
-    """Close the claim of a dead worker: record it and free the branch."""
+    """Close the claim of a dead worker on this branch, so that another worker can claim it."""
     claims = branch.compactions.select_for_update(no_key=True)
     dead = claims.filter(leases.match_expired_leases(), status=Compaction.Status.PREPARING).first()
     if dead is None:

@@ -36,7 +36,6 @@ def load_locked_branches(chat: Chat) -> list[Branch]:
 
 
 def load_locked_active_branch(chat: Chat) -> Branch:
-    """Return the active branch of a locked chat with its active compaction loaded."""
     rows = Branch.objects.select_related("active_compaction__base", "chat__owner", "chat__model")
     return rows.get(chat=chat, pk=cast(uuid.UUID, chat.active_branch_id))
 
@@ -49,7 +48,7 @@ def get_active_summary(active: Compaction | None) -> Compaction | None:
 
 
 def walk_summary_chain(active: Compaction | None) -> Iterator[Compaction]:
-    """Yield the active summary, the one it replaced, and so on, newest first."""
+    """Yield the active summary, the summary that it replaced, and so on, newest first."""
     row = get_active_summary(active)
     while row is not None:
         yield row
@@ -80,7 +79,7 @@ def is_range_on_path(row: Compaction, branch: Branch) -> bool:
 def is_true(row: Compaction, branch: Branch) -> bool:
     """Return True if the summary may replace its messages on this branch.
 
-    All of them must be on the path, and none may be withdrawn.
+    All of them must be on the path, and none may be excluded or erased.
     """
     if row.erased_at or not row.text or not is_range_on_path(row, branch):
         return False
@@ -227,7 +226,7 @@ def retire_covering_summaries(
 
 
 def forget_request(branch: Branch) -> None:
-    """Clear a person's request for a compaction, because they acted again since."""
+    """Clear a person's request for a compaction, because they acted again since then."""
     Branch.objects.filter(pk=branch.pk).update(request_outcome=None)
 
 

@@ -1,4 +1,4 @@
-"""Embed texts in the background, and questions during retrieval.
+"""Embeds texts in the background, and questions during retrieval.
 
 Does nothing without an embedding model. A pass processes all texts in batches and stores its
 position; new messages are embedded when they are indexed. A pass stops if the server is down and
@@ -63,7 +63,7 @@ BREAKER = LatenessBreaker()
 
 @dataclass(frozen=True, slots=True)
 class QuestionEmbedder:
-    """The vector space that serves questions, and the client that embeds them."""
+    """The index that serves questions, and the client that embeds them."""
 
     space_id: int
     dimensions: int
@@ -74,7 +74,7 @@ class QuestionEmbedder:
 
 @dataclass(frozen=True, slots=True)
 class QuestionVector:
-    """A question's vector in a space; without one, `note` is the reason."""
+    """A question's vector; without one, `note` is the code of the reason."""
 
     space_id: int = 0
     vector: Sequence[float] = ()
@@ -99,7 +99,7 @@ class NotInstalled(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class SpaceView:
-    """A vector space for the setup page: model, state, progress and fault."""
+    """An embedding index for the setup page: model, state, progress and fault."""
 
     space: VectorSpace
     progress: vectors.Progress
@@ -168,7 +168,7 @@ def list_enabled_embedding_models() -> QuerySet[ModelSpec]:
 
 
 def choose_embedding_model(slug: str, *, anew: bool, actor: str, now: datetime) -> None:
-    """Choose the embedding model; an empty `slug` disables embedding.
+    """Choose the embedding model. An empty `slug` disables embedding.
 
     Raises `NotFound`, `NotInstalled` and `ModelUnavailable`.
     """
@@ -210,7 +210,7 @@ def continue_embedding_pass(*, now: datetime) -> None:
 
 
 def claim_space(space: VectorSpace) -> bool:
-    """Claim a space whose pass is due; False if another worker has it."""
+    """Claim an index whose pass is due. False if another worker has it."""
     free = Q(lease_until=None) | leases.match_expired_leases()
     token = secrets.token_urlsafe(32)
     rows = VectorSpace.objects.filter(free, pk=space.pk, due_at__lte=Now())
@@ -299,7 +299,7 @@ def embed_texts(space: VectorSpace, texts: QuerySet[SearchText], *, embedder: Em
 
 
 def take_back(space: VectorSpace, texts: QuerySet[SearchText]) -> None:
-    """Delete vectors of texts that the model may no longer have.
+    """Delete vectors of texts that the model may no longer receive.
 
     The policy, folder or owner can change that. Each pass applies the changes since the previous
     one.
@@ -373,7 +373,7 @@ def embed_chunks_separately(
 
 
 def check_takes_any(embedder: Embedder) -> None:
-    """Raise `Unreachable` if a model rejects even a short word, so the text is not the cause."""
+    """Raise `Unreachable` if a model rejects even a short word: then the text is not the cause."""
     try:
         asyncio.run(embed_chunks(embedder, [PROBE], prefix=""))
     except ProviderError as error:
@@ -390,7 +390,10 @@ def can_embed_chat(chat: Chat, *, provider: str) -> bool:
 
 
 def get_embedding_permission(chat: Chat, *, provider: str) -> bool | None:
-    """Return whether a provider may receive a chat's text; None if no policy currently applies."""
+    """Return True or False if a policy says whether a provider may receive the chat's text.
+
+    None: no policy currently applies.
+    """
     if chat.temporary or chat.without_memory:
         return False
     if chat.folder_id and Folder.objects.filter(pk=chat.folder_id, without_memory=True).exists():
@@ -446,7 +449,7 @@ async def embed_question_text(text: str, *, by: QuestionEmbedder, seconds: float
 
 
 def enqueue_due() -> int:
-    """Enqueue the task of a due pass, or of a space that is to be deleted."""
+    """Enqueue the task if a pass is due or an index is to be deleted. Returns 1 or 0."""
     free = Q(lease_until=None) | leases.match_expired_leases()
     due = VectorSpace.objects.filter(free, due_at__lte=Now())
     retired = VectorSpace.objects.filter(state=VectorSpace.State.RETIRED)

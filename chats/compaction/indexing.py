@@ -1,4 +1,4 @@
-"""Index a chat for search, unless its policy closes the archive."""
+"""Indexes a chat for search, unless its policy closes the archive."""
 
 import uuid
 from collections.abc import Sequence

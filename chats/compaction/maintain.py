@@ -1,4 +1,4 @@
-"""Background compaction: write summaries when they are due, and publish them.
+"""Background compaction: writes summaries when they are due, and publishes them.
 
 Plan → claim → summarise → check → store → publish. No transaction is open while a model writes, and
 no reply waits. After a failed attempt, the next rung of the engine's ladder gets a new row. If
@@ -106,7 +106,7 @@ def run_attempt_ladder(first: Claimed, *, counter: TokenCounter, clock: Clock) -
 
 
 def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
-    """Return True if publishing the summary that is already prepared fulfils the request."""
+    """Return True if publishing the prepared summary already fulfils the request."""
     rows = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     branch = rows.filter(asked_at__isnull=False).first()
     asked = plan.get_pending_request(branch) if branch else None
@@ -204,7 +204,7 @@ def should_publish_now(claimed: Claimed) -> bool:
 def sweep_summaries(*, now: datetime) -> int:
     """Close the claims of dead workers and enqueue overdue tasks again.
 
-    Return the number of claims. Overdue are requests that no worker began, and summaries that wait
+    Returns the number of claims. Overdue are requests that no worker began, and summaries that wait
     for a slot.
     """
     since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))

@@ -41,7 +41,6 @@ def list_counted_attempts(branch: Branch) -> QuerySet[Compaction]:
 
 
 def build_ladder_attempt(row: Compaction) -> Attempt:
-    """Return the row as an attempt of the engine's ladder."""
     outcome: AttemptOutcome = "published"
     if row.reason in BY_PEOPLE:
         outcome = "stopped"
@@ -139,7 +138,7 @@ def resume_compaction(*, chat: Chat, actor: str, now: datetime) -> Branch:
 
 @transaction.atomic
 def reset_breaker(*, chat: Chat, actor: str, now: datetime) -> Branch:
-    """Reset the failures, so that the next attempt calls the model at once."""
+    """Reset the failures of the chat's active branch, so that the next attempt calls the model."""
     branch = load_locked_active_branch(lock_chat(chat.pk))
     branch.breaker_reset_at = now
     branch.save(update_fields=["breaker_reset_at"])

@@ -1,4 +1,4 @@
-"""Write a summary, with a model or extractively, and check it, outside transactions."""
+"""Writes a summary, with a model or extractively, and checks it, outside transactions."""
 
 import asyncio
 import time
@@ -55,7 +55,7 @@ Renew = Callable[[str, CallRecord], None]
 
 @dataclass(slots=True)
 class Written:
-    """The summary that a summariser wrote; usage is the total of all its calls."""
+    """A summary as written. `usage` is the total of all its calls."""
 
     text: str = ""
     finish: str = "stop"
@@ -76,7 +76,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """A summary and its check; `reasons` is empty if it is accepted."""
+    """A summary and the result of its check. `reasons` is empty if it is accepted."""
 
     written: Written
     reasons: tuple[str, ...]
@@ -151,7 +151,7 @@ def is_quoted(role: str, text: str) -> bool:
 def assess_summary(
     claimed: Claimed, written: Written, *, begun: float, counter: TokenCounter
 ) -> Performed:
-    """Return the check of a summary that was begun at `begun` (monotonic), with its numbers."""
+    """Check a summary that was begun at `begun` (monotonic), and return it with its numbers."""
     judged = check_generated_summary(
         written.text,
         sources=claimed.plan.sources,
@@ -181,7 +181,7 @@ def assess_summary(
 def measure_fact_retention(
     sources: Sequence[Message], previous: Summary | None, text: str
 ) -> dict[str, Any]:
-    """Find which numbers, dates, addresses, identifiers and names the summary kept and lost."""
+    """Compare numbers, dates, addresses, identifiers and names of sources and summary."""
     said = [extract_message_text(m) for m in sources if is_quoted(m.role, extract_message_text(m))]
     if previous:
         said.insert(0, strip_summary_labels(previous.text))
@@ -282,7 +282,7 @@ class Calls:
         return self.ask(SummaryCall(texts=tuple(texts), is_last=True))
 
     def kept(self, text: str) -> int:
-        """Store a text for a later request; return its index."""
+        """Add a text to those of later requests; return its index."""
         self.record.texts.append(text)
         return len(self.record.texts) - 1
 
@@ -294,7 +294,7 @@ class Calls:
         return self.cut(replace(call, max_chars=most // 2))
 
     def ask(self, call: SummaryCall) -> Written:
-        """Make one call, recorded first, under a renewed claim. Usage adds up.
+        """Record one call, then make it, under a renewed claim. Usage adds up.
 
         Raises `ProviderError`, also for a request over the limit, and `ModelUnavailable`.
         """
@@ -329,7 +329,10 @@ class Calls:
 
 
 def get_reasoning_allowance(taken: int, *, window: int | None) -> int:
-    """Return the tokens for reasoning in addition to the summary; 0 if the window has no room."""
+    """Return the tokens for reasoning in addition to the summary.
+
+    0 if the window has no room for them.
+    """
     return THOUGHTS if taken + THOUGHTS <= (window or NO_LIMIT) else 0
 
 

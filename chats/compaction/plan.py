@@ -1,4 +1,4 @@
-"""Decide which part of a branch to summarise next, or why none. Takes no lock, writes nothing."""
+"""Decides which part of a branch to summarise next. Takes no lock, writes nothing."""
 
 import uuid
 from collections.abc import Sequence
@@ -43,8 +43,8 @@ REMEMBERED = 3
 class CompactionRequest:
     """A person's request: summarise everything possible, or the range of `compaction` again.
 
-    `model`: the slug of another summariser, "" for the extractive one, None for the policy's.
-    `after`: the branch's last turn at the request, as `Turn.accepted`.
+    `model`: slug of another summariser, "" for the extractive one, None for the policy's. `after`:
+    the branch's last turn at the time of the request, as `Turn.accepted`.
     """
 
     by: str
@@ -71,7 +71,7 @@ class AttemptSpec:
 
 
 def find_active_branch(chat_id: uuid.UUID) -> Branch | None:
-    """Return the chat's active branch with its active compaction loaded."""
+    """Return the chat's active branch with its active compaction loaded. None without a chat."""
     active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     return active.select_related("chat__owner", "chat__model", "active_compaction__base").first()
 
@@ -221,7 +221,7 @@ def plan_for(
     counter: TokenCounter,
 ) -> CompactionPlan | NotNeeded:
     """Plan a compaction of the finished turns after the active summary, or return why none is
-    needed.
+    due.
     """
     if attempt.asked and attempt.asked.compaction:
         zone = composition.get_prompt_zone(branch, values=choice.values)
@@ -275,8 +275,7 @@ def plan_rerun(
 def is_worth_it(branch: Branch, *, choice: model_choice.ChosenModel, plan: CompactionPlan) -> bool:
     """Return True if the prompt has grown enough since the last compaction, by the token marks.
 
-    Always True under another policy or model (which is part of the effective policy), and while a
-    long chat catches up.
+    Always True under another policy or model, and while a long chat catches up.
     """
     last = get_active_summary(branch.active_compaction)
     if plan.trigger != "prepare" or last is None or not last.tokens_after:
@@ -318,7 +317,7 @@ def load_finished_messages(
 
 
 def count_tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> int:
-    """Return the tokens of the messages beyond the limit of a plan."""
+    """Return the tokens of the messages that one plan does not read, after `looked_at`."""
     if len(looked_at) < MOST_MESSAGES:
         return 0
     beyond = history.select_path_messages(

@@ -1,4 +1,4 @@
-"""Store a finished summary, and publish it by compare-and-swap."""
+"""Stores a finished summary, and publishes it by compare-and-swap."""
 
 import uuid
 from dataclasses import asdict
@@ -34,7 +34,7 @@ from contextpolicy.engine.summaries.ladder import classify_attempt
 
 
 class ClaimLost(Exception):
-    """The attempt was released as dead in the meantime: write nothing."""
+    """The attempt was closed as dead. Write nothing."""
 
 
 def store_summary(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
@@ -75,7 +75,7 @@ def store_summary(*, claimed: Claimed, performed: Performed, now: datetime) -> b
 
 
 def measure_attempt(claimed: Claimed, performed: Performed) -> dict[str, Any]:
-    """Return the cost of the attempt and the tokens it would free, accepted or not."""
+    """Return the cost of the attempt and the tokens that it would free, accepted or not."""
     previous = claimed.plan.previous
     freed = sum(message.tokens for message in claimed.plan.sources)
     freed += previous.tokens if previous else 0

@@ -1,4 +1,4 @@
-"""Rebuild the requests for a summary from rows, and compare each with its commitment.
+"""Rebuilds the requests for a summary from rows, and compares each with its commitment.
 
 Older summaries did not store intermediate texts. If such a summary took several calls or attempts,
 only its commitments remain.
@@ -67,10 +67,10 @@ class NoSuchCall(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """A rebuilt request for a summary; `fault` is `none`, `erased`, `parts`, `differs` or empty.
+    """A rebuilt request for a summary, call `number` of `calls`, with its commitment.
 
-    `none`: no model was called. An empty `fault` means sound. It is call `number` of `calls`, with
-    its commitment. `body_sha256`: of the request body as sent; empty if not stored. `file`: the
+    `fault`: `none` (no model was called), `erased`, `parts`, `differs`, or empty: it equals the
+    request as sent. `body_sha256`: of the request body as sent; empty if not stored. `file`: the
     body as sent if known; empty if incomplete. `pieces`: the parts of each message. `lines` and
     `prefix`: comparison with the previous call, if requested.
     """
@@ -102,12 +102,12 @@ class SummaryRequest:
 
     @property
     def before(self) -> int:
-        """The number of the previous call; 0 without one."""
+        """Number of the previous call; 0: none."""
         return self.number - 1
 
     @property
     def after(self) -> int:
-        """The number of the next call; 0 without one."""
+        """Number of the next call; 0: none."""
         return self.number + 1 if self.number < self.calls else 0
 
 
@@ -215,14 +215,14 @@ def call_before(row: Compaction, number: int, *, sees_hidden: bool) -> SummaryRe
 
 
 def build_summary_request_file(found: SummaryRequest, *, form: str) -> RequestFile:
-    """Write the request of a call in one of the `FORMS`. Raises `RequestNotWhole`."""
+    """Return the request of a call as a file in one of the `FORMS`. Raises `RequestNotWhole`."""
     if not found.file:
         raise RequestNotWhole
     return format_request_file(found.file, form=form, is_anthropic=found.is_anthropic)
 
 
 def number_in(text: str, row: Compaction) -> int:
-    """Return the number of the call in a URL; the first one's without a number."""
+    """Return the number of the call in a URL. Without one, 1."""
     named = int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else 1
     return named if 1 <= named <= len(row.calls) else 1
 
@@ -285,7 +285,7 @@ def build_summary_bodies(
 
 
 def build_previous_summary(row: Compaction) -> Summary:
-    """Return the summary that a new one continues, as the engine's value."""
+    """Return the summary that a new one continues, in the engine's type."""
     return Summary(
         id=str(row.pk),
         text=row.text,

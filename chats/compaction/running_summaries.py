@@ -1,4 +1,4 @@
-"""The summaries this process is writing: renew their claims, and hand them back on shutdown.
+"""The summaries that this process writes: renews their claims, and hands them back on shutdown.
 
 Each runs in a separate thread, which waits for a model most of the time. One more thread renews all
 claims on a timer. A process that ends cancels its model calls, and the next worker starts those
@@ -26,7 +26,7 @@ Renew = Callable[[dict[uuid.UUID, str]], object]
 
 
 class HandedBack(Exception):
-    """The worker shuts down, so another worker writes the summary."""
+    """This worker shuts down, so another worker writes the summary."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,9 @@ class Summaries:
                     writing.cancel = None
 
     def hand_back(self) -> None:
-        """Cancel all running model calls of summaries, and refuse new ones. For a shutdown."""
+        """Cancel all model calls of summaries and refuse new ones, because the process shuts
+        down.
+        """
         with self.lock:
             self.closing = True
             for writing in self.writing.values():

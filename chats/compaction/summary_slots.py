@@ -31,7 +31,9 @@ def list_running_summaries() -> Any:
 
 
 def lock_owner(chat_id: uuid.UUID) -> None:
-    """Lock a chat's owner before a branch, in the same order as accepting a team message."""
+    """Lock a chat's owner. Must precede the lock of a branch, as when a team message is
+    accepted.
+    """
     owner = Chat.objects.filter(pk=chat_id).values("owner")
     list(User.objects.select_for_update(no_key=True).filter(pk__in=owner).values_list("pk"))
 
@@ -39,7 +41,7 @@ def lock_owner(chat_id: uuid.UUID) -> None:
 def has_place(branch: Branch) -> bool:
     """Return True if another summary of this branch's owner may be written now.
 
-    The caller has locked the branch and its owner, so that two claims see each other.
+    The caller has locked the branch and its owner, so that two claims cannot both succeed.
     """
     written = list_running_summaries().filter(branch__chat__owner=branch.chat.owner_id).count()
     return bool(written < settings.SUMMARIES_PER_USER)
@@ -51,7 +53,7 @@ def put_off(branch: Branch, *, now: datetime) -> None:
 
 
 def put_off_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """Defer a chat's active branch before checking whether a summary is due."""
+    """Mark a chat's active branch as waiting for a summary, before the check."""
     active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     Branch.objects.filter(pk__in=list(active.values_list("pk", flat=True))).update(
         summary_due_at=now
@@ -59,7 +61,7 @@ def put_off_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
 
 
 def clear_summary_due(branch: Branch) -> None:
-    """Clear the mark: the branch has its slot, or no summary is due."""
+    """Clear the mark: the branch got a slot, or no summary is due."""
     Branch.objects.filter(pk=branch.pk, summary_due_at__isnull=False).update(summary_due_at=None)
 
 
@@ -89,7 +91,7 @@ def list_waiting_branches() -> Any:
 
 
 def find_overdue_chats() -> Iterator[Any]:
-    """Yield chats that have waited too long: per person as many as there are slots."""
+    """Yield chats whose summary waits too long: per person, as many as there are slots."""
     since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))
     called: Counter[Any] = Counter()
     for _, chat_id, owner in list_waiting_branches().filter(summary_due_at__lt=since)[:MOST]:

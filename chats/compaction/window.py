@@ -21,7 +21,7 @@ CAP: MoveReason = "cap"
 
 
 def is_makeshift(active: Compaction | None) -> bool:
-    """Return True if the active window exists because no summary was ready."""
+    """Return True if the active window was made because no summary was ready."""
     return active is not None and active.kind == Compaction.Kind.WINDOW and active.reason != CAP
 
 
@@ -29,12 +29,12 @@ def is_makeshift(active: Compaction | None) -> bool:
 def move_window(
     *, branch_id: uuid.UUID, move: WindowMoveRequired, now: datetime
 ) -> Compaction | None:
-    """Leave everything up to `move.needed.to_seq` out of prompts, as a published `window` row.
+    """Leave everything up to `move.needed.to_seq` out of prompts, with a published `window` row.
 
     The active summary stays active below it. A widening move leaves out less than the previous
     window; if nothing is left out, the window ends and the summary is returned. Returns None if the
-    branch already leaves out as much, or if the window to widen is gone. The caller starts the
-    prefill of the next prompt.
+    branch already leaves out as much, or if the window to widen does not exist any more. The caller
+    starts the prefill of the next prompt.
     """
     branch = lock_branch(branch_id)
     active = branch.active_compaction
@@ -68,7 +68,7 @@ def move_window(
 
 
 def lift_window(branch: Branch, *, now: datetime) -> Compaction | None:
-    """End the active window on a locked branch: everything after its summary is sent again."""
+    """End the active window on a locked branch: prompts include everything after its summary."""
     active = branch.active_compaction
     if active is None:
         return None
@@ -89,7 +89,7 @@ def lift_window(branch: Branch, *, now: datetime) -> Compaction | None:
 def keep_window_over_summary(
     row: Compaction, *, active: Compaction | None, now: datetime
 ) -> Compaction | None:
-    """Keep the window over a new summary if too much follows the summary to be sent.
+    """Keep the window over a new summary if too many messages follow the summary.
 
     A chat that takes several summaries to catch up keeps its window. Without it, the next prompt
     would move it to the same place again. A window of a team's cap always stays.

@@ -80,7 +80,6 @@ def load_chat_balance(chat: Chat) -> Balance:
 
 
 def list_newest_balances(chat: Chat) -> list[tuple[Compaction, Balance]]:
-    """Return a chat's newest compactions with their balances."""
     rows = Compaction.objects.filter(branch__chat=chat).order_by("-created_at", "-attempt")
     found = list(rows.defer("text", "sections", "retention")[:LISTED])
     balances = load_compaction_balances(found)

@@ -264,7 +264,6 @@ def sum_events(events: Sequence[AuditEvent]) -> Sums:
 
 
 def list_receipt_ids(event: AuditEvent) -> list[uuid.UUID]:
-    """Return the receipt IDs of the calls that an event lists."""
     if event.type in ATTEMPTS:
         return [uuid.UUID(call[0]) for call in event.data.get("calls", [])]
     if event.type == TITLED and "receipt" in event.data:
@@ -273,7 +272,6 @@ def list_receipt_ids(event: AuditEvent) -> list[uuid.UUID]:
 
 
 def get_compaction_id(event: AuditEvent) -> uuid.UUID | None:
-    """Return the ID of the event's compaction, or None."""
     if event.type not in OUTCOMES and event.type not in PAID:
         return None
     named = event.data.get("compaction")

@@ -76,7 +76,6 @@ def check_size(file: IO[bytes]) -> None:
 
 
 def build_file_size_error(limit: int) -> ImportRefused:
-    """Return the error for a file over the size limit."""
     problem = gettext_lazy(
         "The file has more than {limit} MiB. Split it, or import fewer chats at once."
     )
@@ -304,7 +303,6 @@ def read_entry(archive: zipfile.ZipFile, name: str, *, most: int) -> bytes:
 
 
 def build_damaged_entry_error(name: str) -> ImportRefused:
-    """Return the error for an archive with a damaged entry."""
     return build_archive_error(Sentence(gettext_noop("The entry {name} is damaged."), name=name))
 
 

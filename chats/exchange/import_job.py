@@ -62,8 +62,6 @@ LOST = gettext_noop(
 
 @dataclass(frozen=True, slots=True)
 class ImportLease:
-    """The lease of a worker on an import."""
-
     import_id: uuid.UUID
     token: uuid.UUID
 

@@ -28,7 +28,6 @@ REMOVED_AT_ONCE = 200
 
 
 def get_file_storage() -> Storage:
-    """Return the storage of the files."""
     return storages["files"]
 
 

@@ -62,7 +62,6 @@ MOST_NAMED, LONGEST_NAME = 20, 64
 def select_provider_fields(
     fields: Mapping[str, Any], *, allowed: frozenset[str] = CHAT
 ) -> dict[str, Any]:
-    """Return the fields that are passed to the provider."""
     return {name: said for name, said in fields.items() if name in allowed}
 
 

@@ -9,8 +9,6 @@ from chats.gateway.responses import response_views
 
 
 class ModelName(StringConverter):
-    """The name of a model or a policy."""
-
     # Servers choose the names of their models freely.
     regex = r"[^\x00]{1,200}"
 

@@ -95,7 +95,6 @@ def build_turn_reply(turn: Turn, *, model: str) -> Reply:
 
 
 def format_completion_id(reply_id: uuid.UUID) -> str:
-    """Return the completion id for the id of a turn."""
     return f"chatcmpl-{reply_id.hex}"
 
 

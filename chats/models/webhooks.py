@@ -53,8 +53,6 @@ class WebhookDelivery(Stored):
     """
 
     class Status(models.TextChoices):
-        """Delivery states."""
-
         WAITING = "waiting", gettext_lazy("waiting")
         DELIVERED = "delivered", gettext_lazy("delivered")
         FAILED = "failed", gettext_lazy("failed")

@@ -259,7 +259,6 @@ class SignInAttempt:
 
     @transaction.atomic
     def succeed(self, user: User) -> None:
-        """Record the sign-in."""
         self.forget()
         data = {"by": self.door, **self.origin()}
         ledger.record_event("login.succeeded", actor=f"user:{user.pk}", now=self.now, data=data)

@@ -62,8 +62,8 @@ class AgentView:
         return Speaker("assistant", "Assistant", "ai")
 
     def seen(self, message: engine.Message, *, counter: TokenCounter) -> engine.Message:
-        """Return a message from the viewpoint of an agent: its own replies as assistant, others
-        with names.
+        """Return a message as the agent sees it: its own replies as assistant, others with
+        names.
         """
         speaker = self.speaker(message)
         show = rewrite_for_text_prompt if self.form else rewrite_for_viewer
@@ -79,7 +79,6 @@ class AgentView:
 
 
 def build_agent_view(agent: Agent, *, chat: Chat, team: Sequence[Agent]) -> AgentView:
-    """Return the view of a team's agent on a chat."""
     mates = tuple(member.name for member in team if member.pk != agent.pk and not member.rests)
     humans = {member.name for member in team if member.type == Agent.Type.HUMAN}
     viewer = Viewer(role_id=agent.role_id, name=agent.name, mates=mates)
@@ -198,8 +197,9 @@ def load_newest_seen(
 def load_round_opening(
     view: AgentView, *, turn: Turn, before: int, counter: TokenCounter
 ) -> engine.Message | None:
-    """Return the message that opened the round, if it may be sent and is not the question
-    itself.
+    """Return the message that opened the round.
+
+    None if it may not be sent, or if it is the question itself.
     """
     opening: Message | None = turn.round.opening if turn.round else None
     if opening is None or opening.seq is None or opening.seq >= before:
@@ -211,7 +211,7 @@ def load_round_opening(
 def apply_agent_view(
     given: ComposeInput, *, view: AgentView, seen: Seen, counter: TokenCounter
 ) -> ComposeInput:
-    """Return the prompt's input as the agent sees it, with its window and the round's opening."""
+    """Return the prompt's input with the agent's window and the round's opening."""
     window_to = max(given.window_to, compute_agent_window(seen.before, size=view.window_size))
     pins = {message.seq: view.seen(message, counter=counter) for message in given.pins}
     if seen.opening is not None and seen.opening.seq <= window_to:

@@ -23,13 +23,11 @@ def update_model_factors(
     reported: Mapping[str, int],
     completed: bool,
 ) -> bool:
-    """Adjust a model's factors to the provider's count.
-
-    Return True if the call was used.
+    """Adjust a model's factors to the provider's count. Returns True if the call was used.
 
     `factors` are those known when the prompt was composed. `shares` of scripts and `estimate`
-    (local tokens) describe the prompt. `reported` is the usage in the receipt's format.
-    Stopped and failed calls and short prompts are not used.
+    (local tokens) describe the prompt. `reported` is the usage in the receipt's format. Stopped and
+    failed calls and short prompts are not used.
     """
     if parse_reported_usage(reported) is None:
         return False
@@ -50,7 +48,7 @@ def update_model_factors(
 def build_billed_usage(
     model: str, *, estimate: int, reported: Mapping[str, int], completed: bool
 ) -> BilledUsage:
-    """Convert a receipt's usage for the engine. Cached tokens are part of the input."""
+    """Convert a receipt's usage to the engine's type. Cached tokens are part of the input."""
     whole, cached = reported.get("input", 0), reported.get("cached", 0)
     return BilledUsage(
         model=model,

@@ -18,15 +18,14 @@ TOOLS = "client"
 
 
 def get_client_start(client: Mapping[str, Any] | None) -> int:
-    """Return the `seq` after which the client's messages start.
-
-    The client left out earlier ones.
+    """Return the `seq` after which the client's messages start. The client left out earlier
+    ones.
     """
     return int((client or {}).get("after") or 0)
 
 
 def apply_client_input(given: ComposeInput, *, client: Mapping[str, Any] | None) -> ComposeInput:
-    """Return the input with the client's system text and tools, which replace ours.
+    """Return the input with the client's system text and tools instead of the chat's.
 
     The system text counts as the chat's own, so the policy's rule for that applies.
     """
@@ -43,7 +42,7 @@ def apply_client_input(given: ComposeInput, *, client: Mapping[str, Any] | None)
 def label_client_tools(
     assembled: AssembledContext, *, client: Mapping[str, Any] | None
 ) -> AssembledContext:
-    """Label the prompt's tools as the client's own."""
+    """Mark the tools of the prompt as the client's own."""
     if client is None:
         return assembled
     segments = (

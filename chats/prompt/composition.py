@@ -389,7 +389,7 @@ def compose_with_search(
 
 
 def read_branch(turn: Turn) -> Branch:
-    """Read the turn's branch again, with the changes of other transactions."""
+    """Load the turn's branch again, to see changes of other transactions."""
     branch = statements.BRANCH.first(branch=turn.branch_id)
     if branch is None:
         raise Branch.DoesNotExist
@@ -398,7 +398,7 @@ def read_branch(turn: Turn) -> Branch:
 
 
 def with_active_compaction(branch: Branch) -> Branch:
-    """Load the branch's active compaction, if there is one.
+    """Return the branch with its active compaction loaded.
 
     Most chats have none, and joining its seventy columns costs more than the rest of the query.
     """
@@ -468,9 +468,7 @@ def load_prompt_facts(
     window_limit: int | None = None,
     after: int = 0,
 ) -> ComposeInput:
-    """Load all facts for a prompt.
-
-    No message up to the `seq` `after` is sent.
+    """Load all facts for a prompt. Messages up to the `seq` `after` are not sent.
 
     The number of queries does not grow with the chat.
     """
@@ -531,9 +529,9 @@ def load_prompt_facts(
 def find_wider_window(
     branch: Branch, *, choice: model_choice.ChosenModel, asked: Question, counter: TokenCounter
 ) -> WindowNeeded | None:
-    """Return the move that brings back history under a policy with more room, or None.
+    """Return the move that brings back history under a policy with more room.
 
-    Also None if the prompt without a window is refused.
+    None if it gains nothing, or if the prompt without a window is refused.
     """
     if not widening.can_widen_window(branch, choice=choice):
         return None
@@ -622,7 +620,7 @@ def build_background(
 ) -> Background:
     """Return the background of a turn's prompts, the same in every step.
 
-    `shown` returns the text of a message as an agent sees it. None: unchanged.
+    `shown`: function that returns a message's text as an agent sees it. None: unchanged.
     """
     state_id = (turn.tail or {}).get("state")
     row = ChatState.objects.get(pk=state_id) if state_id else None
@@ -650,7 +648,7 @@ def build_background(
 
 
 def get_question_time(turn: Turn) -> datetime:
-    """Return when the turn's question was asked. Requeueing does not change it."""
+    """Return the time at which the turn's question was asked. Requeueing does not change it."""
     return turn.trigger.created_at if turn.trigger else turn.queued_at
 
 
@@ -841,7 +839,7 @@ def has_preference_statement(given: ComposeInput) -> bool:
 
 
 def can_warm_up_cache(choice: model_choice.ChosenModel, *, account: Account) -> bool:
-    """Return True if the policy and the server allow cache warm-ups, at no cost."""
+    """Return True if the policy and the server allow cache warm-ups and the model is free."""
     return choice.values.warm_up and account.warms_up and not model_choice.has_price(choice.model)
 
 
@@ -885,7 +883,7 @@ def build_compression_event(
 def build_context_facts(
     assembled: AssembledContext, *, given: ComposeInput, choice: model_choice.ChosenModel
 ) -> ContextFacts:
-    """Return how the context was reduced, in numbers."""
+    """Return the numbers of omitted, cut and summarised messages."""
     sent = {segment.seq for segment in assembled.segments if segment.seq}
     summary = given.summary
     return ContextFacts(

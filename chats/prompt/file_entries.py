@@ -1,4 +1,4 @@
-"""Parts of long documents in prompt form."""
+"""Formats the parts of long documents for a prompt."""
 
 from chats.memory.search.references import format_iso_day
 from chats.models import FileExcerpt, Turn

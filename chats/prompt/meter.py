@@ -150,7 +150,7 @@ def build_meter_parts(outlook: Outlook) -> tuple[MeterPart, ...]:
 
 
 def describe_system_sources(outlook: Outlook) -> str:
-    """Name the sources of the system text."""
+    """Return the sources of the system text, such as the policy and the chat."""
     found = [s.message_id for s in outlook.sent.segments if s.origin == "system"]
     if not found:
         return gettext("None")
@@ -195,7 +195,9 @@ def describe_summary_layer(outlook: Outlook) -> tuple[str, str]:
 
 
 def describe_left_out(outlook: Outlook, reason: str) -> str:
-    """Name the messages left out for a reason: their range, or the number in several ranges."""
+    """Return the range of the messages left out for a reason, or their number if there are
+    several.
+    """
     found = [out for out in outlook.sent.left_out if out.reason == reason]
     if len(found) == 1:
         return format_seq_range(found[0].from_seq, found[0].to_seq)
@@ -215,7 +217,7 @@ TAIL_PARTS = {
 
 
 def describe_tail(outlook: Outlook) -> tuple[str, str]:
-    """Return the label and the parts of the tail: a state, or background."""
+    """Return the label of the tail and the names of its parts."""
     if outlook.kept is not None:
         left = describe_left_out(outlook, "state") or gettext("none yet")
         return gettext("State"), gettext("Replaces dialogue: {left}").format(left=left)
@@ -230,7 +232,7 @@ HISTORY_REPLACED = gettext_lazy("None: replaced by the state")
 
 
 def describe_history(outlook: Outlook) -> str:
-    """Describe the messages that are sent unchanged."""
+    """Return a sentence about the messages that are sent unchanged."""
     found = [s for s in outlook.sent.segments if s.origin == "history"]
     if not found:
         return str(HISTORY_REPLACED) if outlook.kept else gettext("Nothing yet")
@@ -251,7 +253,7 @@ def describe_history(outlook: Outlook) -> str:
 
 
 def describe_free_room(outlook: Outlook) -> str:
-    """Describe the use of the free room, and the effect once it is used up."""
+    """Return a sentence about the use of the free room, and about what follows once it is full."""
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     words = describe_full_room(values, limit=limit)
     if not measure_excerpt_room(outlook.given, outlook.sent):
@@ -264,7 +266,7 @@ def describe_free_room(outlook: Outlook) -> str:
 
 
 def describe_full_room(values: PolicyValues, *, limit: int) -> str:
-    """Describe the effect once the free room is used up."""
+    """Return a sentence about what follows once the free room is full."""
     if values.strategy == "entity_state":
         return gettext("Of {limit:,}; the state does not grow with the chat").format(limit=limit)
     if values.strategy == "simple":
@@ -306,7 +308,10 @@ AFTER_NEXT_REPLY = gettext_lazy("compaction after the next reply")
 
 
 def describe_next_compaction(branch: Branch, *, outlook: Outlook, making: str | None) -> str:
-    """Announce when older messages leave the prompt next. Empty if far away or unknown."""
+    """Return a sentence that says when older messages leave the prompt.
+
+    Empty if that is far away or unknown.
+    """
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     used = sum(outlook.tokens.values())
     if values.strategy == "sliding_window":
@@ -343,7 +348,7 @@ def estimate_turns_left(outlook: Outlook) -> int | None:
 
 
 def format_turns_left(left: int | None) -> str:
-    """Format the forecast. Empty if unknown or far away."""
+    """Format the number of replies until the next compaction. Empty if unknown or far away."""
     if left is None or left >= FORESEEN:
         return ""
     if left == 1:

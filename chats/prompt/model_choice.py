@@ -90,9 +90,7 @@ def choose_chat_model(
 
 
 def choose_with(*, chat: Chat, assigned: tuple[resolution.Assigned, ...]) -> ChosenModel:
-    """Return the chat's model and the policy that these assignments would make.
-
-    Stores nothing.
+    """Return the chat's model and the policy that these assignments would make. Stores nothing.
 
     Raises `NoModel`, `ModelNotAllowed` and `PolicyRefused`.
     """
@@ -112,7 +110,7 @@ def choose_with(*, chat: Chat, assigned: tuple[resolution.Assigned, ...]) -> Cho
 
 
 def choose_again(*, chat: Chat, turn: Turn) -> ChosenModel:
-    """Return the choice for a running turn: its original model and the current policy.
+    """Return the model and policy of a running turn: its original model, the current policy.
 
     Raises `NoModel`, and the refusals of `choose_chat_model`.
     """
@@ -133,9 +131,7 @@ def resolve_effective_policy(
     window_limit: int | None = None,
     agent: Agent | None = None,
 ) -> EffectivePolicy:
-    """Return the effective policy of all assignments.
-
-    Raises `PolicyRefused` if they conflict.
+    """Return the effective policy of all assignments. Raises `PolicyRefused` if they conflict.
 
     The policy of an agent, or the one that a client opened the chat with, ranks between the
     person's and the chat's.
@@ -157,9 +153,7 @@ def resolve_effective_policy(
 def get_client_policy(chat: Chat) -> ContextPolicy | None:
     """Return the policy that an API client chose for the chat, with its version.
 
-    Usually None.
-
-    A retired policy is ignored.
+    None if it chose none, which is usual, or if that policy is retired.
     """
     if chat.policy_id is None:
         return None
@@ -202,9 +196,7 @@ def get_recent_window(*, user_id: int, chat_id: uuid.UUID | None) -> int:
 
 
 def get_available_account(model: ModelSpec, *, to_embed: bool = False) -> ProviderAccount:
-    """Return the provider account of a model if it can be used.
-
-    Raises `ModelUnavailable`.
+    """Return the provider account of a model. Raises `ModelUnavailable` if it cannot be used.
 
     `to_embed`: for embeddings, which are enabled separately. The circuit breaker is checked against
     the database clock, which all processes share.
@@ -256,5 +248,5 @@ def calculate_call_cost(model: ModelSpec | None, used: UsedTokens) -> Decimal | 
 
 
 def get_model_origin(model: ModelSpec) -> str:
-    """Return the name under which a model's own fields are stored with its tool calls."""
+    """Return "provider/model", under which a model's own fields are stored with its tool calls."""
     return f"{model.provider}/{model.name}"

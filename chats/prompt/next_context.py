@@ -81,9 +81,7 @@ class NextContext:
 
 
 def compose_next_context(*, chat: Chat, question: str, now: datetime) -> NextContext:
-    """Compose the context that `question` would send in a chat.
-
-    Without one, all other parts.
+    """Compose the context of `question`. Without a question, all other parts.
 
     Raises `TeamRepliesHere`, the refusals of `record.messages.check_text` and
     `model_choice.choose_chat_model`, and `composition.PromptRefused`.
@@ -158,7 +156,7 @@ def build_context_entries(
     segments: Sequence[Sequence[object]],
     sources: sent_texts.SegmentSources,
 ) -> tuple[Mapping[str, tuple[TextEntry, ...]], Sequence[str]]:
-    """Return pins and history as text entries, cut like the policy says, and notes on omissions.
+    """Return pins and history as text entries, cut as the policy says, and notes on omissions.
 
     Contains only texts of people and models. Tool calls and results are left out, with a note.
     """

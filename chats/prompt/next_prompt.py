@@ -34,7 +34,7 @@ Sent = Literal["full", "cut", "summary", "none"]
 
 @dataclass(frozen=True, slots=True)
 class MessageDisposition:
-    """How one message is sent, or the reason why it is not.
+    """Whether and how one message is sent, or the reason why it is not.
 
     `cut_to` and `results_to`: the length in characters to which its texts and tool results are cut.
     """
@@ -90,7 +90,7 @@ class Outlook:
         return FULL
 
     def count(self, first: int, last: int) -> Counter[Sent]:
-        """Count the messages of a range by how they are sent, independent of its length."""
+        """Count the messages of a range by the way they are sent. Takes constant time."""
         found: Counter[Sent] = Counter()
         for seq, segment in self.segments.items():
             if first <= seq <= last:
@@ -245,7 +245,7 @@ def build_next_question(
 
 
 def apply_stored_digests(made: AssembledContext, *, chat_id: uuid.UUID) -> AssembledContext:
-    """Return the prompt with text digests like in the chat's receipts."""
+    """Return the prompt with the text digests that the chat's receipts use."""
     segments = tuple(
         s._replace(
             text_ref=receipts.derive_stored_digest(

@@ -115,7 +115,7 @@ def should_load_settings(choice: ChosenModel) -> bool:
 
 
 def is_of_use(settings: MemorySettings) -> bool:
-    """Return True if the person may have data to send."""
+    """Return True if the person's settings or preferences could add text to a prompt."""
     return bool(settings.instructions) or settings.consented_at is not None
 
 
@@ -130,9 +130,7 @@ def format_profile(settings: MemorySettings | None, *, is_plain: bool = False) -
 def format_preferences(
     branch: Branch, *, settings: MemorySettings | None, is_plain: bool = False
 ) -> str:
-    """Return the active preferences of the branch's chat, one per line.
-
-    Empty without any.
+    """Return the active preferences of the branch's chat, one per line. Empty without any.
 
     `is_plain`: only their texts, without introduction and slot names.
     """
@@ -178,8 +176,9 @@ def list_own_preference_ids(chat: Chat) -> set[uuid.UUID]:
 
 
 def is_preference_active(row: Preference, *, own: set[uuid.UUID], since: datetime) -> bool:
-    """Return True if the row was active when the chat's preferences were frozen, or applies at
-    once.
+    """Return True if a preference applies in the chat.
+
+    It was active when the chat's preferences were frozen, or it applies at once.
     """
     if not is_preference_known(row, own=own, since=since):
         return False
@@ -219,7 +218,10 @@ def trim_preferences(rows: Sequence[Preference]) -> list[Preference]:
 
 
 def get_freeze_time(branch: Branch) -> datetime:
-    """Return since when the chat's preferences are frozen: its last compaction, or its creation."""
+    """Return the time from which the chat's preferences are frozen.
+
+    That is its last compaction, or its creation.
+    """
     active: Compaction | None = branch.active_compaction
     if active is None:
         return branch.chat.created_at

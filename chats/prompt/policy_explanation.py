@@ -45,7 +45,7 @@ class Explanation:
 def find_viewpoint_by_names(
     *, username: str, chat_id: uuid.UUID | None, role_id: str, model: str
 ) -> PersonViewpoint:
-    """Find a viewpoint by names. Empty names are left open. Raises `NotThere`."""
+    """Return the viewpoint with these names; empty ones are left open. Raises `NotThere`."""
     person = User.objects.filter(username=username).first()
     if person is None:
         raise NotThere(
@@ -66,11 +66,9 @@ def find_viewpoint_by_names(
 def resolve_viewpoint(
     person: User, *, chat: Chat | None, role_id: str = "", model: str = ""
 ) -> PersonViewpoint:
-    """Find the agent and model of a viewpoint.
+    """Return the viewpoint with its agent and model. Raises `NotThere`.
 
-    Without a name, the model that would reply.
-
-    Raises `NotThere`.
+    Without a model name, it is the model that would reply.
     """
     agent = None
     if role_id:

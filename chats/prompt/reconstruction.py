@@ -56,9 +56,8 @@ class PartMissing(Exception):
 class Rebuilt:
     """A past request.
 
-    `fault` says why it differs from the request as sent; empty if it is equal.
-
-    `pieces`: how many messages of the request each group of segments makes, in prompt order.
+    `fault`: the reason why it differs from the request as sent; empty if it is equal. `pieces`:
+    number of messages that each group of segments makes, in prompt order.
     """
 
     receipt: Receipt
@@ -118,7 +117,7 @@ def request_of(found: Rebuilt, *, with_images: bool = False) -> ProviderRequest:
 
 
 def find_call_model(receipt: Receipt) -> ModelSpec | None:
-    """Return the current model of a call. None if no model has its name."""
+    """Return the configured model with the name of the call's model, or None."""
     rows = ModelSpec.objects.filter(name=receipt.model_name).order_by("-enabled", "slug")
     own = receipt.turn.model
     return own if own is not None and own.name == receipt.model_name else rows.first()
@@ -242,18 +241,17 @@ class _Build:
         return self.view.seen(value, counter=COUNTER) if self.view else value
 
     def tools(self, segments: Sequence[Segment]) -> tuple[ToolSpec, ...]:
-        """Return the tool definitions."""
         listed = [tool for segment in segments for tool in json.loads(self.text(segment))]
         return tuple(ToolSpec(**tool) for tool in listed)
 
     def joined(self, segments: Sequence[Segment], role: engine.WireRole, maker: Maker) -> Block:
-        """Return one message made of several texts."""
+        """Return one message that consists of several texts."""
         texts = [(segment.message_id, self.text(segment)) for segment in segments]
         made = maker.message(segments[0].origin, role, texts) if texts else Block(())
         return made._replace(segments=tuple(segments))
 
     def kept(self, segment: Segment) -> Block:
-        """Return a segment whose text was stored as sent."""
+        """Return the block of a segment whose text was stored as sent."""
         return Block((segment,), (WireMessage("user", self.text(segment)),))
 
     def tail(self, segments: Sequence[Segment], maker: Maker) -> tuple[Block, ...]:
@@ -312,8 +310,8 @@ def find_previous_receipt(receipt: Receipt) -> Receipt | None:
 class Prefix:
     """The prefix that two requests share: messages, local tokens, and the first difference.
 
-    `broken_by` is the origin of the first segment that differs, empty if the previous request was
-    only extended. `seq` is that of the segment's message, 0 without one.
+    `broken_by`: origin of the first segment that differs; empty if the previous request was only
+    extended. `seq`: the message of that segment; 0 if it is not a message.
     """
 
     messages: int

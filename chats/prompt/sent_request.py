@@ -120,9 +120,7 @@ def has_hidden_system(receipt: Receipt) -> bool:
 
 
 def build_sent_lines(found: Rebuilt, before: Rebuilt | None, *, hides: bool) -> Iterator[SentLine]:
-    """Yield the messages of a request, with removed messages of the previous call in their
-    places.
-    """
+    """Yield the messages of a request, in order, with removed messages of the previous call."""
     owners = list_message_segments(found)
     old = before.messages if before and not before.fault else ()
     origin, is_open = reconstruction.request_of(found).origin, wire.open_loop(found.messages)
@@ -147,10 +145,7 @@ def align_messages(
 
 
 def list_message_segments(found: Rebuilt) -> list[Sequence[Segment]]:
-    """Return the segments of each message of a request.
-
-    A block's segments belong to its first message.
-    """
+    """Return the segments of each message. A block's segments belong to its first message."""
     owners: list[Sequence[Segment]] = []
     for segments, count in found.pieces:
         if count:
@@ -173,7 +168,7 @@ def format_request_message(message: WireMessage, *, hides: bool, by: str | None 
 def build_body_json(found: Rebuilt) -> str:
     """Return the request body as JSON, in the form that was sent if that is known.
 
-    Images are replaced by their hashes.
+    Hashes replace images.
     """
     made = list(build_request_bodies(found))
     known = found.receipt.body_sha256
@@ -217,16 +212,12 @@ def compare_body_hash(found: Rebuilt) -> BodyCheck:
 
 
 def compare_body_forms(made: Iterator[str], known: str) -> BodyCheck:
-    """Return "same" if one of the rebuilt bodies has the hash of the request as sent, else
-    "options".
-    """
+    """Return "same" if one of the rebuilt bodies has the recorded hash, else "options"."""
     return "same" if any(compute_text_ref(text) == known for text in made) else "options"
 
 
 def format_curl_command(body: str, *, is_anthropic: bool) -> str:
-    """Format a request with this body as a shell command.
-
-    Contains no secrets.
+    """Format a request with this body as a shell command. It contains no secrets.
 
     The body is ASCII on one line, so it cannot contain the here-document's end marker.
     """
@@ -276,7 +267,6 @@ def build_request_file(sent: AsSent, *, form: str) -> RequestFile:
 
 
 def format_request_file(body: str, *, form: str, is_anthropic: bool) -> RequestFile:
-    """Return a body as a file in one of the `FORMS`."""
     name, kind = FORMS[form]
     text = format_curl_command(body, is_anthropic=is_anthropic) if form == "curl" else body
     return RequestFile(name, kind, text)

@@ -18,7 +18,7 @@ Row = Sequence[object]
 
 @dataclass(frozen=True, slots=True)
 class SegmentSources:
-    """The sources of segments: texts by digest, messages by id."""
+    """The stored data of segments: texts by digest, messages by id."""
 
     texts: Mapping[str, str]
     messages: Mapping[str, Message]
@@ -53,7 +53,7 @@ def load_segment_sources(segments: Iterable[Row]) -> SegmentSources:
 
 
 def is_uuid(value: object) -> bool:
-    """Return True if a label is a message id. Labels of other texts are words."""
+    """Return True if a segment's label is a message id. Labels of other texts are words."""
     try:
         uuid.UUID(str(value))
     except ValueError:
@@ -62,11 +62,9 @@ def is_uuid(value: object) -> bool:
 
 
 def recreate_sent_text(segment: Row, *, sources: SegmentSources, values: PolicyValues) -> SentText:
-    """Return the text of a segment.
+    """Return the text of a segment. Empty if it is no longer stored.
 
-    Empty if it is no longer stored.
-
-    Only the length of a text that the policy hides is returned. A person's own text for their chat
+    Of a text that the policy hides, only the length is returned. A person's own text for their chat
     is never hidden from them.
     """
     origin, label, _, _, _, digest, *_ = segment
@@ -84,9 +82,7 @@ def recreate_sent_text(segment: Row, *, sources: SegmentSources, values: PolicyV
 def recreate_message_text(
     message: Message, segment: Row, *, values: PolicyValues, view: AgentView | None = None
 ) -> SentText:
-    """Return the text that a segment sent of a message.
-
-    `view` is that of the receiving agent.
+    """Return the text that a segment sent of a message. `view` is that of the receiving agent.
 
     A cut is a pure function of the message, the limit and the policy's style, so it can be
     recreated. An erased message has no text.
@@ -98,9 +94,7 @@ def recreate_message_text(
 def recreate_wire_messages(
     message: Message, segment: Row, *, values: PolicyValues, view: AgentView | None = None
 ) -> tuple[Sequence[WireMessage], int]:
-    """Return the wire messages that a segment sent of a message, and its uncut length in
-    characters.
-    """
+    """Return the wire messages of a segment, and the message's uncut length in characters."""
     origin, _, _, _, cut_to, _, *rest = segment
     results_to = rest[0] if rest else None
     value = build_engine_message(message, counter=ApproximateCounter())

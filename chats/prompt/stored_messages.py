@@ -56,7 +56,7 @@ def verify_stored_messages(*, scope: str | None, told: Counter[str]) -> Iterator
 def verify_some(
     *, scopes: Sequence[str | None], told: Counter[str], is_late: Callable[[], bool]
 ) -> Iterator[Break]:
-    """Yield the first such prompt or message of each chat of some chains, until the time limit.
+    """Verify some chains until the time limit; yield the first fault of each chat.
 
     None stands for all chats: each run continues after the previous one, until all were checked
     once.
@@ -95,7 +95,7 @@ def iter_chats_in_rotation() -> Iterator[uuid.UUID]:
 
 
 def store_reading_position(last: int) -> None:
-    """Store the last message that was compared, after which the next run continues."""
+    """Store the id of the last message compared, so that the next run continues after it."""
     LedgerReader.objects.update_or_create(name=READER, defaults={"last": last})
 
 
@@ -136,7 +136,7 @@ def is_id(text: object) -> bool:
 
 
 def find_prompt_fault(receipt_id: uuid.UUID, *, ids: set[str]) -> str:
-    """Return the fault of a prompt's messages. `missing` if the prompt cannot be rebuilt."""
+    """Return the code of the fault of a prompt's messages, such as `missing`; empty without one."""
     related = ("effective_policy", "turn__branch__chat__owner")
     receipt = Receipt.objects.select_related(*related).filter(pk=receipt_id).first()
     if receipt is None:

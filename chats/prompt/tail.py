@@ -69,7 +69,9 @@ def should_retrieve_context(turn: Turn, *, values: PolicyValues) -> bool:
 
 
 def get_withheld_note(turn: Turn, *, choice: ChosenModel) -> str:
-    """Return why a turn gets no retrieved context, as a receipt note, or an empty string."""
+    """Return the receipt note for the reason why a turn gets no retrieved context. Empty: it
+    does.
+    """
     if not should_retrieve_context(turn, values=choice.values) or "references" in (turn.tail or {}):
         return ""
     if choice.values.reference_share:
@@ -80,9 +82,7 @@ def get_withheld_note(turn: Turn, *, choice: ChosenModel) -> str:
 
 
 def find_missing_tail(turn: Turn, *, choice: ChosenModel) -> TailRequired | None:
-    """Return the parts of the tail that are still missing.
-
-    None if it is complete.
+    """Return the parts of the tail that are still missing. None if it is complete.
 
     Temporary chats, chats without memory, and providers that are not allowed get no content of
     other chats. A continued reply has no question.

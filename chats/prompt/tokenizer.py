@@ -91,7 +91,7 @@ def start_loader() -> threading.Thread:
 
 
 def is_estimate(counter: TokenCounter) -> bool:
-    """Return True if a turn's counts may differ from those of this counter."""
+    """Return True if the counts of this counter may differ from those of a turn."""
     return counter.version != O200kCounter.version
 
 

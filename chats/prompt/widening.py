@@ -44,16 +44,16 @@ def can_widen_window(branch: Branch, *, choice: model_choice.ChosenModel) -> boo
 
 
 def copy_without_window(branch: Branch) -> Branch:
-    """Return the branch as it would be without its window. Stores nothing."""
+    """Return a copy of the branch without its window. Stores nothing."""
     found = copy(branch)
     found.active_compaction = branch.active_compaction and branch.active_compaction.base
     return found
 
 
 def find_wider(found: WindowNeeded | None, *, branch: Branch) -> WindowNeeded | None:
-    """Return the move that widens the branch's window, or None if it would not gain anything.
+    """Return the move that widens the branch's window. None if it would gain nothing.
 
-    `found` is the move that the prompt without a window needs. None: all of it fits.
+    `found`: the move that the prompt without a window needs. None: all of it fits.
     """
     active = branch.active_compaction
     if active is None:

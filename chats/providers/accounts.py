@@ -374,7 +374,6 @@ def strip_api_key(api_key: str) -> str:
 
 
 def generate_account_slug(name: str) -> str:
-    """Return an unused slug for an account."""
     wanted = slugify(name)[:50] or "provider"
     taken = set(
         ProviderAccount.objects.filter(slug__startswith=wanted).values_list("slug", flat=True)

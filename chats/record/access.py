@@ -156,7 +156,6 @@ def is_turn_owner(*, user: Person, turn_id: uuid.UUID) -> bool:
 
 
 def get_visible_turns(*, user: Person, chat_id: uuid.UUID) -> QuerySet[Turn]:
-    """Return the turns of a chat, if the chat is the person's."""
     return Turn.objects.filter(
         branch__chat_id=chat_id, branch__chat__in=get_visible_chats(user=user)
     )

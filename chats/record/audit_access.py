@@ -225,7 +225,6 @@ def list_reading_requests(
 
 
 def find_waiting_request(*, chat_id: uuid.UUID, actor: str, now: datetime) -> ReadingRequest | None:
-    """Return an auditor's waiting request for a chat, or None."""
     waiting = list_reading_requests(now=now, chat_id=chat_id)
     return next((each for each in waiting if each.user == parse_actor_id(actor)), None)
 

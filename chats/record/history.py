@@ -158,7 +158,6 @@ def build_engine_message(row: Message, *, counter: TokenCounter, zone: str = "")
 
 
 def get_engine_role(row: Message) -> engine.Role:
-    """Return the row's role in the engine's spelling."""
     return "user" if row.role == Message.Role.USER else "assistant"
 
 

@@ -62,7 +62,6 @@ def store_message_images(rows: Sequence[Message], *, found: Mapping[str, Bytes])
 
 
 def iter_image_hashes(row: Message) -> Iterable[str]:
-    """Yield the hashes of a message's stored images."""
     return iter_part_hashes(row.parts)
 
 

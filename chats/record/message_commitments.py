@@ -214,7 +214,6 @@ def compare_messages(chat_id: uuid.UUID, *, shown: Collection[str]) -> MessageCo
 def compare_message(
     row: Message, claims: MessageClaims, *, before: MessageComparison, is_shown: bool
 ) -> MessageComparison:
-    """Return the comparison of the earlier messages and this one."""
     key = str(row.pk)
     claims.read.add(key)
     # A list: every digest must read the row.

@@ -39,7 +39,6 @@ class PolicyProposal:
 
 
 def build_group_proposal(group_id: int, **said: Any) -> PolicyProposal:
-    """Return an edited policy as a proposal for a group."""
     rows = PolicyAssignment.objects.filter(level=GROUP, group=group_id)
     has = rows.values_list("policy__slug", flat=True).first() or ""
     return PolicyProposal(level=GROUP, group_id=group_id, replaces=has, **said)

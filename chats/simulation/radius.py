@@ -57,8 +57,6 @@ class RadiusOver(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class CountLease:
-    """The lease of a worker on a count."""
-
     radius_id: uuid.UUID
     token: uuid.UUID
 

@@ -113,7 +113,6 @@ def count_turn_totals(row: EvaluatedTurn) -> dict[str, int]:
 
 
 def build_draft_proposal(evaluation: Evaluation) -> PolicyProposal:
-    """Return the draft as a proposal, at the level of its evaluation."""
     policy, version = evaluation.policy, evaluation.version
     return PolicyProposal(
         slug=policy.slug,

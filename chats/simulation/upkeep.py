@@ -42,8 +42,6 @@ LATEST = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True)
 class EvaluationLease:
-    """The lease of a worker on an evaluation."""
-
     evaluation_id: uuid.UUID
     token: uuid.UUID
 

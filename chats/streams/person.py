@@ -43,8 +43,6 @@ class NoticesLost:
 
 
 class TurnUpdate(NamedTuple):
-    """An update of one reply."""
-
     turn_id: uuid.UUID
     update: Update
 

@@ -168,7 +168,6 @@ class ChunkEncoder:
         return chunks
 
     async def load(self) -> StoredTurn:
-        """Return the stored part of the turn."""
         read = sync_to_async(databases.close_connections_after(load_stored_turn))
         return await read(self.turn_id)
 

@@ -260,7 +260,6 @@ def find_newest_message(chat: Chat) -> Message | None:
 
 
 def build_visible_message(row: Message, *, branch: Branch, chat: Chat) -> TeamMessage:
-    """Return a message as the team sees it on a branch."""
     number = (row.seq or 0) + branch.team_id_offset
     return TeamMessage(
         id=str(row.metadata.get("team_id") or f"msg-{number}"),

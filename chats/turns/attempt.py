@@ -101,9 +101,7 @@ async def run_opened_turn(
     worker: Worker,
     runs: dict[uuid.UUID, "TurnAttempt"],
 ) -> None:
-    """Work on the opened turn.
-
-    Does nothing if another worker claimed it.
+    """Work on the opened turn. Does nothing if another worker claimed it.
 
     `asked_at` is the monotonic time at which the opening was requested.
     """
@@ -151,7 +149,7 @@ class TurnAttempt:
     def interrupt(self, reason: str) -> None:
         """End the attempt as soon as possible with `STOP`, `LOST` or `SHUTDOWN`.
 
-        The first reason wins.
+        Of several reasons, the first one applies.
         """
         if not self.reason:
             self.reason = reason
@@ -177,7 +175,7 @@ class TurnAttempt:
                 await self.end_as_failed("internal_error", INTERNAL_SENTENCE)
 
     async def run_steps(self) -> None:
-        """Run steps as long as tools ran or new messages arrived."""
+        """Repeat steps as long as tools ran or new messages arrived."""
         if self.turn.attempt > 1:
             self.publish("restarted")
         while True:
@@ -202,7 +200,9 @@ class TurnAttempt:
             )
 
     async def run_step(self) -> bool:
-        """Compose, call, store. Return True if another step follows."""
+        """Compose the prompt, call the model, store the reply. Return True if another step
+        follows.
+        """
         prompt = self.opening.prompt if self.opening else None
         call = await self.call_model(prompt or await self.compose())
         if self.reason == STOP:
@@ -248,10 +248,7 @@ class TurnAttempt:
         raise RuntimeError("the prompt does not fit after five window moves")
 
     async def build_tail(self, due: tail.TailRequired) -> None:
-        """Build the missing parts of the tail, once per turn.
-
-        A stop takes effect before the reply.
-        """
+        """Build the missing parts of the tail, once per turn. A stop request ends the turn here."""
         if due.state:
             await self.extract_state(due.choice)
         if due.files:
@@ -310,10 +307,9 @@ class TurnAttempt:
         self.turn.tail = tail
 
     async def call_model(self, prompt: composition.Prompt) -> ModelCall:
-        """Call the model, with retries until the first token: temporary errors, and an overflow
-        once.
+        """Call the model. Retries temporary errors until the first token, and an overflow once.
 
-        An empty reply is retried once without a message. Raises `EmptyReply`.
+        An empty reply is retried once. Raises `EmptyReply`.
         """
         overflowed = emptied = False
         number = 0
@@ -354,7 +350,7 @@ class TurnAttempt:
     ) -> composition.Prompt | None:
         """Return a prompt without tools if the server rejected the call because of them.
 
-        Stores that fact.
+        Stores that the model does not support tools. Returns None for any other error.
         """
         refused = call.error is not None and call.error.code == "tools_unsupported"
         if not refused or not prompt.request.tools or self.turn.model is None:
@@ -371,9 +367,8 @@ class TurnAttempt:
     async def shrink(
         self, prompt: composition.Prompt, overflow: ProviderError
     ) -> composition.Prompt | None:
-        """Store the model's limit and return a smaller prompt.
-
-        None if nothing more can be left out.
+        """Store the model's limit and return a smaller prompt. None if nothing more can be left
+        out.
         """
         if self.turn.model is not None:
             await self.worker.db(
@@ -391,7 +386,9 @@ class TurnAttempt:
             return None
 
     async def discard_call(self, call: ModelCall, overflow: ProviderError) -> None:
-        """Record a call whose reply is discarded, and withdraw the text already shown."""
+        """Close the receipt of a call whose reply is discarded, and remove its text from the
+        page.
+        """
         was_shown = call.is_useful
         call.error = overflow
         await self.close_receipt(call)
@@ -451,7 +448,7 @@ class TurnAttempt:
         )
 
     async def wait_to_retry(self, error: ProviderError, number: int) -> bool:
-        """Wait before a retry and show the wait on the page. Return False without a retry."""
+        """Wait before a retry, and show the wait on the page. Return False if no retry is left."""
         if not error.retryable or number >= settings.PROVIDER_CALLS:
             return False
         seconds = error.retry_after
@@ -604,16 +601,14 @@ class TurnAttempt:
         )
 
     async def requeue_turn(self) -> None:
-        """Return the turn to the queue because this process shuts down.
-
-        Another worker restarts it at once.
+        """Return the turn to the queue because this process shuts down. Another worker starts
+        it.
         """
         with suppress(LeaseLost):
             await self.worker.db(writes.requeue_turn, lease=self.lease, now=self.worker.clock())
             self.publish("restarted")
 
     def get_unsaved_text(self) -> Partial | None:
-        """Return the partial text if it grew since the last checkpoint, else None."""
         call = self.call
         if call is None or call.length <= self.saved:
             return None

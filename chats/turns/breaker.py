@@ -24,11 +24,9 @@ REASONS = {
 
 
 def trip_breaker(*, model: ModelSpec | None, code: str, now: datetime) -> None:
-    """Open the breaker of the model's provider if `code` requires it.
+    """Open the breaker of the model's provider if `code` requires it, such as a rejected key.
 
-    Call inside a transaction.
-
-    Only the failure that opens the breaker is recorded in the ledger.
+    Call inside a transaction. Only the failure that opens the breaker is recorded in the ledger.
     """
     if code not in REASONS or model is None:
         return

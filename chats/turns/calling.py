@@ -34,7 +34,7 @@ class ModelCall(ReplyCollector):
     def is_useful(self) -> bool:
         """True if the reply has text or tool calls, or reached the length limit.
 
-        A reply that failed after its first text is useful too.
+        A reply that failed after its first text counts too.
         """
         return self.has_text or bool(self.asked) or self.is_full
 

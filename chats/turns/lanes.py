@@ -29,9 +29,8 @@ def lock_unstarted_lanes(made: Round, *, but: Turn | None) -> list[Turn]:
 
 
 def find_lane_cutoff(turn: Turn) -> int | None:
-    """Return the number of the last message that the lanes may see.
-
-    None before the first lane starts.
+    """Return the seq of the last message that the lanes may see. None before the first lane
+    starts.
     """
     begun = Turn.objects.filter(round=turn.round_id, lane__gt=0, seen_to__isnull=False)
     return begun.values_list("seen_to", flat=True).first()
@@ -54,6 +53,6 @@ def has_failed(turn: Turn) -> bool:
 
 
 def has_replied(turn: Turn) -> bool:
-    """Return True if another lane of the turn's round has completed."""
+    """Return True if another lane of the turn's round has completed its reply."""
     done = Turn.objects.filter(round=turn.round_id, lane__gt=0, status=Turn.Status.COMPLETED)
     return bool(turn.lane) and done.exists()

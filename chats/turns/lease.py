@@ -1,6 +1,4 @@
-"""The lease of a turn: claim, renew, release.
-
-Each write of a worker carries its token.
+"""The lease of a turn: claim, renew, release. Each write of a worker carries its token.
 
 A claim creates a new random token (fencing). The writes of a worker that was presumed dead match no
 row. All times come from the database, the one clock that all workers share.
@@ -31,9 +29,7 @@ class Lease:
 
 
 def claim_turn(*, turn_id: uuid.UUID, worker: str, now: datetime) -> Lease | None:
-    """Claim the turn.
-
-    None if the turn has ended, another worker holds it, or its branch is busy.
+    """Claim the turn. None if it has ended, another worker holds it, or its branch is busy.
 
     `now` is only the displayed start time. Raises Django's IntegrityError if another turn of the
     branch was claimed between this read and this write.
@@ -54,13 +50,13 @@ def select_held_turn(lease: Lease) -> QuerySet[Turn]:
 
 
 def update_held_turn(lease: Lease, **values: Any) -> None:
-    """Update the turn if the lease still holds. Raises `LeaseLost`."""
+    """Update columns of the turn if the lease still holds. Raises `LeaseLost`."""
     if not statements.write_held(tuple(values)).run(values, turn=lease.turn_id, token=lease.token):
         raise LeaseLost(lease.turn_id)
 
 
 def extend_lease(lease: Lease) -> None:
-    """Extend the lease. Raises `LeaseLost`."""
+    """Extend the lease by its full duration. Raises `LeaseLost`."""
     if not select_held_turn(lease).update(lease_until=compute_lease_end()):
         raise LeaseLost(lease.turn_id)
 
@@ -74,9 +70,7 @@ def lock_held_turn(lease: Lease) -> Turn:
 
 
 def read_turn(lease: Lease) -> Turn:
-    """Return the turn with its branch, chat, model and message.
-
-    Raises `LeaseLost`.
+    """Return the turn with its branch, chat, model and message. Raises `LeaseLost`.
 
     The row is locked if this transaction wrote it.
     """
@@ -96,7 +90,7 @@ class Heartbeat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The partial text of a turn's step since its last restart."""
+    """The text of the running step so far, since its last restart."""
 
     lease: Lease
     step: int

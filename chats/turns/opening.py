@@ -35,10 +35,7 @@ class ClaimedTurn:
 def open_turn(
     *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
 ) -> ClaimedTurn | None:
-    """Claim the turn and prepare its first call if possible.
-
-    None if another worker holds the turn.
-    """
+    """Claim the turn and prepare its first call if possible. None if another worker holds it."""
     begun = writes.claim_and_open(turn_id=turn_id, worker=worker, counter=counter, now=now)
     if begun is None:
         return None

@@ -1,6 +1,6 @@
 """Learns a smaller context window of a model from overflow errors.
 
-Operators can see and reset it.
+Operators can see it on the model's admin page and reset it.
 """
 
 from datetime import datetime

@@ -66,9 +66,9 @@ async def look_up(
 ) -> ChosenReferences:
     """Return the retrieved context of a turn's question, or the reason why there is none.
 
-    `room`, `sent` and `seq` select excerpts of the chat itself, see `prompt.tail.TailDue`. Reasons
-    are `late`, `failed` and those of `memory.search.references.find`. If vectors could not be used,
-    `by_words` has the reason.
+    `room`, `sent` and `seq` select excerpts of the chat itself, see `prompt.tail.TailRequired`.
+    Reasons are `late`, `failed` and those of `memory.search.references.find`. If vectors could not
+    be used, `by_words` has the reason.
     """
     began = time.monotonic()
     try:
@@ -103,7 +103,7 @@ async def look_for(
     aside: Callable[..., Awaitable[Any]],
     **given: Any,
 ) -> Look | None:
-    """Return the vector search for a text. None if it is not configured or took too long."""
+    """Return the vector search for a text. None if it is not configured or takes too long."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(settings.REFERENCES_SECONDS):
@@ -144,9 +144,7 @@ async def embed_text(
     began: float,
     **given: Any,
 ) -> QuestionVector:
-    """Return the embedding of a text.
-
-    Empty if vectors are not used.
+    """Return the embedding of a text. Empty if vectors are not used.
 
     `read` runs in a database thread with the `given` arguments and returns the text. It is called
     only if an embedding model is configured.
@@ -173,10 +171,7 @@ async def embed_text(
 
 
 def load_embedding_text(*, turn: Turn, seq: int = 0) -> str:
-    """Return the text of a turn that is embedded for the search.
-
-    Empty if the turn has no question.
-    """
+    """Return the text of a turn that is embedded for the search. Empty without a question."""
     branch = composition.read_branch(turn)
     question = load_question_message(turn, branch=branch, seq=seq)
     if question is None:
@@ -253,9 +248,7 @@ def search_for_question(
 
 
 def is_closed_to_others(chat_id: uuid.UUID) -> bool:
-    """Return True if other chats may not use this one: it has no memory, or its policy forbids
-    it.
-    """
+    """Return True if other chats may not use this chat, because of its memory setting or policy."""
     chat = Chat.objects.select_related("model").filter(pk=chat_id, without_memory=False).first()
     return chat is None or rights.archive_lock(chat) is not None
 

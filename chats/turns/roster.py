@@ -38,7 +38,6 @@ class Roster:
 
     @property
     def rules(self) -> engine.Rules:
-        """The team's rules."""
         version = self.version
         routing: Any = version.routing
         return engine.Rules(
@@ -50,7 +49,6 @@ class Roster:
         )
 
     def agent(self, role_id: str) -> Agent | None:
-        """Return the member with a role id, or None."""
         return next((agent for agent in self.agents if agent.role_id == role_id), None)
 
     def names(self, role_ids: Sequence[str]) -> list[str]:
@@ -60,7 +58,6 @@ class Roster:
 
 
 def load_roster(version: TeamVersion) -> Roster:
-    """Return a version with its members."""
     agents = version.agents.select_related("model", "policy__current").order_by("place")
     return Roster(version, tuple(agents))
 

@@ -33,7 +33,7 @@ RESUMABLE = (
 
 
 class RoundGoesOn(Refusal):
-    """The latest round did not end early, or another one has started."""
+    """The latest round did not end early, or another one has started since."""
 
     code = "round_not_resumable"
     status = 409
@@ -43,11 +43,9 @@ class RoundGoesOn(Refusal):
 def resume_round(
     *, chat: Chat, branch: Branch, actor: str, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
-    """Resume a round that ended early, with its limits reset.
+    """Resume a round that ended early, with its limits reset. Raises `RoundGoesOn`.
 
-    The caller has locked the chat.
-
-    A round that waits for a person continues without that person. Raises `RoundGoesOn`.
+    The caller has locked the chat. A round that waits for a person continues without that person.
     """
     lock_branch(branch.pk)
     last = find_newest_branch_round(branch)
@@ -86,9 +84,7 @@ def find_retry_cutoff(turn: Turn) -> int | None:
 
 
 def prepare_round_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
-    """Return the fields that a retry of an agent's turn inherits.
-
-    Sets its round to running.
+    """Set the round of an agent's turn to running, and return the fields that a retry inherits.
 
     Empty for a turn without a round.
     """

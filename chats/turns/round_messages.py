@@ -1,4 +1,4 @@
-"""Accepts a person's message to a team: which turn answers it, and which round starts."""
+"""Accepts a person's message to a team: chooses the turn that replies, and starts a round."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -31,10 +31,7 @@ class NoSuchSeat(Refusal):
 
 
 def find_addressees(text: str, *, roster: Roster) -> tuple[str, ...]:
-    """Return the names of the agents mentioned in a person's message.
-
-    Human members are left out.
-    """
+    """Return the names of the agents mentioned in a person's message, without human members."""
     names = [a.name for a in roster.agents if a.type == Agent.Type.AI and not a.rests]
     return team_view.find_mentioned_members(text, names=names)
 
@@ -119,7 +116,7 @@ def find_pending_turn(branch: Branch, *, running: Round | None) -> tuple[Turn | 
 
 
 def take_up_too(waits: Turn) -> None:
-    """Let a waiting turn answer one more message of the person."""
+    """Let a waiting turn reply to one more message of the person."""
     # It sees all messages present when it starts, in an independent team too.
     waits.seen_to = None
     if waits.agent_id is not None and waits.round_id is not None:
@@ -145,10 +142,8 @@ def resume_waiting_round(
 ) -> bool:
     """Resume the round that waits for a human member with that member's answer.
 
-    True if it resumes.
-
-    Waiting time does not count towards the round's time limit. The unsaved turn is assigned to the
-    next agent.
+    Returns True if it resumes. Waiting time does not count towards the round's time limit. The
+    unsaved turn is assigned to the next agent.
     """
     waiting = Round.objects.filter(branch=turn.branch, status=Round.Status.WAITING)
     made = waiting.select_related("version").order_by("-started_at").first()

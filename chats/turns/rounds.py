@@ -123,13 +123,10 @@ def start_round(
 
 
 def assign_turn(turn: Turn, *, made: Round, agent: Agent | None, hop: int) -> None:
-    """Assign a turn to an agent of a round.
-
-    The caller saves the turn.
+    """Assign a turn to an agent of a round. The caller saves the turn. Raises `TeamGone`.
 
     If the agent may not use its model, the turn is created anyway and fails with the reason.
-    Raising here would fail the previous reply, whose last transaction creates this turn. Raises
-    `TeamGone`.
+    Raising here would fail the previous reply, whose last transaction creates this turn.
     """
     if agent is None:
         raise TeamGone
@@ -144,10 +141,7 @@ def assign_turn(turn: Turn, *, made: Round, agent: Agent | None, hop: int) -> No
 
 
 def build_speaker_fields(turn: Turn, parts: Sequence[Any]) -> dict[str, Any]:
-    """Return `speaker` and `addressees` of a message that an agent's turn stores.
-
-    Empty without an agent.
-    """
+    """Return `speaker` and `addressees` of an agent's message. Empty without an agent."""
     agent = turn.agent
     if agent is None:
         return {}
@@ -161,7 +155,7 @@ def build_speaker_fields(turn: Turn, parts: Sequence[Any]) -> dict[str, Any]:
 
 
 def find_mentioned_names(text: str, *, agent: Agent, roster: Roster, owner: str) -> tuple[str, ...]:
-    """Return the names that a reply mentions. The owner's name returns control to the person."""
+    """Return the names that a reply mentions, with the owner's name as `team_view.PERSON`."""
     names = team_view.parse_called_names(team_view.split_reply_speakers(text, name=agent.name).own)
     known = {team_view.fold_member_name(member.name) for member in roster.agents}
     person = team_view.fold_member_name(owner)
@@ -249,7 +243,7 @@ def note_calls(
 
 
 def count_reply(made: Round, *, agent: Agent, reply: Message | None, usage: Any) -> None:
-    """Add an ended reply to the counters of its round."""
+    """Add a finished reply to the round's number of replies and tokens."""
     made.hops += 1
     used = parse_reported_usage(usage or {})
     made.tokens += used.input + used.output if used else 0
@@ -273,7 +267,7 @@ def schedule_next_agent(
     behind: Turn | None,
     now: datetime,
 ) -> None:
-    """Decide what follows a turn of a running round and create the next agent's turn."""
+    """Decide what follows a turn of a running round, and create the next agent's turn if any."""
     if status == Turn.Status.STOPPED and not lanes.has_replied(turn):
         # The stopped agent may speak again when the round resumes: its reply is incomplete.
         end_round(made, Round.Status.STOPPED, now=now)
@@ -339,9 +333,8 @@ def build_next_turn(turn: Turn, *, chat: Chat, made: Round, now: datetime) -> Tu
 
 
 def end_round(made: Round, status: str, *, now: datetime) -> None:
-    """End a round, or let it wait for a person.
-
-    Starts maintenance of the chat in the background.
+    """End a round, or let it wait for a person. Starts maintenance of the chat in the
+    background.
     """
     made.status, made.finished_at = status, now
     record_round_event(

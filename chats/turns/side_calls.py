@@ -49,9 +49,7 @@ def create_side_receipt(
     now: datetime,
     call: int = Receipt.BESIDE,
 ) -> Receipt:
-    """Write the receipt before the call, in the caller's transaction.
-
-    Returns an existing receipt.
+    """Write the receipt before the call, in the caller's transaction, or return the existing one.
 
     `call` is the call's number within the step, 0 by default.
     """
@@ -92,13 +90,16 @@ def create_side_receipt(
 
 
 def cut_of(message: engine.Message, cut_to: int | None) -> int | None:
-    """Return the number of characters read of a message. None if it was read whole."""
+    """Return the number of characters that were read of a message. None: all of it."""
     is_cut = cut_to is not None and len(engine.extract_message_text(message)) > cut_to
     return cut_to if is_cut else None
 
 
 def list_unread_ranges(seqs: Sequence[int]) -> list[list[Any]]:
-    """Return the ranges before and between the messages read. The previous state covers them."""
+    """Return the ranges of seqs before and between the messages read.
+
+    The previous state covers them.
+    """
     ends = [0, *seqs]
     return [
         [before + 1, after - 1, "state"]

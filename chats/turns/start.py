@@ -215,9 +215,7 @@ def accept_message(
     metadata: Mapping[str, Any] | None = None,
     files: Sequence[messages.AttachedFile] = (),
 ) -> tuple[Message, Turn]:
-    """Check and store a message with its turn.
-
-    The caller has locked the chat.
+    """Check and store a message with its turn. The caller has locked the chat.
 
     Raises the same as `start_turn`, except for the refusals of the idempotency key.
     """
@@ -235,7 +233,7 @@ def accept_message(
 
 
 def resolve_model(chat: Chat, *, text: str) -> model_choice.ChosenModel:
-    """Return the model that answers the text. Raises if the policy or the model forbids it."""
+    """Return the model that replies to the text. Raises if the policy or the model forbids it."""
     choice = model_choice.choose_chat_model(chat=chat)
     messages.check_text(text, limit=choice.values.input_length_limit)
     model_choice.get_available_account(choice.model)
@@ -254,9 +252,7 @@ def store_message(
     metadata: Mapping[str, Any] | None = None,
     files: Sequence[messages.AttachedFile] = (),
 ) -> tuple[Message, Turn]:
-    """Store a checked message with its turn if the limits allow it.
-
-    The caller has locked the chat.
+    """Store a checked message with its turn if the limits allow it. The caller has locked the chat.
 
     Raises `NoSuchSeat` also for a role in a chat without a team, and `FileNotFound`.
     """
@@ -314,9 +310,7 @@ def get_active_branch(chat: Chat) -> Branch:
 
 
 def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) -> None:
-    """Raise `ChatFull`, `ChatBusy` or `TooManyTurns` at a limit.
-
-    The caller has locked the chat.
+    """Raise `ChatFull`, `ChatBusy` or `TooManyTurns` at a limit. The caller has locked the chat.
 
     Replies of a person and of each API key are counted separately, so a client cannot block its
     owner.
@@ -342,9 +336,9 @@ def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | N
 
 
 def derive_title(text: str, *, is_plain: bool = True) -> str:
-    """Make a title from the first line of the first message, cut at a word boundary.
+    """Derive a title from the first line of the first message, cut at a word boundary.
 
-    `is_plain`: without signs of Markdown. Older versions kept them.
+    `is_plain`: without Markdown syntax. Older versions kept it.
     """
     lines = (
         names.normalise_name(names.replace_forbidden_characters(line)) for line in text.splitlines()
@@ -364,9 +358,7 @@ def is_derived_title(title: str, *, text: str) -> bool:
 
 
 def find_first_text(texts: Iterable[str]) -> str:
-    """Return the first text that a person wrote, else the first text.
-
-    Empty without any.
+    """Return the first text that a person wrote, else the first text. Empty without any.
 
     Coding agents describe their environment in blocks such as `<environment_context>`, as messages
     or within a message. These blocks are removed.
@@ -384,7 +376,7 @@ def remove_tagged_blocks(text: str) -> str:
 def retry_turn(
     *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
-    """Answer the same message again after a failure or a stop, as a new turn.
+    """Reply to the same message again after a failure or a stop, as a new turn.
 
     Raises `TurnNotOver`, `NotTheLastTurn`, and the refusals of `start_follow_up`.
     """
@@ -459,9 +451,7 @@ def create_turn(
     now: datetime,
     api_key: ApiKey | None,
 ) -> Turn:
-    """Create a turn without a new message.
-
-    The caller has locked the chat.
+    """Create a turn without a new message. The caller has locked the chat.
 
     Raises `ModelUnavailable`, the refusals of `check_turn_limits`, and those of resolving the
     policy.

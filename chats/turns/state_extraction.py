@@ -67,9 +67,7 @@ def begin_extraction(
     counter: TokenCounter,
     now: datetime,
 ) -> Extraction | Tail:
-    """Record the extraction of unread messages.
-
-    Returns the tail if there is nothing to extract.
+    """Record the extraction of unread messages. Returns the tail if there is nothing to extract.
 
     Repeated after a commit with unknown outcome: the call may already be recorded. Raises
     `LeaseLost`.
@@ -146,9 +144,7 @@ def finish_extraction(
     stopped: bool,
     now: datetime,
 ) -> Tail:
-    """Publish the new state or keep the old one, and write the turn's tail.
-
-    Raises `LeaseLost`.
+    """Publish the new state or keep the old one, and write the turn's tail. Raises `LeaseLost`.
 
     Repeated after a commit with unknown outcome: then the tail already exists.
     """
@@ -175,7 +171,7 @@ def finish_extraction(
 def publish_extracted_state(
     extraction: Extraction, *, turn: Turn, call: ModelCall, stopped: bool, now: datetime
 ) -> tuple[ChatState | None, str]:
-    """Return the new version, or None with the reason's code."""
+    """Return the new version of the state, or None and the code of the reason."""
     if stopped:
         return None, "stopped"
     if call.error is not None:
@@ -211,7 +207,7 @@ def evaluate_extraction(extraction: Extraction, call: ModelCall) -> StateUpdate:
 def record_extraction(
     extraction: Extraction, *, turn: Turn, row: ChatState | None, code: str, now: datetime
 ) -> None:
-    """Record in the ledger the turn's state version, and the reason if it is the old one."""
+    """Record the state version of the turn in the ledger, and why it is the old one if it is."""
     base = extraction.base
     version = row.version if row else (base.version if base else 0)
     data = {"version": version, "receipt": str(extraction.receipt_id)}

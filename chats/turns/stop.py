@@ -38,13 +38,11 @@ class TurnIsOver(Refusal):
 def stop_turn(
     *, user: AbstractBaseUser, turn: Turn, now: datetime, with_others: bool = False
 ) -> Turn:
-    """Ask the turn to stop.
-
-    A queued turn ends here, a running one at its next token.
+    """Ask the turn to stop. A queued turn ends here, a running one at its next token.
 
     For parallel replies of a team, only this one stops, or all of them and their round if
-    `with_others`. The request is stored in the row, which the worker reads at each heartbeat. The
-    bus only speeds it up. Idempotent. Raises `TurnIsOver`.
+    `with_others`. The request is stored in the row, which the worker reads at each heartbeat; the
+    bus only speeds it up. Repeating it has no effect. Raises `TurnIsOver`.
     """
     with transaction.atomic():
         if turn.round_id is not None:
@@ -74,7 +72,9 @@ def list_parallel_turns(turn: Turn) -> list[uuid.UUID]:
 
 
 def lock_turns(pks: Iterable[uuid.UUID]) -> list[Turn]:
-    """Return turns, locked in id order like the worker's heartbeat locks them."""
+    """Lock turns and return them. The order of ids, as in the worker's heartbeat, avoids
+    deadlocks.
+    """
     rows = Turn.objects.filter(pk__in=pks).select_for_update(of=("self",), no_key=True)
     return list(rows.order_by("pk"))
 
@@ -120,10 +120,7 @@ def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
 
 
 def tell_workers(turn: Turn) -> None:
-    """Publish the turn's id on the stop stream.
-
-    If the bus is down, the row still has the request.
-    """
+    """Publish the turn's id on the stop stream. If the bus is down, workers read the row."""
     try:
         with Redis.from_url(
             settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2

@@ -50,7 +50,7 @@ LONGEST_SENTENCE = 500
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The end of a step or a turn: its parts, why the text stopped, and the error if any."""
+    """The end of a step or a turn: its parts, its finish reason, and the error if any."""
 
     parts: Sequence[Mapping[str, Any]] = ()
     finish: str = Message.Finish.STOP
@@ -80,7 +80,7 @@ class StepResult:
     shares: Mapping[str, float] = field(default_factory=dict)
 
     def asks_for_folding(self, reply: Message | None) -> bool:
-        """Return True if the reply may have taken the chat over a compaction threshold."""
+        """Return True if the reply may have brought the chat over a compaction threshold."""
         tokens = reply.token_count or 0 if reply else 0
         return self.fold_from is not None and tokens >= self.fold_from
 
@@ -101,9 +101,7 @@ class StepResult:
 def claim_and_open(
     *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
 ) -> tuple[Lease, Turn] | None:
-    """Claim the turn and open its first step.
-
-    None if it cannot be claimed.
+    """Claim the turn and open its first step. None if it cannot be claimed.
 
     Locks the branch first. Without that, two turns of a branch that start at once could deadlock:
     one waits to absorb the other, which waits to see whether the first is running.
@@ -152,7 +150,7 @@ def use_tool(
 
 @transaction.atomic
 def note_no_tools(*, model: ModelSpec, now: datetime) -> ModelSpec:
-    """Disable tools for the model because its server rejected them. Returns the updated model."""
+    """Store that the model's server rejects tools. Returns the updated model."""
     model = ModelSpec.objects.select_for_update(no_key=True).get(pk=model.pk)
     if model.supports_tools:
         model.supports_tools = False
@@ -283,9 +281,7 @@ def close_call(*, receipt_id: uuid.UUID, ending: StepResult, now: datetime) -> N
 
 
 def close_step(*, lease: Lease, ending: StepResult, counter: TokenCounter, now: datetime) -> bool:
-    """Store a finished step.
-
-    Return True if the turn continues: tools ran, or a message arrived.
+    """Store a finished step. Return True if the turn continues: tools ran, or a message arrived.
 
     Otherwise the same transaction ends the turn, so that no message is missed. Repeated after a
     commit with unknown outcome: an ended turn raises `LeaseLost`, and a stored step continues.
@@ -459,10 +455,7 @@ def save_preferences(turn: Turn, *, chat: Chat, ending: StepResult, now: datetim
 
 
 def ask_for_indexing(chat: Chat, reply: Message | None) -> None:
-    """Enqueue indexing of the chat, except for temporary chats.
-
-    The sweep catches up on lost tasks.
-    """
+    """Enqueue indexing of the chat, except for temporary chats. The sweep repeats lost tasks."""
     if reply is not None and not chat.temporary:
         queue.enqueue_indexing(chat.pk)
 
@@ -487,7 +480,7 @@ def build_ending_data(*, turn: Turn, reply: Message | None, ending: StepResult) 
 
 
 def build_failure_fields(sentence: str | Promise) -> dict[str, Any]:
-    """Return the columns of a turn for the sentence of its failure."""
+    """Return the columns of a turn that store the sentence of its failure."""
     text, values = build_sentence_columns(sentence, longest=LONGEST_SENTENCE)
     return {"error_sentence": text, "error_details": values}
 

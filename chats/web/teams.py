@@ -195,7 +195,6 @@ def render_team_choice(
     task: str | None = None,
     notice: str = "",
 ) -> HttpResponse:
-    """Render the choice of team, and the team's task."""
     context = {
         "chat": chat,
         "teams": list_selectable_teams(request),

@@ -42,7 +42,6 @@ def format_day(day: date, *, today: date) -> str:
 
 
 def truncate_line(text: str, length: int) -> str:
-    """Return the beginning of a text on one line."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else f"{line[:length].rstrip()}…"
 

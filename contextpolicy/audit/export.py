@@ -74,7 +74,7 @@ class ExportUnderWay:
         return self.said("".join(self.written(event) for event in found))
 
     def said(self, text: str) -> bytes:
-        """Return a text as bytes and add them to the file's hash."""
+        """Encode a text, add it to the file's hash, and return the bytes."""
         piece = text.encode()
         self.digest.update(piece)
         return piece
@@ -102,7 +102,7 @@ class ExportUnderWay:
         return self.said("\ufeff" + format_csv_row(COLUMNS)) if self.form == "csv" else b""
 
     def foot(self, *, checkpoint: str) -> bytes:
-        """Return the text after the rows of JSON Lines: the counts and the last checkpoint."""
+        """Return the last line of JSON Lines: the counts and the last checkpoint. Empty for CSV."""
         if self.form == "csv":
             return b""
         told = {
@@ -136,7 +136,7 @@ def has_many_matches(search: LedgerSearch) -> bool:
 
 
 def finish_ledger_export(export: ExportUnderWay, *, now: datetime) -> None:
-    """Record the content of an export after its last row."""
+    """Record the end of an export in the ledger: its search, row count and SHA-256."""
     data = {
         "export": export.key,
         "form": export.form,

@@ -141,5 +141,5 @@ def map_ocsf_activity(uid: int, kind: str, action: str) -> tuple[int, str]:
 
 
 def format_ascii_json(told: Mapping[str, Any]) -> str:
-    """Write an object as one line of ASCII JSON."""
+    """Return an object as one line of ASCII JSON."""
     return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

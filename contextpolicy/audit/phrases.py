@@ -1,4 +1,4 @@
-"""The opening of each event's sentence. A test checks them against the list of event types."""
+"""The first words of each event's sentence, by event type. A test checks that none is missing."""
 
 from collections.abc import Mapping
 

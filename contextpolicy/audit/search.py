@@ -42,7 +42,7 @@ HELP = gettext_lazy(
 
 
 class SearchNotUnderstood(Exception):
-    """A part of a search line is invalid. `reason` is a stable code."""
+    """A part of a search line is invalid. `reason` is a stable code, the text names the part."""
 
     code = "search_not_understood"
 
@@ -286,7 +286,7 @@ def filter_by_id(value: str) -> tuple[Q, str]:
 
 
 def filter_by_policy(value: str) -> tuple[Q, str]:
-    """Return the condition and the description for events about the policy with this slug."""
+    """Filter by the policy with this slug."""
     return Q(type__startswith="policy.", data__policy=value), value
 
 

@@ -53,19 +53,19 @@ class Names:
     policies: Mapping[str, str] = field(default_factory=dict)
 
     def actor(self, actor: str) -> str:
-        """Return the actor's name, next to the stored id."""
+        """Return the actor's name, followed by the stored id."""
         found = _PERSON.fullmatch(actor)
         name = self.people.get(int(found[1])) if found else None
         return f"{name} ({actor})" if name else actor
 
     def person(self, pk: object) -> str:
-        """Return a person's name; the id if they were removed."""
+        """Return a person's user name, or the id if the person was removed."""
         return (self.people.get(pk) if isinstance(pk, int) else None) or gettext(
             "user {id}"
         ).format(id=pk)
 
     def group(self, pk: object) -> str:
-        """Return a group's name; its id if it was removed."""
+        """Return a group's name, or the id if the group was removed."""
         return (self.groups.get(pk) if isinstance(pk, int) else None) or gettext(
             "group {id}"
         ).format(id=pk)
@@ -225,7 +225,7 @@ def format_event_detail(name: str, value: object, *, names: Names) -> str:
 
 
 def format_short_value(value: object) -> str:
-    """Write a value; ids and hashes are shown only on the row's page."""
+    """Format a value on one line. Ids and hashes are left out."""
     if value in (None, "", [], {}):
         return gettext("not set")
     if isinstance(value, bool):

@@ -20,7 +20,7 @@ def build_timestamp_request(digest: bytes, *, nonce: int) -> bytes:
 
 
 def find_response_fault(response: bytes, *, digest: bytes, nonce: int) -> str:
-    """Return why a response does not answer the request; empty if it seems valid."""
+    """Return why a response does not match the request; empty if it seems valid."""
     try:
         tag, whole, rest = parse_der_value(response)
         status_tag, status, token = parse_der_value(whole)

@@ -223,7 +223,9 @@ def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
 
 
 def _windows(values: PolicyValues, limit: int) -> Iterator[Finding]:
-    """Find ceilings of history without effect, because the prompt limit is reached first."""
+    """Yield warnings about ceilings of history that never apply, because the prompt limit is
+    lower.
+    """
     if values.strategy == "entity_state":
         return
     usual = {

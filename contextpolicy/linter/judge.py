@@ -31,7 +31,7 @@ def lint_policy(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> li
 
 
 def read_whole(values: Mapping[str, Any]) -> PolicyValues | None:
-    """Merge a policy's fields with the defaults of its strategy; None if they are invalid."""
+    """Merge a policy's fields with the defaults of its strategy. None if they are invalid."""
     try:
         strategy = str(values.get("strategy", PolicyValues().strategy))
         return apply_policy_fields(values, base=get_strategy_defaults(strategy))

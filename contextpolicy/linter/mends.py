@@ -32,7 +32,7 @@ def suggest_fix(problem: Problem, values: PolicyValues) -> Mend:
 
 
 def _room(values: PolicyValues) -> int:
-    """Return the prompt tokens left for one part, after the minimum room."""
+    """Return the tokens of the prompt limit that are left for one part."""
     return max(1, compute_prompt_limit(values, model_window=None) - SMALLEST_ROOM)
 
 
@@ -47,7 +47,7 @@ def _bytes(values: PolicyValues) -> Mend:
 
 
 def _wider(values: PolicyValues) -> Mend:
-    """Return a window with room for the turns after which a summary is written."""
+    """Suggest a window that has room for the turns after which a summary is written."""
     turns = (values.turn_threshold or 0) + 1
     found: dict[str, object] = {}
     if values.window_size is not None and values.window_size < 2 * turns:
@@ -64,7 +64,7 @@ def _kept(values: PolicyValues) -> Mend:
 
 
 def _held(name: str, values: PolicyValues) -> Mend:
-    """Return a field's effective value, so that its lock has a value."""
+    """Suggest to set a locked field to the value that it has now, so that the lock has one."""
     value = getattr(values, name)
     return {name: value} if isinstance(value, int | float | str) and value != "" else {}
 
@@ -75,7 +75,7 @@ def _headings(values: PolicyValues) -> Mend:
 
 
 def _models(values: PolicyValues) -> Mend:
-    """Remove missing models; an empty list is not suggested, because it would change the policy."""
+    """Suggest to remove models that do not exist. An empty list is never suggested."""
     known = set(ModelSpec.objects.values_list("slug", flat=True))
     allowed = [slug for slug in values.allowed_models or () if slug in known]
     found: dict[str, object] = {"allowed_models": allowed} if allowed else {}

@@ -8,7 +8,7 @@ from contextpolicy.models.base import Stored
 
 
 class LedgerOrigin(Stored):
-    """One log. A new one begins only if an older database was restored."""
+    """The name of one log of checkpoints. A new one begins after an older backup is restored."""
 
     name = models.CharField(max_length=200, unique=True)
     opened_at = models.DateTimeField()
@@ -21,9 +21,9 @@ class LedgerOrigin(Stored):
 
 
 class LedgerKey(Stored):
-    """A key that signs checkpoints. The private half is deleted on rotation; the public half stays.
+    """A key pair that signs checkpoints. Rotation deletes the private key and keeps the public one.
 
-    Both halves are base64. The private one is encrypted in the same way as provider keys.
+    Both are base64. The private one is encrypted like the API keys of providers.
     """
 
     public = models.CharField(max_length=44, unique=True)
@@ -36,7 +36,9 @@ class LedgerKey(Stored):
 
 
 class LedgerLeaf(Stored):
-    """One entry of a log: the length of a chain, and its last hash. The first may name a log."""
+    """One entry of a log: the length of a chain and its last hash. The first may name the previous
+    log.
+    """
 
     origin = models.ForeignKey(LedgerOrigin, on_delete=models.PROTECT)
     place = models.PositiveBigIntegerField()

@@ -98,7 +98,7 @@ class Evaluation(Stored):
 
 
 class EvaluatedTurn(Stored):
-    """The result of one turn: ids and numbers. The turn is a plain id, which outlives the turn."""
+    """The result of one turn: ids and numbers. It outlives the turn, so it has no foreign key."""
 
     class Outcome(models.TextChoices):
         EQUAL = "equal", gettext_lazy("The same")

@@ -11,7 +11,7 @@ from contextpolicy.models.base import Stored
 
 
 class Thinking(models.TextChoices):
-    """The ways to make a model think before it replies; numbers are tokens."""
+    """Ways to make a model reason before it replies. Numbers are token budgets."""
 
     OWN = "", gettext_lazy("Default of the model")
     ADAPTIVE = "adaptive", gettext_lazy("Chosen by the model")
@@ -190,6 +190,6 @@ class ModelSpec(Stored):
 
     @property
     def window(self) -> int | None:
-        """The smallest known limit, in tokens; None if none is known."""
+        """The smallest known context window, in tokens; None if unknown."""
         known = [size for size in (self.context_window, self.learned_window) if size]
         return min(known) if known else None

@@ -148,7 +148,6 @@ class ArchiveReader:
         return [name for name in self.manifest.members if name.startswith(folder)]
 
     def close(self) -> None:
-        """Close the file."""
         self.zip.close()
 
 

@@ -214,6 +214,5 @@ def list_sequences(cursor: Any) -> list[tuple[str, str, str]]:
 
 
 def build_copy_statement(table: str, columns: Iterable[str], direction: str) -> sql.Composed:
-    """Return the COPY statement of a table."""
     names = sql.SQL(", ").join(map(sql.Identifier, columns))
     return sql.SQL("COPY {} ({}) {}").format(sql.Identifier(table), names, sql.SQL(direction))

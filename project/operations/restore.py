@@ -141,7 +141,6 @@ def has_files() -> bool:
 
 
 def get_sqlite_path() -> Path:
-    """Return the path of the SQLite file."""
     return Path(str(settings.DATABASES["default"]["NAME"]))
 
 

@@ -156,7 +156,6 @@ def read_own_conversation(path: Path) -> QuestionedConversation:
 
 
 def read_jsonl_objects(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSONL file."""
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.strip():
             yield json.loads(line)

@@ -91,7 +91,6 @@ class Rows:
         return build_rows_url(TURNS, wanted, "finished_at", {**found_by, **more})
 
     def of_compactions(self, wanted: Range, outcome: str) -> str:
-        """Return a link to the compactions with one outcome."""
         if not self.compactions:
             return ""
         _, found_by, at = OUTCOMES[outcome]
@@ -420,7 +419,6 @@ def format_waiting_age(now: datetime, since: datetime) -> str:
 
 
 def format_worker_count(number: int) -> str:
-    """Return a note with the number of workers."""
     return ngettext("by {n:,} worker", "by {n:,} workers", number).format(n=number)
 
 

@@ -40,7 +40,6 @@ def list_history_provider_choices() -> Choices:
 
 
 def get_strategy_display(name: str) -> StrOrPromise:
-    """Return the display name of a built-in strategy."""
     return STRATEGY_NAMES.get(name, name)
 
 

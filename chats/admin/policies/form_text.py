@@ -36,7 +36,6 @@ def get_form_field_label(form: PolicyForm, name: str) -> str:
 
 
 def describe_field_value(form: PolicyForm, name: str, value: object) -> str:
-    """Return a value in the words of its field."""
     if value is None:
         return format_stored_value(name, value)
     if isinstance(value, int) and not isinstance(value, bool):

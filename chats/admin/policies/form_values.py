@@ -67,7 +67,6 @@ def format_form_value(name: str, value: Any) -> Any:
 
 
 def describe_default_value(field: forms.Field, value: Any) -> str:
-    """Describe the default value in the words of the field."""
     if isinstance(field, forms.MultipleChoiceField):
         return gettext("all") if value is None else gettext("none")
     if isinstance(field, forms.ChoiceField):

@@ -52,6 +52,9 @@ class StrictJSONParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
+        """Return the object. Raises `RequestTooLarge` for a body over `most()`, and
+        `InvalidJSON`.
+        """
         limit = self.most()
         data = stream.read(limit + 1)
         if len(data) > limit:

@@ -1,1 +1,1 @@
-"""People's actions on summaries: request, correct, approve, undo."""
+"""Actions of people on summaries: request, correct, approve, undo."""

@@ -18,7 +18,7 @@ REASON_LENGTH = 400
 
 
 class NotWaiting(Refusal):
-    """The summary is no longer pending: it was approved, rejected or outdated."""
+    """The summary is no longer pending: it was approved or rejected, or became outdated."""
 
     code = "not_waiting"
     status = 409
@@ -35,7 +35,7 @@ class ReasonTooLong(Refusal):
 
 
 class Overtaken(Refusal):
-    """The chat changed after the summary was written. A new one follows."""
+    """The chat changed after the summary was written, so it cannot be used. A new one follows."""
 
     code = "draft_overtaken"
     status = 409

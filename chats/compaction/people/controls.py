@@ -47,7 +47,7 @@ class FocusTooLong(Refusal):
 
 
 class NotInForce(Refusal):
-    """The summary is not the active one."""
+    """The summary is not the active one. Only the active summary can be changed."""
 
     code = "not_in_force"
     status = 409
@@ -64,7 +64,7 @@ class UnknownSummariser(Refusal):
 
 
 class NotBeingWritten(Refusal):
-    """The summary is not being written any more."""
+    """The summary is not being written any more, so it cannot be cancelled."""
 
     code = "not_being_written"
     status = 409

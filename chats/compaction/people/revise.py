@@ -1,4 +1,4 @@
-"""Correct a summary by hand, and compare any two."""
+"""Corrects a summary by hand, and compares any two."""
 
 import uuid
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class SummaryTooLong(Refusal):
 def revise_summary(
     *, user: AbstractBaseUser, compaction: Compaction, text: str, now: datetime
 ) -> Compaction:
-    """Replace the active summary by a person's text from the next prompt on.
+    """Replace the active summary with a person's text, from the next prompt on.
 
     The text gets a new row; the corrected version does not change. Saving the same text changes
     nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `SummaryEmpty`, `SummaryTooLong`,
@@ -133,7 +133,7 @@ def check_summary(text: str, *, limit: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LineChange:
-    """A change between two summaries in neighbouring lines: the lines before and after."""
+    """Neighbouring lines with the same kind of change: before and after."""
 
     kind: str
     before: tuple[str, ...]

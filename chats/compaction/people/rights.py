@@ -57,12 +57,15 @@ def check_summary_permission(
 
 
 def get_archive_refusal(choice: model_choice.ChosenModel) -> ArchiveClosed | None:
-    """Return the error of a search in the originals; None if the archive is open."""
+    """Return the refusal of a search in the originals. None if the archive is open."""
     return None if choice.values.archive else ArchiveClosed(policy=choice.effective.label)
 
 
 def archive_lock(chat: Chat) -> Refusal | None:
-    """Return the error of a search in a chat's originals. An unusable policy does not close it."""
+    """Return the refusal of a search in a chat's originals, or None.
+
+    A policy that cannot be resolved does not close the archive.
+    """
     try:
         return get_archive_refusal(model_choice.choose_chat_model(chat=chat))
     except Refusal:
@@ -72,7 +75,7 @@ def archive_lock(chat: Chat) -> Refusal | None:
 def find_permission_refusal(
     *, user: AbstractBaseUser, chat: Chat, choice: model_choice.ChosenModel, action: Deed
 ) -> NotAllowedByPolicy | None:
-    """Return the error that an attempt would raise; None if this person may."""
+    """Return the refusal that the action would raise. None if this person may do it."""
     right = get_required_right(action, values=choice.values)
     by_owner = right == "owner" and chat.owner_id == user.pk
     by_admin = right == "admins" and isinstance(user, User) and user.has_perm(EDITS_POLICIES)

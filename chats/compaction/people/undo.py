@@ -1,4 +1,4 @@
-"""Undo and redo a compaction: the previous context is restored byte for byte."""
+"""Undoes and redoes a compaction. An undo restores the previous context byte for byte."""
 
 from datetime import datetime
 

@@ -1,1 +1,1 @@
-"""Reports on compaction for people: the status of a request, and the reasons why none was made."""
+"""Reports on compaction: the status of a request, and the reasons why none was made."""

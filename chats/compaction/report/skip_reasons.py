@@ -59,10 +59,10 @@ TRIGGERS = {
 
 @dataclass(frozen=True, slots=True)
 class CompactionOutcome:
-    """The outcome of the check after a turn: whether a summary was begun, the reason, the numbers.
+    """The outcome of the check after a turn: whether a summary was started, and why.
 
-    `code` is stable. `tokens` is the prompt in the provider's tokens, `mark` the mark that it had
-    passed (0: none).
+    `code` is stable. `tokens` is the prompt in the provider's tokens, `mark` the threshold that it
+    had passed (0: none).
     """
 
     code: str
@@ -73,7 +73,10 @@ class CompactionOutcome:
 
 
 def explain_skipped_compaction(turn: Turn) -> CompactionOutcome:
-    """Return the compaction decision after a turn, in the reader's language; the newest counts."""
+    """Return the compaction decision after a turn, in the reader's language.
+
+    Of several checks, the newest counts.
+    """
     rows = turn.receipts.order_by("-created_at", "-attempt", "-step", "-call")
     need = rows.values_list("compaction_need", flat=True).first() or {}
     code = turn.compaction_outcome or need.get("reason", "no_call")
@@ -90,8 +93,8 @@ def explain_skipped_compaction(turn: Turn) -> CompactionOutcome:
 class Rests:
     """The pauses that currently stop automatic compaction of a chat.
 
-    `paused_at`: since an undo, or None. `breaker`: all attempts pause after consecutive failures.
-    `model_breaker`: only the summarising model pauses.
+    `paused_at`: time of the undo that paused it, or None. `breaker`: all attempts pause after
+    consecutive failures. `model_breaker`: only the summarising model pauses.
     """
 
     paused_at: datetime | None

@@ -117,7 +117,6 @@ def compose_dry_run_prompt(turn: Turn, *, counter: TokenCounter) -> Prompt:
 
 
 def count_range_tokens(branch: Branch, *, first: int, last: int) -> dict[str, Any]:
-    """Return a range of messages with their tokens."""
     rows = history.select_path_messages(branch, after=first - 1, before=last + 1)
     tokens = rows.aggregate(tokens=Sum("token_count"))["tokens"]
     return {"from_seq": first, "to_seq": last, "tokens": tokens or 0}

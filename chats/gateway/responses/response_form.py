@@ -141,7 +141,6 @@ class ResponseForm:
         return self.event("error", **told) + self.event("response.failed", response=failed)
 
     def compacted(self, item: Mapping[str, Any], *, is_stream: bool) -> str:
-        """Return a response with only a compaction item."""
         whole = self.frame(status="completed", output=[item], usage=format_response_usage({}))
         if not is_stream:
             return json.dumps(whole)

@@ -111,7 +111,6 @@ def build_custom_arguments(said: Any) -> Any:
 def build_call_item(
     call: Mapping[str, str], *, forms: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Any]:
-    """Return a call as an item, in the form of its tool."""
     form = forms.get(call["name"], {"type": "function_call", "name": call["name"]})
     item: dict[str, Any] = {**form, "call_id": call["call_id"]}
     if form["type"] == "custom_tool_call":

@@ -144,7 +144,6 @@ def find_texts(
 def add_citation_scores(
     wanted: SearchTerms, led_to: Mapping[int, Cited], *, line: TextOrder
 ) -> SearchTerms:
-    """Return the search terms with the citation score of each text."""
     places = {line.place_of(key): about.mark for key, about in led_to.items()}
     return replace(
         wanted, cited={place: mark for place, mark in places.items() if place is not None}

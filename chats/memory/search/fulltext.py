@@ -228,7 +228,6 @@ def unpack_numbers(packed: Any) -> RawSQL:
 
 
 def unpack_texts(packed: Any) -> RawSQL:
-    """Return packed texts for a filter `…__in`."""
     if connection.vendor == "sqlite":
         return _unpack_json(packed)
     return RawSQL("SELECT unnest(%s::text[])", [packed])

@@ -230,7 +230,6 @@ def score_text_windows(texts: Sequence[RankedText], *, wanted: SearchTerms) -> d
 def score_sessions(
     texts: Sequence[RankedText], *, own: Mapping[int, float]
 ) -> dict[tuple[int, int], float]:
-    """Score each session by its best texts."""
     found: dict[tuple[int, int], list[float]] = {}
     for text in texts:
         found.setdefault(text.session, []).append(own[text.place])

@@ -160,7 +160,6 @@ class Matches:
 
 
 def calculate_match_strength(words: Sequence[str], *, is_above_floor: bool) -> int:
-    """Return the strength of a match from its shared words."""
     return max(len(words), RARE if is_above_floor else 0)
 
 

@@ -195,7 +195,6 @@ def find_last_unsent(branch: Branch, *, sent: Collection[int]) -> int:
 
 
 def filter_by_speaker(ids: Sequence[int], *, said: SaidBy) -> list[int]:
-    """Return the texts of the speaker."""
     theirs = Message.objects.filter(said.condition, search_text__in=list(ids))
     found = set(theirs.values_list("search_text", flat=True))
     return [key for key in ids if key in found]

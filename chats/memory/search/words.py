@@ -232,7 +232,6 @@ def _whole(part: str, script: str) -> Iterator[Word]:
 
 
 def _word(part: str, script: str, start: int) -> Word:
-    """Return one word at its position."""
     base = _POSSESSIVE.sub("", part).translate(_FOLDING)
     full = part.translate(_FOLDING)
     for mark in _APOSTROPHES:

@@ -1,1 +1,1 @@
-"""The tools a model may call."""
+"""The built-in tools that a model may call, and their registry."""

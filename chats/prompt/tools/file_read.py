@@ -44,7 +44,7 @@ NOTHING = "No part of the file contains these words. Try other words, or read fr
 def run_file_read(arguments: str, *, branch: Branch) -> tuple[str, dict[str, Any]]:
     """Read a part of a document.
 
-    Return the text for the model, and ids and numbers for the ledger.
+    Returns the text for the model, and ids and numbers for the ledger.
     """
     try:
         given = json.loads(arguments)
@@ -71,7 +71,7 @@ def run_file_read(arguments: str, *, branch: Branch) -> tuple[str, dict[str, Any
 
 
 def find_parts(file_id: uuid.UUID, *, query: str) -> str:
-    """Return the parts of a document that share most words with a query, each with its position."""
+    """Return the best parts of a document for a query, by shared words, each with its position."""
     matches = rank_chunks([file_id], stems=extract_question_stems(query))[:FOUND_CHUNKS]
     rows = FileChunk.objects.filter(pk__in=[match.pk for match in matches]).order_by("number")
     parts = [f"[From character {row.start:,}]\n{row.text.strip()}" for row in rows]

@@ -77,7 +77,7 @@ def build_search_spec(chat: Chat) -> ToolSpec:
 
 
 def query_in(arguments: str, *, owner_id: int) -> str:
-    """Return the query of a call for the vector search. Empty if there is none."""
+    """Return the query of a call for the vector search. Empty if the call has no valid query."""
     try:
         query = json.loads(arguments)["query"]
     except (ValueError, RecursionError, LookupError, TypeError):
@@ -95,12 +95,11 @@ def run_history_search(
     sent: Collection[int],
     look: Look | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """Search.
+    """Search the chat's messages that the prompt leaves out.
 
-    Return the text for the model, and ids and numbers for the ledger.
-
-    `sent` and `look` are those of `memory.search.search.search_unsent`. The ledger gets no hash of
-    the query: it is part of the step's message, which the commitment to the next call covers.
+    Returns the text for the model, and ids and numbers for the ledger. `sent` and `look` are those
+    of `memory.search.search.search_unsent`. The ledger gets no hash of the query: it is part of the
+    step's message, which the commitment to the next call covers.
     """
     try:
         given = json.loads(arguments)
@@ -128,9 +127,9 @@ def run_history_search(
 def build_match_entries(
     found: Sequence[Message], *, branch: Branch, sent: Collection[int], counter: TokenCounter
 ) -> list[dict[str, Any]]:
-    """Return matches with their neighbours, within the token limit.
+    """Return matches with their neighbours, within the token limit, each message once.
 
-    At least one match is returned. Each message is returned once.
+    At least one match is returned.
     """
     matches = {row.seq or 0: row for row in found}
     near = {**load_neighbours(found, branch=branch, sent=sent), **matches}
@@ -157,7 +156,6 @@ def build_match_entries(
 
 
 def get_neighbour_seqs(seq: int) -> tuple[int, int]:
-    """Return the `seq`s of a message's neighbours."""
     return seq - 1, seq + 1
 
 

@@ -21,11 +21,9 @@ UNAVAILABLE = "This tool is not available in this chat."
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """The result of a call.
+    """The result of a call. None: the call had no result, and the prompt says so.
 
-    None: no result, and the prompt says so.
-
-    `read` is recorded in the ledger: ids and numbers. Empty if nothing ran.
+    `read`: ids and numbers for the ledger; empty if nothing ran.
     """
 
     content: str | None
@@ -35,9 +33,7 @@ class ToolAnswer:
 class ToolSource(Protocol):
     def offered(
         self, *, branch: Branch, values: PolicyValues, model: ModelSpec
-    ) -> tuple[ToolSpec, ...]:
-        """Return the tools whose definitions are sent to the model."""
-        ...
+    ) -> tuple[ToolSpec, ...]: ...
 
     def answer(
         self,
@@ -87,7 +83,7 @@ class OwnTools:
         sent: Collection[int],
         look: Look | None,
     ) -> ToolAnswer:
-        """Run the search or read a file, or return that the tool is unavailable."""
+        """Run the search or read a file. For an unknown tool, return a text that says so."""
         if call.name in offered and call.name == file_read.SPEC.name:
             return ToolAnswer(*file_read.run_file_read(call.arguments, branch=branch))
         if call.name not in offered or call.name != history_search.SPEC.name:

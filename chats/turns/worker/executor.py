@@ -11,9 +11,9 @@ from typing import Any
 class DeadlineExecutor:
     """A few threads that run the call with the earliest deadline first.
 
-    A call with patience runs after calls that arrive before its deadline. Its deadline bounds the
-    delay. A call of older work runs before calls of newer work, so that of many turns that begin
-    together each is served as a whole, and not all of them at the end.
+    A call with patience runs after calls that arrive before its deadline. The deadline bounds the
+    delay. Calls of older work come first, so that of many turns that start together some finish
+    early.
     """
 
     def __init__(self, number: int) -> None:

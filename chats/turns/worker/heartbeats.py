@@ -30,12 +30,12 @@ class LeasedTurn(Protocol):
         ...
 
     def on_heartbeat(self, beat: Heartbeat) -> None:
-        """React to the state of the row: continue, stop or abandon."""
+        """React to the state of the row: continue, stop, or end because the lease is lost."""
         ...
 
 
 class Host(Protocol):
-    """The worker: runs database functions outside the event loop, and writes to the live bus."""
+    """The worker as heartbeats see it: runs database functions, and writes to the live bus."""
 
     async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
         """Run a database function in a thread and return its result."""
@@ -83,7 +83,7 @@ class LeaseKeeper:
                 )
 
     async def tell(self, runs: list[LeasedTurn], write: Callable[[], list[Heartbeat]]) -> None:
-        """Run the write and pass each turn's state to its attempt.
+        """Run `write` and pass each turn's state to its attempt.
 
         A database error is retried at the next heartbeat. Stopping here would leave turns running
         without a lease.

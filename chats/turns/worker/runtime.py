@@ -100,9 +100,7 @@ class Runtime:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, turn_id: uuid.UUID) -> None:
-        """Work on a turn.
-
-        Returns when it has ended, was released, or belongs to another worker.
+        """Work on a turn until it ends, is released, or belongs to another worker.
 
         A worker that is shutting down puts the task back.
         """
@@ -119,7 +117,7 @@ class Runtime:
         over.result()
 
     def opening(self, turn_id: uuid.UUID) -> dict[str, Any]:
-        """Return the keyword arguments with which the worker opens a turn."""
+        """Return the keyword arguments of `open_turn` for this worker."""
         return {
             "turn_id": turn_id,
             "worker": self.name,
@@ -185,9 +183,7 @@ class Runtime:
                     current.interrupt(STOP)
 
     def start_draining(self, seconds: float) -> threading.Thread:
-        """Start draining in a separate thread.
-
-        Idempotent.
+        """Start draining in a separate thread. Repeating it has no effect.
 
         Celery exits only after its tasks have ended, and a summary can take minutes. Turns that
         waited for that would lose their worker instead of being released.
@@ -250,7 +246,7 @@ class DatabaseCall(Generic[Result]):
         return self.threads.submit(self.call, patience=self.patience, since=since)
 
     async def answer(self) -> Result:
-        """Return the function's result, or raise its exception."""
+        """Wait for the function; return its result or raise its exception."""
         give_up = time.monotonic() + DB_PATIENCE
         pause = 0.1
         while True:
@@ -268,7 +264,7 @@ class DatabaseCall(Generic[Result]):
 
 
 def load_what_calls_need() -> None:
-    """Import the adapters of configured providers before any lease runs, like the vocabulary."""
+    """Import the adapters of configured providers before any lease runs."""
     with suppress(DatabaseError):
         registry.load_adapters(set(ProviderAccount.objects.values_list("kind", flat=True)))
 

@@ -46,7 +46,6 @@ class PreferenceView:
 
     @property
     def slot(self) -> str:
-        """Label of the slot."""
         return str(Preference.Slot(self.row.slot).label)
 
     @property

@@ -258,7 +258,6 @@ def build_summary_sections(
 
 
 def build_source_link(row: Compaction, *, chat_id: uuid.UUID, seq: int) -> SummarySource:
-    """Return the link to the original with a seq."""
     key = f"original-{row.pk}-{seq}"
     if not row.from_seq <= seq <= row.to_seq:
         return SummarySource(seq=seq, address="", key=key)

@@ -36,7 +36,6 @@ class RequestNotice:
 
 
 def build_request_notice(answer: RequestStatus | None) -> RequestNotice | None:
-    """Return the notice for a request's status, if any."""
     if answer is None:
         return None
     title, body = describe_request_status(answer)

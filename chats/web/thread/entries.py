@@ -172,7 +172,6 @@ class MessageEntry:
 
     @property
     def tools(self) -> list[ToolCall]:
-        """The tool calls of the message, in order."""
         return build_tool_calls(self.message.parts)
 
     @property

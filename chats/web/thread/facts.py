@@ -86,7 +86,6 @@ def build_count_subquery(rows: QuerySet[Any]) -> Subquery:
 
 
 def build_token_subquery(rows: QuerySet[Message]) -> Subquery:
-    """Return a subquery that sums the tokens of messages."""
     one = rows.order_by().annotate(all=Value(1)).values("all")
     return Subquery(one.annotate(tokens=Sum("token_count")).values("tokens"))
 

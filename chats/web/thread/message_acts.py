@@ -115,7 +115,6 @@ class MessageActs:
 
     @property
     def in_menu(self) -> list[Act]:
-        """Actions in the menu."""
         return self.among(IN_MENU)
 
     @property

@@ -104,7 +104,6 @@ class ThreadRows:
 
 
 def load_active_branch(chat: Chat) -> Branch:
-    """Return the chat's active branch with its active compaction."""
     if chat.active_branch_id is None:
         raise ValueError(f"chat {chat.pk} has no branch")
     rows = Branch.objects.select_related("parent", "active_compaction__base")

@@ -66,8 +66,6 @@ class ThreadAbove:
 
 @dataclass(frozen=True)
 class ThreadPage:
-    """The parts of a thread on one page."""
-
     entries: list[Entry]
     tail: list[Entry]
     # First seq of the tail. The page sends it back, so that the update starts there.

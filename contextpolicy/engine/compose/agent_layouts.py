@@ -34,7 +34,7 @@ def is_text_form(form: str) -> bool:
 
 
 class AgentMaker(TextMaker):
-    """Makes the pieces of an agent's prompt and joins them to one text in a given form."""
+    """Builds the blocks of an agent's prompt and joins them into one text of a given form."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class AgentMaker(TextMaker):
         self.frame_bytes = len(SECTION_JOINT.join(borders).encode())
 
     def system(self, parts: Sequence[tuple[str, str]]) -> Block:
-        """Make the system message; the task and, in most forms, the instructions are sections."""
+        """Build the system message. In most forms it also has the task and the instructions."""
         inner = {"task"} if self.form.has_system_option else {"agent", "task"}
         self._inner = [(name, text) for name, text in parts if name in inner]
         return super().system([(name, text) for name, text in parts if name not in inner])
@@ -64,7 +64,7 @@ class AgentMaker(TextMaker):
         return self._piece(segment, self._guard(summary.text))
 
     def tail(self, background: Background, text: str) -> tuple[Block, ...]:
-        """Make a piece for each instruction, the task, and each part of the background."""
+        """Build one block per instruction, task and part of the background."""
         own = [
             # Instructions are trusted. Users of the chat write the task.
             (name, part if name == "agent" else self._guard(part))
@@ -84,7 +84,7 @@ class AgentMaker(TextMaker):
         )
 
     def question(self, message: Message) -> Block:
-        """Make the piece of the uncut question, without the speaker's name."""
+        """Build the block of the uncut question, without the speaker's name."""
         made = Maker.question(self, message)
         wire = made.wires[0]
         places = tuple(
@@ -94,7 +94,7 @@ class AgentMaker(TextMaker):
         return self.weighed(made.segments, (guarded, *made.wires[1:]))
 
     def arranged(self, parts: Parts) -> tuple[Block, ...]:
-        """Return the system message and the tools, the text, then the steps."""
+        """Return the system message, the tools, the text and the steps, in wire order."""
         pieces: dict[str, list[Block]] = {name: [] for name in SECTIONS}
         for piece in parts.tail:
             pieces[_SECTION_OF.get(piece.segments[0].message_id, "background")].append(piece)

@@ -141,10 +141,10 @@ class WindowNeeded:
 
 @dataclass(frozen=True, slots=True)
 class CompactionNeed:
-    """A due summary: `prepare` it in the background, or `swap` it in once it is ready.
+    """A summary that is due: `prepare` it in the background, or `swap` it in once it is ready.
 
-    `tokens` is the prompt in the provider's tokens, `mark` the mark it passed (0: none). `turns`
-    counts the finished turns that no summary covers.
+    `tokens` is the size of the prompt in provider tokens, `mark` the threshold that it passed (0:
+    none). `turns` counts the finished turns that no summary covers.
     """
 
     action: Literal["none", "prepare", "swap"]
@@ -177,12 +177,12 @@ def compose_context(given: ComposeInput) -> AssembledContext | WindowNeeded:
 
 
 def drop_retrieved_context(given: ComposeInput) -> ComposeInput:
-    """Return the facts of a prompt without retrieved context."""
+    """Return a copy of the input without retrieved context."""
     return replace(given, background=replace(given.background, references=()))
 
 
 def is_compressed(context: AssembledContext) -> bool:
-    """Return True if something was omitted or cut, which sends the event `context.compressed`."""
+    """Return True if messages were omitted or cut, so that `context.compressed` is recorded."""
     return context.compressed_count < context.original_count or context.truncated_count > 0
 
 
@@ -242,7 +242,7 @@ class _Prompt:
             self.excerpts = sum(_excerpt_tokens(block.segments) for block in self.fixed.tail)
 
     def choose(self) -> tuple[WindowChoice | WindowMove, str]:
-        """Return the decision, and the reason if the fallback replaced the strategy, else ""."""
+        """Return the strategy's decision, and why the fallback replaced it ("" if it did not)."""
         given, taken = self.given, self.fixed.cost
         limit = self.marks.limit - taken
         ceiling = given.values.window_tokens
@@ -267,7 +267,7 @@ class _Prompt:
         return choose_history_window(given.strategy or STRATEGIES.get(given.values.strategy), view)
 
     def window_needed(self, move: WindowMove) -> WindowNeeded:
-        """Express a move in seqs of the branch."""
+        """Convert a move from indexes to seqs of the branch."""
         to_seq = self.given.unloaded[1] if self.given.unloaded else 0
         if move.start > 0:
             to_seq = max(to_seq, self.sorted.live[move.start - 1].seq)
@@ -363,7 +363,8 @@ def _lead(blocks: Sequence[Block]) -> tuple[int, int]:
 
 
 def extract_shared_prefix(context: AssembledContext) -> AssembledContext | None:
-    """Return the prefix that the next prompt shares, as a separate prompt with its own accounting.
+    """Return the prefix that the next prompt shares, as a separate prompt with its own token
+    counts.
 
     None if it contains no message of the chat.
     """

@@ -51,9 +51,9 @@ JOINT_BYTES = len(SECTION_JOINT)
 
 
 class Maker:
-    """Makes the blocks of one prompt, each message in its own role.
+    """Builds the blocks of one prompt, each message in its own role.
 
-    `texts` maps hashes to the texts that are not stored messages. `stubbed` names the tool results
+    `texts` maps SHA-256 to texts that are not stored messages. `stubbed` names the tool results
     that the policy's rules omit.
     """
 
@@ -97,13 +97,13 @@ class Maker:
         return self.data("summary", build_summary_wire(summary), label=summary.id)
 
     def tail(self, background: Background, text: str) -> tuple[Block, ...]:
-        """Make one user message of the background; no block if there is none."""
+        """Build one user message of the background. Without background there is no block."""
         sections = [*self.writer.background(background), ("tail", text)]
         block = self.message("tail", "user", [(name, told) for name, told in sections if told])
         return (block,) if block.segments else ()
 
     def data(self, origin: Origin, wire: WireMessage, *, label: str = "") -> Block:
-        """Make one message whose text is not a stored message: summary, instruction."""
+        """Build a labelled message whose text is not a stored message, such as a summary."""
         ref = self.noted(wire.content)
         tokens = count_wire_tokens(wire, self.counter)
         return self.weighed((Segment(origin, label, 0, wire.role, tokens, text_ref=ref),), (wire,))
@@ -146,7 +146,7 @@ class Maker:
         return self._weighed_entry(made)
 
     def day_cost(self, message: Message) -> int:
-        """Return the maximum cost of a message's day line; 0 without one."""
+        """Return the maximum number of tokens of a message's day line; 0 without one."""
         if not (self.has_days and message.day):
             return 0
         line = f"{format_day_line(message.day)}\n"
@@ -169,7 +169,7 @@ class Maker:
         return self.weighed((day, *block.segments), wires)
 
     def shows(self, message: Message) -> bool:
-        """Return True if the layout can show a message of the history."""
+        """Return True if the layout can represent a message of the history."""
         return True
 
     def arranged(self, parts: Parts) -> tuple[Block, ...]:
@@ -196,7 +196,7 @@ class Maker:
         )
 
     def noted(self, text: str) -> str:
-        """Record a text that is not a stored message under its hash."""
+        """Store a text that is not a stored message under its SHA-256, and return that."""
         ref = compute_text_ref(text)
         self.texts[ref] = text
         return ref
@@ -239,10 +239,10 @@ def build_entry_block(origin: Origin, made: Entry) -> Block:
 def enforce_strict_roles(
     blocks: Sequence[Block], *, maker: Maker
 ) -> tuple[tuple[Block, ...], tuple[str, ...]]:
-    """Return blocks with alternating roles, user first, for providers that need it; and notes.
+    """Return blocks with alternating roles, user first, and notes on the changes.
 
-    Neighbours of one role are joined by a blank line. A reply that comes first is preceded by a
-    user message that says so.
+    Some providers require this. Neighbours of one role are joined by a blank line. If a reply comes
+    first, a short user message precedes it.
     """
     made: list[Block] = []
     notes: list[str] = []
@@ -261,7 +261,7 @@ def enforce_strict_roles(
 
 
 def shift_images(images: Images, *, by: int) -> Images:
-    """Return images shifted by the length of a text that was inserted before them."""
+    """Move the offsets of images after a text of length `by` was inserted before them."""
     return tuple((place + by, part) for place, part in images)
 
 

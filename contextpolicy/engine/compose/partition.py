@@ -106,7 +106,7 @@ def classify_loaded_messages(
 
 
 def exclude_hidden_messages(found: SortedOut, *, shows: Callable[[Message], bool]) -> SortedOut:
-    """Leave out messages that a layout cannot show, as `tool_parts`."""
+    """Leave out messages that the layout cannot represent, with the reason `tool_parts`."""
     hidden = [message for message in (*found.live, *found.pins) if not shows(message)]
     if not hidden:
         return found

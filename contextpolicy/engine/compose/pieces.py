@@ -1,4 +1,4 @@
-"""Makes the parts of a prompt other than its history, fits them to the limit, and lays out all."""
+"""Builds all parts of a prompt except its history, and fits them to the limit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -80,7 +80,7 @@ def build_prompt_maker(
 
 
 class Pieces:
-    """The pieces of one prompt; `limit` and `low` are in local tokens.
+    """The blocks of one prompt. `limit` and `low` are in local tokens.
 
     Raises PolicyImpossible, QuestionTooLarge or TurnTooLarge if the required parts do not fit.
     """
@@ -153,7 +153,7 @@ class Pieces:
         return (*asked, self.maker.data("continue", WireMessage("user", self.facts.instruction)))
 
     def _fixed(self) -> Fixed:
-        """Make the fixed parts fit the limit; raises the exceptions of `compose`."""
+        """Build the fixed parts and fit them to the limit. Raises the exceptions of `compose`."""
         facts, make = self.facts, self.maker
         pins, dropped = select_newest_pins(
             tuple(make.pin(message) for message in self.sorted.pins),

@@ -115,7 +115,7 @@ class TextMaker(Maker):
         self.frame_bytes = len(SECTION_JOINT.join(titles).encode("utf-8", "surrogatepass"))
 
     def summary(self, summary: Summary) -> Block:
-        """Make the piece of the summary: the text of its section."""
+        """Build the block of the summary: a section with its text."""
         return self._piece(
             Segment("summary", summary.id, 0, "user", 0), self.writer.guarded(summary.text)
         )
@@ -130,16 +130,16 @@ class TextMaker(Maker):
         )
 
     def pin(self, message: Message) -> Block:
-        """Make the piece of a pinned message: an uncut text entry."""
+        """Build the block of a pinned message: an uncut text entry."""
         line = self.writer.entry(message.role, extract_message_text(message))
         return self._piece(Segment("pin", message.id, message.seq, "user", 0), line, note=False)
 
     def history(self, message: Message) -> Entry:
-        """Make a text entry of a history message, cut by the policy."""
+        """Build the text entry of a history message, cut by the policy."""
         return self._line(super().history(message))
 
     def continued(self, message: Message) -> Entry:
-        """Make an uncut text entry of the truncated reply that is continued."""
+        """Build the uncut text entry of the truncated reply that is continued."""
         return self._line(super().continued(message))
 
     def shows(self, message: Message) -> bool:

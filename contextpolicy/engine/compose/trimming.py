@@ -22,7 +22,7 @@ SMALLEST_RESULT = 400
 class Fixed:
     """The parts of a prompt other than history that are sent; `left` has (seq, reason) of the rest.
 
-    `required` counts system, tools, question and, for Continue, the reply that is continued.
+    `required`: tokens of system text, tools, question and, in a continuation, the truncated reply.
     """
 
     required: int
@@ -34,13 +34,13 @@ class Fixed:
 
     @property
     def cost(self) -> int:
-        """The part of the prompt limit that they use in total."""
+        """Tokens of the prompt limit that these parts use in total."""
         optional = sum_block_costs((*self.summary, *self.pins, *self.tail))
         return self.required + optional + sum(step.cost for step in self.steps)
 
 
 def require_prompt_room(*, limit: int, system: int, tools: int, question: int) -> int:
-    """Return the tokens of the required parts.
+    """Return the number of tokens of the required parts.
 
     Raises PolicyImpossible if system text and tools leave no room for any question, and
     QuestionTooLarge if they leave no room for this one.
@@ -61,7 +61,7 @@ def require_prompt_room(*, limit: int, system: int, tools: int, question: int) -
 
 
 def require_prompt_bytes(*, max_bytes: int | None, system: int, question: int) -> None:
-    """Check the required parts against a limit in bytes; `system` includes the tools.
+    """Check that the required parts fit `max_bytes`. `system` includes the tools.
 
     Raises PolicyImpossible or QuestionTooLarge as `require_prompt_room` does.
     """
@@ -167,7 +167,7 @@ def _newest(steps: Sequence[Entry]) -> Entry | None:
 
 
 def _without_data(data: Fixed, *, over: int) -> Fixed:
-    """Free `over` tokens: the summary first, then pins from the oldest, then the tail."""
+    """Free at least `over` tokens: the summary first, then pins from the oldest, then the tail."""
     target = data.cost - over
     if data.cost > target:
         data = replace(data, summary=())

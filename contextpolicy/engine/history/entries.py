@@ -25,8 +25,8 @@ _NONE_STUBBED: Stubbed = MappingProxyType({})
 class Entry(NamedTuple):
     """A message as sent: wire messages, tokens, and the limits that cut it (None: uncut).
 
-    `weight` is the share of the prompt limit that it uses if bytes are limited too; None: its
-    tokens. `extra`: the tokens of the day line before it.
+    `weight`: share of the prompt limit in tokens, if bytes are limited too; None: `tokens` applies.
+    `extra`: tokens of the day line before the message.
     """
 
     message: Message
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """The part of the prompt limit that the message uses."""
+        """Tokens of the prompt limit that the message uses."""
         return self.extra + (self.tokens if self.weight is None else self.weight)
 
 
@@ -53,11 +53,11 @@ def build_prompt_entry(
     result_limit: int | None = None,
     stubbed: Stubbed = _NONE_STUBBED,
 ) -> Entry:
-    """Make the entry of a message.
+    """Build the entry of a message.
 
     `whole` leaves its texts uncut (the question, the steps of the running turn). Tool results are
-    always cut to the policy's rules, or to `result_limit` if that is smaller. The stored count is
-    used unless something was cut or repaired, so an unchanged message has a constant cost.
+    always cut to the policy's rules, or to `result_limit` if that is smaller. The stored token
+    count is used unless something was cut or repaired.
     """
     wires, repairs = convert_message_to_wires(message)
     texts = None if whole else values.max_chars_per_message

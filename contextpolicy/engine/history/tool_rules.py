@@ -15,12 +15,12 @@ Stubbed = Mapping[int, frozenset[str]]
 
 
 def format_result_stub(name: str, characters: int) -> str:
-    """Write the text that replaces an omitted result."""
+    """Return the text that replaces an omitted result."""
     return f"[The result of {name}, {characters:,} characters, is left out here.]"
 
 
 def get_result_limit(values: PolicyValues, name: str) -> int:
-    """Return the maximum characters of a result of this tool."""
+    """Return the maximum length in characters of a result of this tool."""
     return min(values.tool_output_limit, _rule(values, name).get("limit", values.tool_output_limit))
 
 

@@ -70,7 +70,10 @@ def _marker(removed: int) -> str:
 
 
 def _head(text: str, room: int) -> tuple[int, str]:
-    """Return the end of the kept beginning and its text, open fence closed, at most `room` long."""
+    """Return the end of the kept beginning, and its text with open fences closed.
+
+    The text has at most `room` characters.
+    """
     end = find_border_before(text, room)
     closing = _closing(text[:end])
     while end and end + len(closing) > room:
@@ -80,7 +83,7 @@ def _head(text: str, room: int) -> tuple[int, str]:
 
 
 def _tail(text: str, room: int) -> tuple[int, str]:
-    """Return the start of the kept end and its text, with its open fence opened again."""
+    """Return the start of the kept end, and its text with its open fence opened again."""
     start = find_border_after(text, len(text) - room)
     while start < len(text):
         start = _past_fence_line(text, start)

@@ -57,7 +57,7 @@ class CallExtras:
     thoughts: str = ""
 
     def written(self) -> str:
-        """Return them as JSON text; empty if there are none, or if they are too large."""
+        """Return the fields as JSON text; empty if there are none or they are too large."""
         if not (self.call or self.message or self.thoughts):
             return ""
         kept = {"by": self.by, "call": self.call, "message": self.message}

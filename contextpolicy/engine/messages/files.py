@@ -49,9 +49,9 @@ def parse_document_reference(reference: str) -> Document | None:
 
 
 def format_document(name: str, document: Document, text: str) -> str:
-    """Write a document for the model: a line that labels it as data, then its delimited text.
+    """Format a document for the model: a line that labels it as data, then its delimited text.
 
-    The text cannot end the block early, and cannot begin another one.
+    The text cannot close its delimiters, nor open others.
     """
     label = " ".join(name.replace('"', "'").replace("<", "(").replace(">", ")").split())
     label = label[:LONGEST_LABEL]
@@ -67,7 +67,7 @@ def format_document(name: str, document: Document, text: str) -> str:
 
 
 def share_tokens(sizes: list[int], *, room: int) -> list[int]:
-    """Divide `room` tokens between texts of these sizes; small ones get all that they need."""
+    """Divide `room` tokens among texts of these sizes. Small texts get their full size."""
     shares = [0] * len(sizes)
     left = sorted(range(len(sizes)), key=lambda place: sizes[place])
     while left:

@@ -216,7 +216,7 @@ def extract_message_text(message: Message) -> str:
 
 
 def format_file_text(part: FilePart) -> str:
-    """Write the text of a file for the model: a short line of similar cost for every file."""
+    """Format a file for the model as one short line. All files cost about the same."""
     if (image := part.image) is not None:
         told = f"{image.size:,} bytes" if image.sha256 else "at an address"
         return f"[Image: {part.media_type}, {told}]"

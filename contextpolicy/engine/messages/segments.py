@@ -46,10 +46,10 @@ class Segment(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Wire messages that stay together, with their segments; tools have no message.
+    """Wire messages that are never separated, with their segments. Tools have no message.
 
-    `weight` is the share of the prompt limit that the block uses if bytes are limited too (see
-    `Scale`); None: its tokens.
+    `weight`: share of the prompt limit in tokens, if bytes are limited too (see `Scale`); None:
+    `tokens` applies.
     """
 
     segments: tuple[Segment, ...]
@@ -62,7 +62,7 @@ class Block(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """The part of the prompt limit that the block uses."""
+        """Tokens of the prompt limit that the block uses."""
         return self.tokens if self.weight is None else self.weight
 
 
@@ -82,9 +82,9 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Weighs pieces if a prompt is limited in both tokens and bytes.
+    """Converts bytes to tokens if a prompt is limited in both.
 
-    A piece weighs its tokens or its share of the bytes, whichever is larger. Pieces whose weights
+    A block weighs its tokens or its share of the bytes, whichever is larger. Blocks whose weights
     fit `limit` therefore fit both limits.
     """
 
@@ -103,16 +103,16 @@ def count_block_tokens(blocks: Iterable[Block]) -> int:
 
 
 def sum_block_costs(blocks: Iterable[Block]) -> int:
-    """Return the part of the prompt limit that several blocks use."""
+    """Add up the tokens of the prompt limit that several blocks use."""
     return sum(block.cost for block in blocks)
 
 
 def build_message_block(
     segments: Sequence[Segment], wire: WireMessage, counter: TokenCounter
 ) -> Block:
-    """Make a block of one message. Its first segment includes the overhead and the joints.
+    """Build a block of one message. Its first segment includes the message's overhead.
 
-    The segments therefore add up to the message, however the counter treats the joints.
+    The segments therefore add up to the tokens of the message.
     """
     first, *others = segments
     tokens = count_wire_tokens(wire, counter) - sum(segment.tokens for segment in others)

@@ -89,7 +89,7 @@ def count_wire_tokens(message: WireMessage, counter: TokenCounter) -> int:
 
 
 def count_image_tokens(parts: Iterable[Part]) -> int:
-    """Return the tokens of the images among the parts, whatever they show."""
+    """Add up the fixed token counts of the images among the parts."""
     images = (part.image for part in parts if isinstance(part, FilePart))
     return sum(image.tokens for image in images if image is not None)
 

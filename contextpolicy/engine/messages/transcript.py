@@ -36,13 +36,13 @@ _LINE_ENDS = "\n\r\v\f\x85\u2028\u2029"
 
 
 def compile_imitation_pattern(words: Iterable[str]) -> re.Pattern[str]:
-    """Make a pattern that matches lines beginning with one of `words`, in any case."""
+    """Return a pattern for lines that begin with one of `words`, ignoring case."""
     listed = "|".join(re.escape(word) for word in words)
     return re.compile(f"(?:(?<=[{_LINE_ENDS}])|\\A)(?=(?:{listed}))", re.IGNORECASE)
 
 
 def indent_matching_lines(text: str, pattern: re.Pattern[str]) -> str:
-    """Put a space before each line that the pattern matches; other text is unchanged."""
+    """Put a space before each line that the pattern matches."""
     return pattern.sub(" ", text)
 
 
@@ -81,7 +81,9 @@ class Background:
 
 
 class TranscriptWriter:
-    """Writes entries and sections; `question_prefix` is another word that must not be imitated."""
+    """Formats entries and sections; `question_prefix` is one more prefix to guard against
+    imitation.
+    """
 
     def __init__(self, *, question_prefix: str = "") -> None:
         words = [
@@ -100,7 +102,6 @@ class TranscriptWriter:
         self._pattern = compile_imitation_pattern([*words, own] if own else words)
 
     def entry(self, role: EntryRole, text: str) -> str:
-        """Return one entry of a transcript: the role as a label, and the text."""
         # The first line follows the role and cannot imitate anything.
         guarded = indent_matching_lines(f"\0{text}", self._pattern)[1:]
         return f"{PREFIXES[role]} {guarded}"
@@ -110,11 +111,10 @@ class TranscriptWriter:
         return f"{title} {indent_matching_lines(chr(0) + text, self._pattern)[1:]}"
 
     def section(self, title: str, text: str) -> str:
-        """Return a titled section of a transcript, with one text."""
         return f"{title}\n{self.guarded(text)}"
 
     def guarded(self, text: str) -> str:
-        """Write a text whose lines, including the first, imitate nothing."""
+        """Indent the lines of a text that imitate a title or an entry."""
         return indent_matching_lines(text, self._pattern)
 
     def listed(self, title: str, entries: Sequence[TextEntry]) -> str:

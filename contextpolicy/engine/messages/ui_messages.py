@@ -141,7 +141,7 @@ def convert_ui_message(ui: UIMessage, *, seq: int, counter: TokenCounter) -> Mes
 def build_summary_ui_message(
     summary: Summary, *, from_id: str, to_id: str, count: int
 ) -> UIMessage:
-    """Return the active summary as lists show it: an assistant message with its source range."""
+    """Return the active summary as a UI message: an assistant message with its source range."""
     covered = {"fromId": from_id, "toId": to_id, "count": count}
     metadata = {"kind": "summary", "sourceRange": covered}
     return UIMessage(summary.id, "assistant", (TextPart(summary.text),), metadata)

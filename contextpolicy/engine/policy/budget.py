@@ -141,7 +141,6 @@ class Marks:
 def compute_prompt_marks(
     values: PolicyValues, *, model_window: int | None, calibration: float
 ) -> Marks:
-    """Return the limit and the marks of a prompt to one model."""
     limit = compute_prompt_limit(values, model_window=model_window)
     high = compute_compact_mark(values, prompt_limit=limit)
     low = compute_low_mark(values, prompt_limit=limit)

@@ -35,7 +35,7 @@ class BilledUsage:
 
     @property
     def input_tokens(self) -> int:
-        """The tokens of the prompt: each counted once, whatever its price."""
+        """Total input tokens of the prompt: uncached, read from and written to the cache."""
         return self.uncached + self.cache_read + self.cache_write
 
 

@@ -28,12 +28,12 @@ MOST_DAYS = 36_500
 
 
 def estimate_tokens(text: str) -> int:
-    """Return a third of the UTF-8 bytes, for validation, where no counter is available."""
+    """Estimate tokens as a third of the UTF-8 bytes. Validation has no tokenizer."""
     return -(-_bytes(text) // 3)
 
 
 def find_number_clashes(values: PolicyFields) -> list[Clash]:
-    """List numbers out of range. The other checks assume that there are none."""
+    """List the numbers that are out of range. The other checks assume that there are none."""
     found: list[Clash] = []
     for name, number in _numbers(values):
         smallest = 0 if name in _MAY_BE_ZERO or name.endswith("keep_newest") else 1

@@ -36,7 +36,7 @@ class UsedTokens:
 
     @property
     def read_anew(self) -> int:
-        """The input tokens that did not come from a cache."""
+        """Number of input tokens that were not read from a cache."""
         return self.input - self.cached
 
 
@@ -62,7 +62,7 @@ class Money:
 
     @classmethod
     def of(cls, worth: Decimal | None, *, currency: str = "") -> "Money":
-        """Return one amount as money; None counts as one item of unknown cost."""
+        """Return one amount as money. None counts as one item of unknown cost."""
         return cls({}, 1) if worth is None else cls({currency: worth})
 
     def __add__(self, other: "Money") -> "Money":
@@ -85,7 +85,7 @@ class Effect:
 
 
 def is_count(value: object) -> bool:
-    """Return True if a value can be a number of tokens: an integer from 0 to `MOST_TOKENS`."""
+    """Return True if a value is an integer from 0 to `MOST_TOKENS`."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
 
 

@@ -87,7 +87,7 @@ PRESETS: Mapping[str, PolicyValues] = {
 
 
 def get_strategy_defaults(strategy: str) -> PolicyValues:
-    """Return the defaults of a strategy; an unknown one gets the general defaults and its name."""
+    """Return the defaults of a strategy. An unknown one gets the general defaults."""
     if strategy in INSTANCE_DEFAULTS:
         return INSTANCE_DEFAULTS[strategy]
     return PolicyValues(strategy=strategy)
@@ -127,7 +127,7 @@ def apply_policy_fields(data: Mapping[str, object], *, base: PolicyValues) -> Po
 
 
 def compute_default_reserve(token_budget: int) -> int:
-    """Return the reserve of a budget if no policy sets one."""
+    """Return a quarter of the token budget, the reserve if no policy sets one."""
     return max(1, token_budget // 4)
 
 

@@ -73,7 +73,7 @@ class PayloadRefused(Exception):
 
 
 class Composing:
-    """Adapts a composing strategy to the interface of a choosing one."""
+    """Adapts a composing strategy to the interface of one that chooses indexes."""
 
     def __init__(self, inner: ComposingStrategy) -> None:
         self.name = inner.name

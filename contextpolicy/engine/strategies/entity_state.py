@@ -77,7 +77,7 @@ def format_request_schema(schema: Mapping[str, object]) -> str:
 def build_state_request(
     *, question: Sequence[Message], state: Mapping[str, object], schema: Mapping[str, object]
 ) -> tuple[WireMessage, ...]:
-    """Ask a model for the state after `question` (prompt STATE_V1)."""
+    """Build the request for the state after `question` (prompt STATE_V1)."""
     said = "\n\n".join(escape_delimiters(extract_message_text(message)) for message in question)
     content = (
         f"The schema:\n{format_request_schema(schema)}\n\n"

@@ -124,7 +124,7 @@ def has_unknown_url(
 
 
 def _everything(message: Message) -> str:
-    """Return the texts, calls and results of a message in the form that the summariser reads."""
+    """Return the texts, calls and results of a message as the summariser reads them."""
     written = (value for part in serialize_parts(message.parts) for value in part.values())
     return "\n".join(written)
 

@@ -168,7 +168,7 @@ def plan_recompaction(
 
 
 class _Sums:
-    """The arithmetic of one plan. Indexes refer to the messages."""
+    """The arithmetic of one plan. All positions are indexes of the messages."""
 
     def __init__(
         self,
@@ -226,7 +226,10 @@ class _Sums:
         return self._down_to(low, steps), ("turn_split",)
 
     def frees_too_little(self, end: int) -> bool:
-        """Return True if another compaction would be due at once; False if messages are counted."""
+        """Return True if another compaction would be due immediately after this one.
+
+        Always False if the strategy counts messages.
+        """
         gain = self.before - self._after(end)
         return end > 0 and not self._is_crowded() and gain < SMALLEST_GAIN * self.limit
 
@@ -245,7 +248,7 @@ class _Sums:
     def within(
         self, source_limit: int, end: int, adjusted: tuple[str, ...]
     ) -> tuple[int, tuple[str, ...]]:
-        """Limit the sources to the summariser's input size, so that coverage is accurate."""
+        """Limit the sources to one request of the summariser."""
         used, readable = self.prior, 0
         for place in range(end):
             used += self.messages[place].tokens if self.foldable[place] else 0
@@ -355,7 +358,10 @@ class _Sums:
         return self.counted[-1] - self.counted[end]
 
     def _down_to(self, low: int, places: Iterable[int]) -> int:
-        """Return the first of the ascending places that reaches `low`, else the last, or 0."""
+        """Return the first of the ascending places where the prompt is small enough for `low`.
+
+        The last place if none is; 0 without places.
+        """
         last = 0
         for last in places:
             is_enough = self.folding[last] >= SMALLEST_SOURCE and self._after(last) <= low
@@ -364,7 +370,9 @@ class _Sums:
         return last
 
     def _after(self, end: int) -> int:
-        """Count the prompt's tokens if a summary of maximum size covers everything before `end`."""
+        """Estimate the prompt's tokens if a summary of maximum size covers everything before
+        `end`.
+        """
         folding = self.folding[end]
         summary = min(self.values.summary_max_tokens, self.prior + folding)
         return self.before - self.prior - folding + summary

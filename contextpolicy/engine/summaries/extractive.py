@@ -260,7 +260,10 @@ class _Selection:
         return self.counter.count(f"{label}{line.said.text} {mark}") + 1
 
     def taken(self, line: _Line) -> set[int]:
-        """Subtract the facts of a selected line from all others; return lines that lost value."""
+        """Subtract the facts of a selected line from all others.
+
+        Returns the lines whose value decreased.
+        """
         touched: set[int] = set()
         for thing in line.told:
             for other in self.holders.pop(thing, ()):
@@ -280,7 +283,7 @@ def _label_of(line: _Line) -> tuple[str, ...]:
 def _chosen(
     lines: Sequence[_Line], limit: int, counter: TokenCounter, sections: Sequence[str]
 ) -> list[_Line]:
-    """Select lines whose text has at most `limit` tokens."""
+    """Select the best lines whose joint text has at most `limit` tokens."""
     selection = _Selection(lines, limit, counter, sections)
     # Costs of single lines are estimates, so fill the remaining room once more.
     before = -1
@@ -345,9 +348,10 @@ def _in_lengths(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
 
 
 def _marked(lines: Sequence[_Line]) -> list[str]:
-    """Return the sentences of a bullet, with each mark after the last sentence of its message.
+    """Return the sentences of a bullet with their source marks.
 
-    The sentence where the day changes is preceded by the new day.
+    A mark follows the last sentence of its message. A new day precedes the sentence where it
+    begins.
     """
     marked = []
     day = lines[0].day
@@ -435,7 +439,7 @@ def _names_of(said: Iterable[Saying]) -> set[str]:
 
 
 def _refrains(messages: Sequence[Message]) -> dict[str, set[str]]:
-    """Return, by role, the sentences that more than half of its messages repeat."""
+    """Return, by role, the sentences that occur in more than half of its messages."""
     refrains: dict[str, set[str]] = {}
     for role in ("user", "assistant"):
         texts = [extract_message_text(message) for message in messages if message.role == role]
@@ -525,7 +529,7 @@ def _letters(text: str) -> str:
 def _said_in(
     messages: Sequence[Message], refrains: Mapping[str, Collection[str]]
 ) -> Iterator[_Line]:
-    """Yield the sentences of messages and of their tool calls."""
+    """Yield the candidate sentences of messages and of their tool calls."""
     last = [get_author_label(message) for message in messages]
     # Messages after the last change of author have no reply yet.
     waiting = len(last) - next(

@@ -61,15 +61,15 @@ def select_next_rung(attempts: Sequence[Attempt]) -> Rung | None:
 
 
 def classify_attempt(tokens_before: int, tokens_after: int, *, low: int) -> AttemptOutcome:
-    """Return whether a compaction that reduced the prompt to `tokens_after` was enough.
+    """Return the outcome of a compaction that reduced the prompt to `tokens_after` tokens.
 
-    `insufficient`: it did not reach the low mark, so the next rung continues from there.
+    `insufficient`: the prompt is still over the low mark, so the next rung continues from there.
     """
     return "published" if tokens_after <= low and tokens_after < tokens_before else "insufficient"
 
 
 def has_grown(tokens: int, *, tokens_after: int, prompt_limit: int) -> bool:
-    """Return True if the prompt grew enough since the last compaction for another to be due."""
+    """Return True if the prompt grew enough since the last compaction for the next one."""
     return tokens >= tokens_after + int(SMALLEST_GAIN * prompt_limit)
 
 
@@ -100,7 +100,7 @@ def compute_model_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Brea
     """Return the state of a summarising model's breaker after its attempts, oldest first.
 
     A ladder in which the model failed counts as three failures, because it includes a second try. A
-    ladder that ended with its worker says little about the model and counts as one failure.
+    ladder that ended with its worker counts as one failure.
     """
     ends = [
         attempt

@@ -238,7 +238,7 @@ _BY_VERSION = {SUMMARY_V1: _INSTRUCTIONS, SUMMARY_V2: _INSTRUCTIONS_V2, SHORT_V2
 
 
 def _instructions(values: PolicyValues, version: str, *, is_dated: bool) -> str:
-    """Write the rules of a summary; the policy's own instruction follows them."""
+    """Return the rules for the summary, followed by the policy's own instruction."""
     names = select_summary_headings(values)
     number = _NUMBERS[len(names)] if len(names) < len(_NUMBERS) else f"{len(names)}"
     several = len(names) > 1
@@ -262,7 +262,7 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 
 def _focused(focus: str) -> list[str]:
-    """Say what a person wants kept above all; it decides what matters, never the form."""
+    """Return the instruction to keep the requested topic. It never changes the format."""
     if not focus.strip():
         return []
     return [f"Keep above all what has to do with this: {escape_delimiters(_flat(focus))}"]
@@ -330,6 +330,6 @@ def _author(message: Message) -> str:
 
 
 def _flat(text: str) -> str:
-    """Put a name or a time on one line that cannot close an attribute or a tag."""
+    """Return a name or time on one line, without characters that could end an attribute or tag."""
     plain = text.replace('"', "'").replace("<", "&lt;").replace(">", "&gt;")
     return " ".join(plain.split())

@@ -115,7 +115,9 @@ def get_fact_weight(kind: Kind, fact: str) -> float:
 
 
 def extract_word_stems(text: str) -> Iterator[str]:
-    """Yield the beginnings of a text's longer words, and Chinese by pairs of characters."""
+    """Yield the first letters of the longer words of a text. Chinese is split into pairs of
+    characters.
+    """
     for word in _WORD.findall(text):
         yield word.casefold()[:STEM]
     for run in _IDEOGRAPHS.findall(text):
@@ -148,7 +150,7 @@ def is_question_sentence(sentence: str) -> bool:
 
 
 def is_to_do(sentence: str) -> bool:
-    """Return True if a sentence states something that is still to be done."""
+    """Return True if a sentence states an open task."""
     return bool(
         _TO_DO.search(sentence) or (not is_question_sentence(sentence) and _NEEDED.match(sentence))
     )
@@ -175,10 +177,7 @@ def is_sentence(text: str) -> bool:
 
 
 def is_small_talk(said: Saying) -> bool:
-    """Return True for thanks, praise and greetings without a fact.
-
-    They may contain a name ("Woah, Maria, that sounds cool!").
-    """
+    """Return True for thanks, praise and greetings without a fact, even if they contain a name."""
     plain = strip_source_marks(said.text).strip()
     # "I 100% agree" states no number.
     facts = said.facts.keys() - ({"100"} if _EMPHASIS.search(plain) else set())
@@ -190,7 +189,7 @@ def is_small_talk(said: Saying) -> bool:
 
 
 def normalise_sentence(text: str) -> str:
-    """Return a normalised sentence: equal for two spellings of the same words."""
+    """Return a comparison key: equal for different spellings of the same words."""
     return " ".join(strip_source_marks(text).casefold().split())
 
 

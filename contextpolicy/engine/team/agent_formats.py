@@ -62,7 +62,7 @@ class PromptForm:
     has_system_option: bool = False
 
     def borders(self, section: str) -> tuple[str, str]:
-        """Return the text before and after the content of a section."""
+        """Return the texts that precede and follow the content of a section."""
         title = self.titles[section]
         return (f"<{title}>\n", f"\n</{title}>") if self.is_tagged else (f"{title}\n", "")
 
@@ -112,8 +112,6 @@ def normalise_agent_type(agent_type: str) -> str:
 def write_prompt(
     form: PromptForm, context: AgentContext, messages: Sequence[ContextMessage]
 ) -> AgentPrompt:
-    """Write a prompt in a form, with these context messages."""
-
     def guard(text: str) -> str:
         return form.guard(text, sections=SECTIONS)
 

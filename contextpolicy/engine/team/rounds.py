@@ -62,10 +62,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The next speaker and the queue after it, or the end of the round.
+    """The next speaker and the remaining queue, or the end of the round.
 
-    After a round ends at a limit, `queue` has the remaining speakers, with whom the user can
-    continue it. `unknown`: called names that no member has.
+    After a limit, `queue` has the agents that did not reply; the user can continue with them.
+    `unknown`: names in `[NEXT:…]` that no member has.
     """
 
     role_id: str
@@ -152,7 +152,7 @@ def _limit(standing: Standing, rules: Rules) -> Ending:
 
 
 def _is_pair(speakers: Sequence[str], following: str) -> bool:
-    """Return True if two agents have answered only each other for `PAIR_TURNS` turns each."""
+    """Return True if two agents replied only to each other, `PAIR_TURNS` times each."""
     last = speakers[-2 * PAIR_TURNS :]
     if len(last) < 2 * PAIR_TURNS or len(set(last)) != 2 or following not in last:
         return False
@@ -164,7 +164,7 @@ def _awake(members: Sequence[Member]) -> tuple[str, ...]:
 
 
 def _following(awake: tuple[str, ...], last: str) -> tuple[str, ...]:
-    """Return the agents in order, starting after the one that spoke last."""
+    """Return the agents in order, starting after `last`, the one that replied last."""
     place = awake.index(last) + 1 if last in awake else 0
     return (*awake[place:], *awake[:place])
 

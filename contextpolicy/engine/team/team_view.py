@@ -62,14 +62,14 @@ _QUOTED = re.compile(
 
 
 class Said(NamedTuple):
-    """A reply in two parts: the speaker's own words, and words written as another member."""
+    """A reply split into the speaker's own words and words written as another member."""
 
     own: str
     for_others: str = ""
 
 
 def fold_member_name(name: str) -> str:
-    """Return a comparison key of a name: without case, spaces, hyphens and underscores."""
+    """Return a comparison key of a name, which ignores case, spaces, hyphens and underscores."""
     return _APART.sub("", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -247,7 +247,7 @@ def rewrite_for_text_prompt(
 
 
 def _cleaned(parts: Sequence[Part], *, speaker: Speaker) -> tuple[Part, ...]:
-    """Return the parts in order, with only the speaker's own words and without markers."""
+    """Return the parts with only the speaker's own words, without routing markers."""
     made: list[Part] = []
     rest = ""
     for part in parts:

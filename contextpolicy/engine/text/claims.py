@@ -90,7 +90,7 @@ def write_next_day(day: str, *, before: str) -> str:
 
 
 def _parts(bullet: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the spans of a bullet that end in marks after a whole sentence, then the remainder."""
+    """Yield the spans of a bullet that end in source marks, then the remaining text."""
     start, sources = 0, dict[int, None]()
     marks = list(SOURCE_MARK.finditer(bullet))
     for mark, following in zip_longest(marks, marks[1:]):
@@ -127,7 +127,7 @@ def find_unlabelled_seqs(summary: str) -> frozenset[int]:
 
 
 def has_days(summary: str) -> bool:
-    """Return True if a label of a summary names a day."""
+    """Return True if the label of any bullet names a day."""
     labels = (_LABEL.match(bullet[2]) for bullet in _BULLET.finditer(summary))
     return any(read_label(label[0]).day for label in labels if label)
 

@@ -80,7 +80,9 @@ def scan_facts(text: str) -> Iterator[FoundFact]:
 
 
 def _following(spans: deque[_Span], place: int) -> FoundFact:
-    """Return the first fact that begins at `place` or later; past the end of the text if none."""
+    """Return the first fact that begins at `place` or later. Without one, its place is past the
+    text.
+    """
     while spans and spans[0].last < place:
         spans.popleft()
     if not spans:
@@ -163,7 +165,7 @@ class _Tree:
                 waiting.append(child)
 
     def step(self, node: int, token: str) -> int:
-        """Return the node after one more token."""
+        """Return the node that follows `node` after one more token."""
         while node and token not in self.following[node]:
             node = self.fallback[node]
         return self.following[node].get(token, 0)

@@ -33,7 +33,7 @@ class KeptFacts:
 
     @property
     def share(self) -> float:
-        """The kept facts as a share of all facts, 0 to 1; 1 if the sources have none."""
+        """Kept facts divided by all facts, 0 to 1. 1 if the sources have no facts."""
         kept, lost = (sum(map(len, found.values())) for found in (self.kept, self.lost))
         return kept / (kept + lost) if kept + lost else 1.0
 

@@ -139,7 +139,7 @@ def _malformed(sentence: Phrase) -> SchemaRefused:
 
 
 def _begin(place: str) -> str:
-    """Capitalise the first letter; names of properties keep their case."""
+    """Capitalise the first letter and keep the case of the rest, which may be a name."""
     return place[:1].upper() + place[1:]
 
 
@@ -198,7 +198,7 @@ def _of_kind(demands: Mapping[str, object], value: object, place: str) -> list[s
 
 
 def _equal(one: object, other: object) -> bool:
-    """Compare two values like JSON: true is not 1."""
+    """Compare two values as JSON does: true is not equal to 1."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 

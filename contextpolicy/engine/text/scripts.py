@@ -48,5 +48,5 @@ def select_present_scripts(found: Mapping[str, float]) -> list[str]:
 
 
 def find_dominant_script(found: Mapping[str, float]) -> str:
-    """Return the script of nearly all of the text; "" for a mixture."""
+    """Return the script of nearly all characters; "" for mixed scripts."""
     return next((name for name, share in found.items() if share >= SOLE), "")

@@ -22,7 +22,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the options."""
         parser.add_argument("--json", action="store_true", help="one JSON object per line")
         parser.add_argument("--offline", action="store_true", help="call no model server")
         parser.add_argument("--strict", action="store_true", help="exit with 2 for warnings")

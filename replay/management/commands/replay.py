@@ -208,7 +208,6 @@ class Command(BaseCommand):
 
 
 def format_report_cells(report: ReplayReport, stored: int) -> list[str]:
-    """Return the cells of a report's row."""
     errors = ",".join(f"{code}:{count}" for code, count in report.errors.items()) or "0"
     values = (
         report.turns,
