@@ -19,7 +19,7 @@ LONGEST = 200
 
 
 class DomainAdmin(ModelAdmin):
-    """A page that changes data through domain functions and shows their refusals as messages."""
+    """An admin page that saves through domain functions and shows their refusals as messages."""
 
     # The refusals that a domain function of this page may raise.
     refusals: tuple[type[Exception], ...] = ()
@@ -54,7 +54,7 @@ class DomainAdmin(ModelAdmin):
         return self.or_said(request, view)
 
     def or_said(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
-        """Return the view's response, or show its refusal as a message on the same page."""
+        """Return the view's response. If it is refused, show the refusal on the same page."""
         try:
             return view()
         except self.refusals as refusal:
@@ -67,7 +67,7 @@ class DomainAdmin(ModelAdmin):
             return HttpResponseRedirect(again)
 
     def get_actions(self, request: HttpRequest, *args: Any, **options: Any) -> dict[str, Any]:
-        """Remove bulk deletion: each deletion is confirmed and recorded separately.
+        """Remove bulk deletion, because each deletion is confirmed and recorded separately.
 
         Later versions of Django also pass the location of the actions.
         """

@@ -55,9 +55,9 @@ def apply_to_rows(
     done: str,
     name: Callable[[Row], str] = str,
 ) -> None:
-    """Run the action on each row, with a message per row. A refused row stays unchanged.
+    """Run the action on each row, and show a message per row. A refused row does not change.
 
-    The messages have a code as their tag: that of the refusal, or the name of the action.
+    The tag of each message is a code: that of the refusal, or the name of the action.
     """
     for row in rows:
         try:

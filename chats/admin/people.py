@@ -166,7 +166,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         return super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: accounts are deactivated, and their chats are erased elsewhere."""
+        """Return False: accounts are deactivated, and chats are erased on their own pages."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -197,7 +197,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         id: str,  # noqa: A002 - Django's name
         form_url: str = "",
     ) -> HttpResponse:
-        """Show Django's page and record a changed password."""
+        """Show Django's form, and record in the ledger that the password changed."""
         if not is_recently_confirmed(request):
             return sign_in_again(request)
         now = timezone.now()
@@ -224,7 +224,10 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
 
 
 def format_access_message(ended: accounts.EndedAccess, *, is_active: bool) -> str:
-    """Return the message after an account was activated or deactivated."""
+    """Return the message after an account was activated or deactivated.
+
+    `ended`: number of sessions and keys that ended.
+    """
     sessions = ngettext("{n} session ended", "{n} sessions ended", ended.sessions)
     revoked = ngettext("{n} API key revoked", "{n} API keys revoked", ended.keys)
     if is_active:

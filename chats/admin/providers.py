@@ -129,7 +129,7 @@ class ProviderAccountAdmin(FreshSignInAdmin):
 
     @admin.action(description=gettext_lazy("Fetch models from the server"), permissions=["fetch"])
     def fetch_models(self, request: HttpRequest, queryset: QuerySet[ProviderAccount]) -> None:
-        """Add the models of each server, with an error message per failed server."""
+        """Add the models of each selected server. Each failed server gets an error message."""
         for account in queryset.filter(kind__in=kinds.SERVERS):
             try:
                 added = accounts.refresh_models(
@@ -146,7 +146,7 @@ class ProviderAccountAdmin(FreshSignInAdmin):
 
     @admin.display(description=gettext_lazy("Stored key"))
     def stored_key(self, account: ProviderAccount) -> str:
-        """Return the key's last four characters if the key is long enough to show them."""
+        """Return the last four characters of the key, or no characters of a short one."""
         if not account.encrypted_key:
             return pgettext("key of a server", "none")
         return f"…{account.key_last_four}" if account.key_last_four else gettext("stored")
@@ -280,7 +280,10 @@ class ModelSpecAdmin(DomainAdmin):
     def forget_limit(
         self, request: HttpRequest, queryset: QuerySet[ModelSpec]
     ) -> HttpResponse | None:
-        """Use the models' configured context windows again, after confirmation."""
+        """Reset the learned limits of the selected models, after confirmation.
+
+        Their configured context windows apply again.
+        """
         rows = queryset.exclude(learned_window=None)
         asked = render_confirmation(
             self,

@@ -62,7 +62,7 @@ class KindFilter(admin.SimpleListFilter):
         return list(WORDS.items())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Team]) -> QuerySet[Team]:
-        """Return the teams of the chosen kind, or all teams."""
+        """Return the teams of the chosen kind: shared, personal or deleted. No choice: all."""
         return queryset.filter(**KINDS.get(self.value() or "", {}))
 
 
@@ -114,7 +114,10 @@ class TeamAdmin(ReadOnlyAdmin):
         return found, repeats
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        """Count the chats of all listed teams in one query: no index serves a single team."""
+        """Count the chats of all listed teams in one query.
+
+        No index serves the count of a single team.
+        """
         page = super().get_changelist_instance(request)
         counts = count_chats_by_team([team.pk for team in page.result_list])
         for team in page.result_list:
@@ -312,7 +315,7 @@ def build_agent_namer(team: Team) -> Callable[[int, str], str]:
 
 
 def format_agent_number(number: int) -> str:
-    """Return the name of an agent whose own name is not shown."""
+    """Return "Agent 2" for an agent whose name is private."""
     return gettext("Agent {number}").format(number=number)
 
 
@@ -322,7 +325,7 @@ def list_team_versions(team: Team) -> QuerySet[TeamVersion]:
 
 
 def format_text_length(text: str) -> str:
-    """Return the length of a text that is not shown."""
+    """Return the length in characters of a text that is private."""
     said = ngettext("{n:,} character", "{n:,} characters", len(text)).format(n=len(text))
     return said if text else gettext("none")
 

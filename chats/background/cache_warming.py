@@ -68,9 +68,7 @@ class WarmCall:
 
 
 def request_warm_up(*, chat: Chat, now: datetime) -> bool:
-    """Request a warm-up because a person starts typing.
-
-    Return True if one was requested.
+    """Request a warm-up because a person starts typing. Returns True if one was requested.
 
     At most one per idle period of the chat, across all tabs, and not shortly after another warm-up.
     """
@@ -93,9 +91,7 @@ def request_warm_up(*, chat: Chat, now: datetime) -> bool:
 def can_warm_up_chat(chat: Chat) -> bool:
     """Return True if the chat's prompts may be warmed up now.
 
-    Never for a team.
-
-    Which agent replies next, and with which prompt, depends on the next message.
+    Never for a team: which agent replies next, and with which prompt, depends on the next message.
     """
     if chat.team_id is not None:
         return False
@@ -142,7 +138,7 @@ def warm_up_branch(
 
 
 def run_warm_up(call: WarmCall, *, is_closing: Callable[[], bool]) -> StepResult:
-    """Make the call and return its ending, also after an unexpected error.
+    """Make the call and return its ending, even after an unexpected error.
 
     Raises Django's DatabaseError, because then nothing can be written.
     """
@@ -159,9 +155,7 @@ def run_warm_up(call: WarmCall, *, is_closing: Callable[[], bool]) -> StepResult
 def prepare_warm_up(
     branch_id: uuid.UUID, *, cause: Cause, counter: TokenCounter, now: datetime
 ) -> WarmCall | None:
-    """Compose and record the call.
-
-    None if there is nothing to warm up, or it is not allowed.
+    """Compose and record the call. None if it is unnecessary or not allowed.
 
     Runs the next turn's preparations first: publish a prepared summary, move the window. Raises
     `ServerBusy`.
@@ -200,7 +194,7 @@ def prepare_warm_up(
 
 
 def load_newest_question(branch: Branch, *, counter: TokenCounter) -> engine.Message | None:
-    """Return the newest user message of the branch with its token count. None: there is none."""
+    """Return the newest user message of the branch with its token count, or None."""
     rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
     said = rows.filter(role=Message.Role.USER).order_by("-seq")[:1]
     return next(iter(history.load_all(said, counter=counter)), None)
@@ -220,9 +214,7 @@ def prepare_next_turn(
     choice: model_choice.ChosenModel,
     now: datetime,
 ) -> bool:
-    """Run the next turn's preparations for this prompt.
-
-    Return True if anything changed.
+    """Run the next turn's preparations for this prompt. Returns True if anything changed.
 
     The window does not move while a summary is being written or may be.
     """
@@ -248,7 +240,7 @@ def build_swap_key(branch: Branch) -> str:
 
 
 def is_warm(branch: Branch) -> bool:
-    """Return True if the branch's current prefix was already warmed up."""
+    """Return True if the prefix of the branch's next prompt was warmed up already."""
     return WarmUp.objects.filter(pk=branch.pk, swap=build_swap_key(branch)).exists()
 
 
@@ -341,7 +333,7 @@ def find_last_turn(branch: Branch) -> Turn | None:
 
 
 def number_warm_up_call(turn: Turn) -> int:
-    """Return the call number of the turn's next warm-up, from 1."""
+    """Return the number for the turn's next warm-up call, counted from 1."""
     rows = Receipt.objects.filter(turn=turn, attempt=turn.attempt, step=Receipt.AFTERWARDS)
     rows = rows.filter(call__lt=Receipt.INFERRING)
     return cast(int, rows.aggregate(last=Max("call"))["last"] or 0) + 1
@@ -368,8 +360,9 @@ class StillWanted:
         self.renewed_at = time.monotonic()
 
     def still(self) -> bool:
-        """Return True if no turn of this server or chat is waiting and the prompt has not
-        changed.
+        """Return True if the call is still useful.
+
+        That is the case while no turn of this server or chat waits and the prompt has not changed.
         """
         branch = self.call.branch
         if self.is_closing() or is_server_busy(self.call.account.slug) or is_answering(branch.pk):
@@ -397,7 +390,7 @@ def close_warm_up(call: WarmCall, *, ending: StepResult, now: datetime) -> None:
 
 
 def sweep_warm_ups(*, now: datetime) -> int:
-    """Close the warm-ups of dead workers. Return their number. None is repeated."""
+    """Close the warm-ups of dead workers, without repeating them. Returns their number."""
     dead = list(
         WarmUp.objects.filter(leases.match_expired_leases()).values_list(
             "pk", "receipt", "lease_token"

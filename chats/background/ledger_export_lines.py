@@ -32,7 +32,7 @@ SECONDS = 10.0
 
 
 def enqueue_due() -> int:
-    """Enqueue the task if there are events to ship. Return the number of tasks."""
+    """Enqueue the task if there are events to ship. Returns the number of tasks, 0 or 1."""
     if not settings.LEDGER_LINES or not count_unshipped_events():
         return 0
     queue.enqueue(queue.SHIP_LEDGER)
@@ -98,7 +98,7 @@ def format_event_lines(
 
 
 def claim_shipping() -> str | None:
-    """Claim the right to ship. Return None while another process has it."""
+    """Claim the right to ship events. Returns a token, or None while another process has it."""
     following.get_ledger_reader(READER)
     free = Q(lease_until=None) | leases.match_expired_leases()
     token = uuid4().hex

@@ -101,7 +101,7 @@ def prepare_inference_call(
 ) -> ReadingCall | None:
     """Claim the chat, compose the call and record it under the chat's lock.
 
-    None: no call is needed.
+    None if no call is needed.
     """
     try:
         chat = locking.lock_chat(chat_id)
@@ -168,9 +168,7 @@ def can_infer_from_chat(chat: Chat, *, settings: MemorySettings) -> bool:
 
 
 def choose_inference_model(chat: Chat) -> tuple[ChosenModel, ModelSpec, Account] | None:
-    """Return the summary model of a chat's policy, or None if the policy does not allow
-    inference.
-    """
+    """Return the summary model of a chat's policy. None if the policy allows no inference."""
     try:
         choice = model_choice.choose_chat_model(chat=chat)
         values = choice.values
@@ -193,7 +191,7 @@ def count_daily_calls(settings: MemorySettings, *, now: datetime) -> int:
 
 
 def record_inference_call(settings: MemorySettings, *, now: datetime) -> None:
-    """Count one call. The caller has locked the settings row."""
+    """Add one call to the person's daily number. The caller has locked the settings row."""
     settings.inferred_calls = count_daily_calls(settings, now=now) + 1
     settings.inferred_on = now.astimezone(UTC).date()
     settings.save(update_fields=["inferred_calls", "inferred_on"])
@@ -251,10 +249,8 @@ def select_unread_messages(
 ) -> QuerySet[Message]:
     """Return the owner's messages after position `after`, created since `since`, in that order.
 
-    `since` is the time at which the owner agreed to inference.
-
-    Messages of other team members, of API clients and of imports are left out, as are excluded and
-    erased ones.
+    `since`: the time at which the owner agreed to inference. Messages of other team members, of API
+    clients and of imports are left out, as are excluded and erased ones.
     """
     rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).filter(
         turn__client__isnull=True,
@@ -324,7 +320,7 @@ def compose_inference_prompt(
 
 
 def number_inference_call(turn: Turn) -> int:
-    """Return the call number of the turn's next inference, from 1."""
+    """Return the number for the turn's next inference call."""
     rows = Receipt.objects.filter(turn=turn, step=Receipt.AFTERWARDS, call__gte=Receipt.INFERRING)
     last: int | None = rows.aggregate(last=Max("call"))["last"]
     return Receipt.INFERRING if last is None else last + 1

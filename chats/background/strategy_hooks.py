@@ -1,4 +1,4 @@
-"""Notifies a policy's strategy that a turn is complete, if the strategy has an `after_turn` hook.
+"""Notifies a policy's strategy that a turn is complete, if it has the hook `on_turn_complete`.
 
 Runs in the background after the commit. A lost broker message skips it, and a failure changes
 nothing.

@@ -44,7 +44,7 @@ def run_sweep(*, now: datetime) -> int:
 
 
 def take_over(*, now: datetime, worker: str) -> int:
-    """Release at once everything held by dead workers whose names start with `worker`.
+    """Release everything that is held by dead workers whose names start with `worker`.
 
     Returns the number of released turns. Their summaries are closed and requested again.
     """
@@ -81,7 +81,7 @@ def enqueue_erasures(*, now: datetime) -> int:
 
 
 def erase_kept_texts(*, now: datetime) -> int:
-    """Erase texts that were kept under legal holds which have ended; return how many."""
+    """Erase texts that were kept under legal holds which have ended. Returns their number."""
     erased = kept_texts.erase_due(now=now)
     if erased:
         clearing.truncate_log()

@@ -120,9 +120,7 @@ def write_title(
 def prepare_title_call(
     turn_id: uuid.UUID, *, counter: TokenCounter, now: datetime
 ) -> TitleCall | None:
-    """Compose and record the call under the chat's lock.
-
-    None if no title is needed.
+    """Compose and record the call under the chat's lock. None if no title is needed.
 
     The receipt and its ledger entry are written before the call.
     """
@@ -248,9 +246,7 @@ async def call_title_model(
 
 
 def parse_title(text: str, *, said: str) -> str:
-    """Return the title in a model's answer.
-
-    Empty if the answer is not a valid title.
+    """Return the title in a model's answer. Empty if the answer is not a valid title.
 
     A valid title is one short line that shares a word with the conversation, because small models
     may answer anything.
@@ -310,9 +306,7 @@ def finish_title_call(call: TitleCall, *, title: str, ending: StepResult, now: d
 
 
 def sweep_title_calls(*, now: datetime) -> int:
-    """Close the title calls of dead workers.
-
-    Return their number. None is repeated.
+    """Close the title calls of dead workers, without repeating them. Returns their number.
 
     No call takes as long as a lease.
     """

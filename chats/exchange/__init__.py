@@ -1,1 +1,1 @@
-"""Export chats to files and import them: formats, limits, and storage."""
+"""Exports chats to files and imports them: formats, limits, and storage."""

@@ -43,9 +43,9 @@ def read_aider_chats(file: IO[bytes]) -> Iterator[ChatDraft | Unreadable]:
 
 @dataclass(slots=True)
 class _Chat:
-    """A chat that is being read: `####` marks a person's lines, `>` the output of aider.
+    """A chat that is being read. `####` marks a person's lines, `>` aider's output.
 
-    The output of aider is not imported.
+    The output is not imported.
     """
 
     started: str
@@ -68,7 +68,7 @@ class _Chat:
         self.said.append(line[4:].removeprefix(" ").rstrip() if is_asked else line.rstrip("\r\n"))
 
     def close(self) -> None:
-        """End the message that is being read."""
+        """End the current message."""
         text = "\n".join(self.said).strip("\n")
         self.said.clear()
         if text.strip():

@@ -60,14 +60,14 @@ _LEVELS = re.compile(rb"[\[\]{}]")
 
 
 def measure_file_size(file: IO[bytes]) -> int:
-    """Return the size of a file and rewind it."""
+    """Return the size of a file in bytes, and rewind the file."""
     size = file.seek(0, 2)
     file.seek(0)
     return size
 
 
 def check_size(file: IO[bytes]) -> None:
-    """Raise `ImportRefused` for an empty file or one over the limit."""
+    """Raise `ImportRefused` for an empty file, or a file over the size limit."""
     size = measure_file_size(file)
     if not size:
         raise ImportRefused("import_empty", gettext_lazy("The file is empty."))
@@ -90,11 +90,9 @@ def build_chat_size_error() -> ImportRefused:
 
 
 def read_json_lines(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, Any]]:
-    """Yield the number and value of each line of JSON, skipping empty lines.
+    """Yield the number and value of each line of JSON. Skips empty lines. Raises `ImportRefused`.
 
-    `name`: of the entry of an archive.
-
-    Raises `ImportRefused`.
+    `name`: of the archive entry, for error messages.
     """
     number = 0
     while line := file.readline(LINE_BYTES + 1):
@@ -109,14 +107,14 @@ def read_json_lines(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, A
 
 
 def describe_line(number: int, *, name: str = "") -> Promise:
-    """Return the words for a line, of a named entry of an archive."""
+    """Return "line 12", or "line 12 of ENTRY", translated when it is shown."""
     if name:
         return Sentence(LINE_OF, name=name, number=number)
     return Sentence(LINE, number=number)
 
 
 def describe_message_position(number: int, *, name: str | Promise) -> Promise:
-    """Return the words for a message of a list in a file or a named entry."""
+    """Return "message 12", or "message 12 of ENTRY", translated when it is shown."""
     return Sentence(MESSAGE_OF, name=name, number=number)
 
 
@@ -172,13 +170,13 @@ def build_invalid_json_error(place: str | Promise, problem: str | Promise) -> Im
 
 
 def parse_storable_float(digits: str) -> float | None:
-    """Return a number. None for one that is too large for JSON in a database."""
+    """Return a number. None if it is too large for JSON in a database."""
     number = float(digits)
     return number if math.isfinite(number) else None
 
 
 def parse_bounded_int(digits: str) -> int | None:
-    """Return an integer. None for an impossibly long one."""
+    """Return an integer. None if it has too many digits."""
     return int(digits) if len(digits) <= MOST_DIGITS else None
 
 
@@ -242,9 +240,9 @@ def check_entry_count(file: IO[bytes]) -> None:
 
 
 def find_archive_directories(file: IO[bytes]) -> list[tuple[int, int]]:
-    """Return start and size of each directory that the end of an archive may refer to.
+    """Return start and size of each directory to which the end of an archive may refer.
 
-    The end record is found like in `zipfile`. If a ZIP64 record precedes it, either may apply, so
+    The end record is found as in `zipfile`. If a ZIP64 record precedes it, either may apply, so
     both directories are returned.
     """
     size = measure_file_size(file)

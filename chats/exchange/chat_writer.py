@@ -1,4 +1,4 @@
-"""Create a chat from a draft: completely or not at all, once per original chat.
+"""Creates a chat from a draft: completely or not at all, once per original chat.
 
 A newer export of a chat adds its new messages. Messages get new ids; the original ids are stored
 and exported again. No model is called. A prompt leaves out what does not fit, and the first reply
@@ -200,7 +200,7 @@ def is_longer(draft: ChatDraft, chat: Chat) -> bool:
 
 
 def find_known_messages(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | None:
-    """Return which messages of a draft a chat has, and how many of them differ in text.
+    """Return the messages of a draft that a chat has, and the number of those with another text.
 
     An erased message is recognised by a keyed digest of its id. None: the chat cannot be extended,
     because it was written here, was deleted, or has erased messages without such a digest.
@@ -360,7 +360,7 @@ def append_draft_messages(
     is_untouched: bool,
     now: datetime,
 ) -> int:
-    """Write new messages into a locked chat; return the number of its branches.
+    """Write new messages into a locked chat. Returns the number of its branches.
 
     Raises `ChatFull` and `TooManyBranches`.
     """
@@ -557,7 +557,7 @@ def derive_draft_title(draft: ChatDraft) -> str:
 
 
 def set_imported_text(chat: Chat, text: str, *, actor: str, now: datetime) -> list[str]:
-    """Set the chat's system text; return a loss if the policy forbids it."""
+    """Set the chat's system text. If the policy forbids it, returns that as a loss."""
     try:
         with transaction.atomic():
             system_texts.set_system_text(chat=chat, text=text, actor=actor, now=now)
@@ -567,7 +567,10 @@ def set_imported_text(chat: Chat, text: str, *, actor: str, now: datetime) -> li
 
 
 def file_imported_chat(draft: ChatDraft, *, chat: Chat, owner: AbstractBaseUser) -> list[str]:
-    """Pin, archive and file the chat as before; return a loss if its folder is not possible."""
+    """Set folder, pin and archive mark of the chat as in the file.
+
+    Returns a loss if the folder cannot be set.
+    """
     if draft.pinned or draft.archived:
         organising.organise_chat(
             chat=chat, user=owner, pinned=draft.pinned, archived=draft.archived
@@ -593,7 +596,7 @@ def restore_imported_summary(
 ) -> dict[str, object]:
     """Activate the imported summary, if this person may change summaries here.
 
-    Otherwise the messages themselves are sent, and `losses` gives the reason.
+    Otherwise prompts contain the messages, and `losses` gets the reason.
     """
     if draft.summary is None:
         return {}

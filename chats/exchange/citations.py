@@ -1,4 +1,4 @@
-"""Replace other products' citation marks in replies with links, or remove them."""
+"""Replaces other products' citation marks in replies with links, or removes them."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Write a chat for reading: as Markdown, as a standalone HTML page, or as JSON.
+"""Writes a chat for reading: as Markdown, as a standalone HTML page, or as JSON.
 
 The page loads nothing: it has no script and no external address, and contains its images.
 """

@@ -1,4 +1,4 @@
-"""Build the draft of a chat from another product's entries, and list the losses."""
+"""Builds the draft of a chat from another product's entries, and lists the losses."""
 
 import hashlib
 import json
@@ -68,7 +68,7 @@ class SourceEntry:
 
 @dataclass(slots=True)
 class Builder:
-    """Build one chat from entries in any order.
+    """Builds one chat from entries in any order.
 
     The tree follows the parents that entries name. Lists of children set the order, and the parent
     of an entry that names none. `counted` is the number of messages in the file, including tool
@@ -199,7 +199,7 @@ class Builder:
         return found
 
     def has_parent(self, own_id: str) -> bool:
-        """Return True if the file contains the parent that an entry names, another entry."""
+        """Return True if the file contains the parent that an entry names."""
         entry = self.entries.get(own_id)
         return entry is not None and entry.parent != own_id and entry.parent in self.entries
 
@@ -242,7 +242,7 @@ class Builder:
         active: str | None = None,
         summary: DraftSummary | None = None,
     ) -> ChatDraft | Unreadable:
-        """Return the chat, or `Unreadable` without any message."""
+        """Return the chat, or `Unreadable` if it has no messages."""
         name = title if isinstance(title, str) else ""
         if not any(entry.parts for entry in self.entries.values()):
             return Unreadable(
@@ -412,16 +412,16 @@ def extract_result_text(content: object) -> str:
 
 
 def encode_as_json(value: object) -> str:
-    """Return a value as JSON; a text counts as JSON already."""
+    """Return a value as JSON text. A text is returned unchanged, because it is JSON already."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def parse_milliseconds(ts: object) -> int | None:
-    """Return a time in milliseconds.
+    """Return a time in milliseconds, or None.
 
-    From ISO 8601, or from a number of seconds, milli-, micro- or nanoseconds, also as a text.
+    Accepts ISO 8601, or a number of seconds, milli-, micro- or nanoseconds, also as a text.
     """
     if isinstance(ts, str):
         try:
@@ -436,7 +436,7 @@ def parse_milliseconds(ts: object) -> int | None:
 
 
 def convert_to_milliseconds(moment: datetime) -> int | None:
-    """Return a time in milliseconds, in UTC if it has no zone. None before 1970."""
+    """Return a time in milliseconds. Without a zone it is UTC. None before 1970."""
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     found = int(moment.timestamp() * 1000)
     return found if found > 0 else None

@@ -1,4 +1,4 @@
-"""Read the account archive of a person chat by chat."""
+"""Reads the account archive of a person chat by chat."""
 
 import uuid
 import zipfile

@@ -15,7 +15,7 @@ IN_MEMORY = 4 * 1024 * 1024
 def export_chat_file(
     chat: Chat, *, form: str, scope: str, actor: str, now: datetime
 ) -> tuple[str, IO[bytes]]:
-    """Return the content type and the rewound file; the reader closes it.
+    """Export a chat. Returns the content type and the rewound file, which the caller closes.
 
     `form` is `ui`, `bundle`, or one of `documents.FORMS`. The export is recorded in the ledger.
     """

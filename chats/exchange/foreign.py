@@ -1,4 +1,4 @@
-"""Recognise the file formats of other products."""
+"""Recognises the file formats of other products."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -90,7 +90,7 @@ def detect_list_format(first: object) -> str:
 
 
 def find_body_messages(document: object) -> object:
-    """Return the messages of a request body, as `useChat` and other clients send it; else None."""
+    """Return the messages of a request body, as `useChat` and other clients send it, or None."""
     if isinstance(document, Mapping) and (listed := get_list_items(document.get("messages"))):
         return listed if detect_list_format(listed[0]) in ("ui", "plain") else None
     return None
@@ -130,7 +130,7 @@ def read_first_line(file: IO[bytes]) -> Mapping[str, Any]:
 
 
 def detect_session_format(first: Mapping[str, Any]) -> str:
-    """Return the program whose session begins with this line; empty if none does.
+    """Return the program whose session begins with this line. Empty if unknown.
 
     Raises `ImportRefused` for a session of an unknown program.
     """

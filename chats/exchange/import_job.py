@@ -120,13 +120,13 @@ def renew_lease_until(lease: ImportLease, ended: threading.Event) -> None:
 
 
 class Pace:
-    """Renews a lease between two pieces of a file, and yields to other work."""
+    """Renews a lease between two pieces of a file, and pauses so that other work can run."""
 
     def __init__(self, lease: ImportLease) -> None:
         self.renew = PacedRenewal(lease)
 
     def __call__(self) -> None:
-        """Pause briefly. Raises `LeaseLost`."""
+        """Renew the lease if due, then pause briefly. Raises `LeaseLost`."""
         give_way(0)
         self.renew()
 
@@ -149,7 +149,7 @@ def continue_import(
     clock: Callable[[], datetime],
     is_closing: Callable[[], bool],
 ) -> None:
-    """Import chats of a file for some seconds, and enqueue the next task if any are left."""
+    """Import chats of a file for some seconds. Enqueues the next task if any are left."""
     lease = claim_import(import_id, now=clock())
     if lease is None:
         return
@@ -256,7 +256,10 @@ def assemble_import_file(row: FileImport) -> IO[bytes]:
 
 
 def import_draft(worker: ImportWork, read: importing.FileRead, *, place: int, kept_as: str) -> None:
-    """Import one chat, or record why not. Raises `LeaseLost`, and the errors of one chat."""
+    """Import one chat, or record the reason why not.
+
+    Raises `LeaseLost`, and errors that end the whole import.
+    """
     draft, mark = read.draft, read.mark
     if isinstance(draft, NotTaken):
         record_skipped_chat(worker, draft, place=place, mark=mark)
@@ -345,7 +348,7 @@ def record_skipped_chat(
 
 
 def finish_import(worker: ImportWork, *, code: str = "", reason: str | Promise = "") -> None:
-    """End the import; with a code it failed. Raises `LeaseLost`."""
+    """End the import. With a `code`, it has failed. Raises `LeaseLost`."""
     with transaction.atomic():
         save_import_progress(worker.lease)
         row = FileImport.objects.get(pk=worker.row.pk)
@@ -355,5 +358,5 @@ def finish_import(worker: ImportWork, *, code: str = "", reason: str | Promise =
 
 
 def log_import_error(error: Exception, *, what: str) -> None:
-    """Log an error without its text, because a database includes the row's values."""
+    """Log the type of an error without its text: database errors contain the row's values."""
     logger.error("%s was not taken: %s", what, type(error).__name__)

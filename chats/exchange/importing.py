@@ -1,4 +1,4 @@
-"""Recognise the format of a file by its content, and read its chats one by one."""
+"""Recognises the format of a file by its content, and reads its chats one by one."""
 
 import re
 import tempfile

@@ -1,4 +1,4 @@
-"""Read large JSON documents in pieces: one list value at a time, in bounded memory.
+"""Reads large JSON documents in pieces: one list value at a time, in bounded memory.
 
 Values are delimited by their brackets and not parsed. The caller parses them.
 """
@@ -209,7 +209,7 @@ class Reader:
             yield str(name)
 
     def close(self) -> None:
-        """Raise `ImportRefused` if anything follows the document."""
+        """Raise `ImportRefused` if anything follows the end of the document."""
         if self.peek():
             raise self.error(gettext_lazy("there is data after its end"))
 

@@ -1,4 +1,4 @@
-"""Read UI messages, one per line, and bundles of them; a file is read completely or refused."""
+"""Reads UI messages, one per line, and bundles of them. A file is read completely or refused."""
 
 import hashlib
 import re
@@ -173,7 +173,7 @@ def build_message_node(message: UIMessage, *, parent: str | None) -> Node:
 
 
 def derive_source_id(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> str:
-    """Return the id of the chat at its origin, or a name derived from its message ids."""
+    """Return the id of the chat at its origin, or an id derived from its message ids."""
     listed = list(messages)
     given = meta.get("chatId") or next(
         (m.metadata["chatId"] for m in listed if m.metadata.get("chatId")), ""

@@ -1,4 +1,4 @@
-"""Move the content of large chats to a temporary file during an import.
+"""Moves the content of large chats to a temporary file during an import.
 
 A chat of 200,000 messages then needs memory only for its ids, not for its text.
 """
@@ -22,14 +22,12 @@ class Shelf:
     """A temporary file of JSON values by position; it is deleted with the object."""
 
     def __init__(self) -> None:
-        """Start empty, without a file."""
         self.file: IO[bytes] | None = None
         self.end = 0
         # Cache of the last value, because parts are often read twice in a row.
         self.last: tuple[int, Any] = (-1, None)
 
     def __del__(self) -> None:
-        """Close the file."""
         if self.file is not None:
             self.file.close()
 

@@ -1,4 +1,4 @@
-"""Separate the reasoning in an imported reply from its text, as for replies of this server.
+"""Separates the reasoning in an imported reply from its text, as for replies of this server.
 
 Other products store reasoning between tags such as `<think>` in the text. Open WebUI uses a
 `<details type="reasoning">` block.

@@ -50,7 +50,7 @@ class InvalidUIRequest(Refusal):
 
 
 class UnsupportedUIMessage(Refusal):
-    """The last message is not a user message of text."""
+    """The last message is not a user message with text."""
 
     code = "unsupported_ui_message"
     status = 422
@@ -272,7 +272,9 @@ class UIAction:
         return last is not None and find_message(chat, last.id) is not None
 
     def send(self, chat: Chat, text: str) -> Accepted:
-        """Send the message at the end of the chat. Its id makes repetitions harmless."""
+        """Send the message at the end of the chat. A repeated request with its id returns its
+        turn.
+        """
         own = self.request.last.id if self.request.last else ""
         key = self.idempotency_key or f"ui-{hashlib.sha256(own.encode()).hexdigest()}"
         return start_turn(
@@ -294,7 +296,7 @@ class UIAction:
         return {"source": own}
 
     def regenerate(self) -> tuple[Chat, Turn]:
-        """Replace a reply by another, or answer a message again whose reply failed.
+        """Replace a reply with another, or reply again to a message whose reply failed.
 
         Raises `NotFound`.
         """
@@ -330,7 +332,7 @@ class UIAction:
         return found
 
     def retry(self, message: Message) -> Turn:
-        """Answer a message again whose turn ended without a reply. Raises `NotFound`."""
+        """Reply again to a message whose turn ended without a reply. Raises `NotFound`."""
         turn = Turn.objects.filter(trigger=message).order_by("-accepted").first()
         if turn is None:
             raise NotFound
@@ -401,7 +403,7 @@ def select_by_ui_id(rows: QuerySet[Message], ui_id: str) -> QuerySet[Message]:
 
 
 def resolve_turn(turn_id: uuid.UUID) -> Turn | None:
-    """Return the turn that answered, for a queued turn that another one replaced."""
+    """Return the turn that replies: for a queued turn that was absorbed, the other one."""
     turn = Turn.objects.select_related("absorbed_by").filter(pk=turn_id).first()
     return turn.absorbed_by or turn if turn else None
 
@@ -478,7 +480,7 @@ def serialize_ui_rows(rows: Sequence[Message], *, branch: Branch) -> Iterator[di
 
 
 def get_group(row: Message) -> tuple[uuid.UUID | None, str]:
-    """Return the turn whose reply a message belongs to, for steps; else nothing in common."""
+    """Return the turn whose reply a step belongs to. Other messages form groups of one."""
     return (row.turn_id, "") if is_step(row) else (None, str(row.pk))
 
 

@@ -1,4 +1,4 @@
-"""Accept a file for import in the background; list, stop and delete imports.
+"""Accepts a file for import in the background. Lists, stops and deletes imports.
 
 The processes share no disk, so the database stores the file in pieces until the import ends.
 """
@@ -114,7 +114,7 @@ def get_import(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
 def list_import_results(row: FileImport, *, only_missed: bool = False) -> QuerySet[ImportOutcome]:
     """Return the results for the chats of a file so far, in file order.
 
-    `only_missed`: only chats that were not imported completely.
+    `only_missed`: only chats that were not imported, or not completely.
     """
     rows = row.outcomes.select_related("chat").order_by("place")
     return rows.filter(Q(chat=None) | ~Q(losses=[])) if only_missed else rows

@@ -1,4 +1,4 @@
-"""Export all data of a person as one archive, chat by chat."""
+"""Exports all data of a person as one archive, chat by chat."""
 
 import json
 import tempfile
@@ -20,7 +20,7 @@ IN_MEMORY = 4 * 1024 * 1024
 
 
 def build_account_archive(user: User, *, form: str, now: datetime) -> IO[bytes]:
-    """Return an archive with all data of a person, rewound; the reader closes it.
+    """Return an archive with all data of a person, rewound. The caller closes it.
 
     `form`: `ui`, which can be imported, or one of `documents.FORMS`.
     """
@@ -60,7 +60,7 @@ def write_chat(chat: Chat, *, form: str, entry: IO[bytes]) -> None:
 
 
 def write_images(chat: Chat, *, archive: zipfile.ZipFile, written: set[str]) -> None:
-    """Write the new images of a chat; HTML pages contain theirs."""
+    """Write those images of a chat that are not `written` yet. HTML pages contain theirs."""
     for image in pictures.iterate_unique_images(Message.objects.filter(branch__chat=chat)):
         name = pictures.build_image_filename(image)
         if name not in written:

@@ -1,4 +1,4 @@
-"""Write a chat as UI messages, one per line, and as a bundle.
+"""Writes a chat as UI messages, one per line, and as a bundle.
 
 An imported message keeps its original id and metadata. A chat that is exported, imported and
 exported again is therefore identical to the byte.
@@ -92,10 +92,7 @@ class Writer:
         return found.order_by("seq", "accepted")
 
     def part(self, after: tuple[int, int]) -> tuple[bytes, tuple[int, int] | None]:
-        """Return the lines after a position (seq, accepted), and the next position.
-
-        None at the end.
-        """
+        """Return the lines after a position (seq, accepted), and the next position or None."""
         seq, accepted = after
         rows = self.rows().filter(seq__gte=seq).exclude(seq=seq, accepted__lte=accepted)
         found = list(rows[:PAGE])
@@ -221,7 +218,7 @@ def to_milliseconds(moment: datetime) -> int:
 
 
 def order_metadata(metadata: Mapping[str, object]) -> dict[str, object]:
-    """Return metadata in a fixed order: common keys, then ours, then the rest.
+    """Return metadata in a fixed order: common keys, then ours, then others.
 
     Databases do not preserve the order of keys.
     """
@@ -281,7 +278,7 @@ def write_bundle(chat: Chat, *, into: IO[bytes]) -> None:
 
 
 def build_zip_entry(name: str) -> zipfile.ZipInfo:
-    """Return the header of an entry, which is always the same."""
+    """Return the header of an entry, with a fixed date so that equal chats give equal files."""
     entry = zipfile.ZipInfo(name, date_time=FIXED_TIME)
     entry.external_attr = 0o644 << 16
     return entry

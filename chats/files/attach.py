@@ -43,7 +43,7 @@ class FileNotFound(Refusal):
 
 
 class FileNotReady(Refusal):
-    """A file of the message is still being read, or could not be read."""
+    """A file of the message is still being read. Wait, or attach it by name with `allow_unread`."""
 
     code = "file_not_ready"
     status = 409
@@ -56,7 +56,9 @@ class FileNotReady(Refusal):
 
 
 class FileNotRead(Refusal):
-    """A file of the message could not be read."""
+    """A file of the message could not be read. Remove it, or attach it by name with
+    `allow_unread`.
+    """
 
     code = "file_not_read"
     status = 409
@@ -68,7 +70,7 @@ class FileNotRead(Refusal):
 
 
 class TooManyFiles(Refusal):
-    """The message has too many files."""
+    """The message has more than 20 files."""
 
     code = "too_many_files"
     status = 422
@@ -79,7 +81,7 @@ class TooManyFiles(Refusal):
 
 
 class FilesTooLarge(Refusal):
-    """The files of the message are too large together."""
+    """The files of the message have more than 100 MB together."""
 
     code = "files_too_large"
     status = 422
@@ -169,7 +171,7 @@ def is_cut(file: AttachedFile) -> bool:
 
 
 def load_file_text(row: StoredFile) -> str:
-    """Return the whole text of a file."""
+    """Return the text of a file, joined from its stored chunks."""
     rows = FileChunk.objects.filter(file=row).order_by("number")
     return "".join(rows.values_list("text", flat=True))
 
@@ -183,7 +185,7 @@ def load_image(row: StoredFile) -> Bytes | None:
 
 
 def lock_attached_files(files: Sequence[AttachedFile]) -> None:
-    """Lock the files of a new message, so that they stay until it is stored.
+    """Lock the files of a new message, so that no other process deletes them before it is stored.
 
     Raises `FileNotFound`.
     """

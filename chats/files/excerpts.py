@@ -1,8 +1,8 @@
-"""Chooses the parts of a chat's long documents that help to answer a question.
+"""Selects the parts of a chat's long documents that help to answer a question.
 
-A prompt has only the beginning of a long document. Of the rest, the chunks that share telling words
-with the question are sent as retrieved context. The words of chunks are stored, so the choice takes
-one query and some milliseconds per document.
+A prompt has only the beginning of a long document. Of the rest, the chunks that share significant
+words with the question are sent as retrieved context. The words of chunks are stored, so the choice
+takes one query and some milliseconds per document.
 """
 
 import math

@@ -59,7 +59,7 @@ class UnreadableFile(Exception):
 
 
 def limit_resources() -> None:
-    """Limit the memory, time and output of this process."""
+    """Limit the memory, processor time and output of this process."""
     if sys.platform != "win32":
         for name, most in (
             (resource.RLIMIT_AS, MEMORY_BYTES),
@@ -117,7 +117,6 @@ class TextOfPage(HTMLParser):
             self.texts.append("\n")
 
     def handle_data(self, data: str) -> None:
-        """Collect visible text."""
         if not self.skipped:
             self.texts.append(data)
 

@@ -63,7 +63,7 @@ def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
 
 
 def claim_file(file_id: uuid.UUID) -> StoredFile | None:
-    """Lease a file that was not read yet; None if there is nothing to do.
+    """Lease a file that was not read yet. None if it was read or another worker reads it.
 
     A file whose workers died several times fails.
     """
@@ -121,7 +121,7 @@ def extract_content(row: StoredFile, *, folder: Path) -> dict[str, Any]:
 
 
 def run_extractor(kind: str, *, path: Path, copy: Path) -> dict[str, Any]:
-    """Read a file in a process with limits; return its output or the code of a failure."""
+    """Read a file in a process with limits. Returns its output, or the code of a failure."""
     command = [sys.executable, "-m", MODULE, kind, str(path), str(copy)]
     # No secrets: the process needs none.
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
@@ -178,7 +178,10 @@ def iter_chunks(row: StoredFile, chunks: list[list[Any]]) -> Iterator[FileChunk]
 
 @transaction.atomic
 def store_content(row: StoredFile, *, values: dict[str, Any], chunks: list[FileChunk]) -> None:
-    """Store the content of a file, or why it could not be read. Raises `LeaseLost`."""
+    """Store the content of a file, or the code of the reason why it could not be read.
+
+    Raises `LeaseLost`.
+    """
     held = select_leased_file(row.pk, row.lease_token)
     if not held.select_for_update().exists():
         raise LeaseLost(row.pk)

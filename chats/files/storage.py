@@ -53,12 +53,12 @@ def save_file_bytes(file: IO[bytes], *, path: str, now: datetime) -> None:
 
 
 def keep_file_bytes(path: str) -> None:
-    """Keep stored bytes, in the transaction that stores their row."""
+    """Cancel the removal of stored bytes, in the transaction that stores their row."""
     FileRemoval.objects.filter(path=path).delete()
 
 
 def discard_file_bytes(path: str) -> None:
-    """Delete stored bytes that got no row."""
+    """Delete stored bytes for which no row was stored."""
     FileRemoval.objects.filter(path=path).update(due_at=timezone.now())
     remove_file_bytes([path])
 

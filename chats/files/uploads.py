@@ -35,7 +35,7 @@ DELETED_AT_ONCE = 100
 
 
 class FileUploadsOff(Refusal):
-    """The operator switched off files with `FILE_UPLOADS=0`."""
+    """The operator disabled file uploads with `FILE_UPLOADS=0`."""
 
     code = "file_uploads_off"
     status = 403
@@ -56,7 +56,7 @@ class FileTooLarge(Refusal):
 
 
 class FileEmpty(Refusal):
-    """The file is empty."""
+    """The file has no content. Upload another file."""
 
     code = "file_empty"
     status = 422
@@ -65,7 +65,7 @@ class FileEmpty(Refusal):
 
 
 class FileMissing(Refusal):
-    """The storage of the server lacks the bytes of the file."""
+    """The row of the file exists, but the server's storage does not have its bytes."""
 
     code = "file_missing"
     status = 404
@@ -76,7 +76,7 @@ class FileMissing(Refusal):
 
 
 class FileInUse(Refusal):
-    """A message uses the file."""
+    """A message uses the file, so it cannot be deleted. Erase the message first."""
 
     code = "file_in_use"
     status = 409
@@ -154,9 +154,9 @@ def check_uploads_on() -> None:
 def renew_upload(
     owner: AbstractBaseUser, *, sha256: str, name: str, now: datetime
 ) -> StoredFile | None:
-    """Return the person's file with this content, renamed and as new; None if they have none.
+    """Return the person's file with this content, with the new name and upload time.
 
-    A file whose workers died is read again.
+    None if they have none. A file whose workers died is read again.
     """
     mine = list_files(owner).filter(sha256=sha256)
     with transaction.atomic():

@@ -88,7 +88,7 @@ class Sent:
 
     @property
     def room(self) -> str:
-        """Key that separates conversations of the owner's end users when requests are matched."""
+        """Key of the end user and conversation id. Requests match only chats with the same key."""
         chat, known = self.chat, self.identity
         if chat is not None:
             # A chat created by a client keeps the room that its messages were hashed with.
@@ -179,7 +179,7 @@ def place_request(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed
 def find_repeated_turn(sent: Sent, *, now: datetime) -> Turn | None:
     """Return the turn of an earlier request with the same idempotency key, or None.
 
-    Raises `NotFound` if the turn is gone, and `IdempotencyKeyReused`.
+    Raises `NotFound` if the turn was deleted, and `IdempotencyKeyReused`.
     """
     known = sent.keyed.find(now=now)
     if known is None:
@@ -197,7 +197,7 @@ def count_request_repeat(sent: Sent) -> int:
 
 
 def is_to_begin_again(turn: Turn) -> bool:
-    """Return True if a turn was stopped or failed, so that it will never have a complete reply."""
+    """Return True if a turn was stopped or failed, so that it can have no complete reply."""
     has_ended = turn.status in (Turn.Status.STOPPED, Turn.Status.FAILED)
     return has_ended or turn.stop_requested_at is not None
 
@@ -208,7 +208,7 @@ def requeue_request(
     """Queue another turn for the request of a stopped or failed turn, at the same place.
 
     Messages are not stored again. Partial output of the first turn stays on its branch. Raises
-    `NotFound`, and what `accept_request` raises.
+    `NotFound`, and the refusals of `accept_request`.
     """
     with transaction.atomic():
         chat = lock_chat_for_writing(first.branch.chat_id)

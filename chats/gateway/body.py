@@ -194,7 +194,7 @@ def refuse_unsupported_fields(
 
 
 def parse_bool_field(body: Mapping[str, Any], name: str) -> bool:
-    """Return a boolean field; absent counts as false. Raises `InvalidRequest`."""
+    """Return a boolean field. False if absent. Raises `InvalidRequest`."""
     said = body.get(name)
     if said is not None and not isinstance(said, bool):
         raise InvalidRequest(f"{name} must be true or false.", param=name)
@@ -202,7 +202,10 @@ def parse_bool_field(body: Mapping[str, Any], name: str) -> bool:
 
 
 def should_include_usage(body: Mapping[str, Any]) -> bool:
-    """Return True if the stream should end with the token usage. Raises `InvalidRequest`."""
+    """Return True if the request asks for token usage at the end of the stream.
+
+    Raises `InvalidRequest`.
+    """
     options = body.get("stream_options")
     if options is not None and not isinstance(options, dict):
         raise InvalidRequest("stream_options must be an object.", param="stream_options")
@@ -210,7 +213,7 @@ def should_include_usage(body: Mapping[str, Any]) -> bool:
 
 
 def parse_token_limit(body: Mapping[str, Any], name: str) -> int | None:
-    """Return a field that is a number of tokens, or None. Raises `InvalidRequest`."""
+    """Return a field that is a number of tokens. None if absent. Raises `InvalidRequest`."""
     said = body.get(name)
     if said is None:
         return None

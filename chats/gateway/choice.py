@@ -184,7 +184,7 @@ def find_model_entry(name: str, *, user: User, policy: ContextPolicy | None) -> 
 
 
 def list_nameable_embedding_models(*, user: User) -> list[ListedModel]:
-    """Return the embedding models that a user may name, by slug."""
+    """Return the embedding models that a user may name, ordered by slug."""
     entries = []
     for slug in ModelSpec.objects.filter(embeds=True).values_list("slug", flat=True):
         with suppress(ModelNotFound, model_choice.PolicyRefused, model_choice.ModelNotAllowed):

@@ -73,7 +73,7 @@ async def stream_embeddings_body(
 
 
 def check_embedding_request(sent: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` for invalid input, or for fields that select a provider."""
+    """Raise `InvalidRequest` for invalid input and for fields that select a provider."""
     body.refuse_unsupported_fields(sent, known=parameters.EMBEDDINGS)
     said = sent.get("input")
     if said in (None, "", []):

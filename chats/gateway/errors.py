@@ -32,7 +32,7 @@ class ModelNotFound(Refusal):
 
 
 class MakesNoEmbeddings(Refusal):
-    """The model does not support embeddings."""
+    """The model does not support embeddings. Name an embedding model."""
 
     code = "model_makes_no_embeddings"
     status = 400
@@ -44,7 +44,7 @@ class MakesNoEmbeddings(Refusal):
 
 
 class OptOutNotAllowed(Refusal):
-    """The key or a header asks for pass-through, which the policy does not allow."""
+    """The key or a header asks for pass-through, but the policy does not allow it."""
 
     code = "opt_out_not_allowed"
     status = 403
@@ -52,7 +52,7 @@ class OptOutNotAllowed(Refusal):
 
 
 class ChatKeepsItsMessages(Refusal):
-    """A pass-through request names a chat."""
+    """A pass-through request names a chat. Chats always store their messages."""
 
     code = "chat_keeps_its_messages"
     status = 409
@@ -73,7 +73,7 @@ class TeamInChat(Refusal):
 
 
 class NoKey(Refusal):
-    """The request has no API key."""
+    """The request has no API key. Send it as `Authorization: Bearer plm_…`."""
 
     code = "invalid_api_key"
     status = 401

@@ -1,7 +1,7 @@
 """The request fields that are passed to the provider, such as sampling options.
 
-The operator configures the provider and its key. Servers and libraries have hundreds of field names
-for that, so this is an allowlist.
+This is an allowlist: servers and libraries have hundreds of names for fields that would select a
+provider or its key, which only the operator configures.
 """
 
 import re

@@ -152,7 +152,7 @@ async def call_database(call: Callable[[], Any]) -> Any:
 
 
 class Watch:
-    """Timer of one response: rechecks the API key, and detects silence."""
+    """Timer of one response: checks the API key repeatedly, and detects silence."""
 
     def __init__(self, key_id: uuid.UUID) -> None:
         self.key_id = key_id
@@ -237,7 +237,7 @@ class Relay:
             row = await read(self.asker.turn_id)
 
     def read(self, turn_id: uuid.UUID) -> TurnRow:
-        """Read the turn's row, and for a finished turn its result, in the same thread."""
+        """Read the turn's row and, if it has ended, its reply, in the same database thread."""
         row = read_row_with_thoughts(turn_id) if self.asker.is_stream else read_row(turn_id)
         if row.is_over:
             self.ended = load_ended_turn(turn_id)
@@ -258,7 +258,7 @@ class Relay:
         return is_silent
 
     def hear(self, update: Update) -> str:
-        """Return the text to send for an update. Raises `TurnFailed`."""
+        """Return the text that an update adds to the stream. Raises `TurnFailed`."""
         match update:
             case Snapshot(beginning, text):
                 self.place = StreamPosition(beginning, len(text))
@@ -365,7 +365,7 @@ def load_ended_turn(turn_id: uuid.UUID) -> tuple[Turn | None, str]:
 def determine_prompt_status(receipt: Receipt | None) -> str:
     """Return the status of a prompt: `full`, `summarised`, `windowed` or `pending`.
 
-    `pending`: messages are left out, and a summary of them can follow.
+    `windowed`: messages are left out without a summary. `pending`: a summary of them can follow.
     """
     if receipt is None:
         return "none"

@@ -61,9 +61,7 @@ class TurnFailed(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A finished reply in the form of the database: text, reasoning, calls, usage and finish
-    reason.
-    """
+    """A finished reply as stored: text, reasoning, calls, usage and finish reason."""
 
     id: str
     model: str

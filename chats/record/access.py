@@ -1,8 +1,7 @@
-"""Loads and authorises in one query.
+"""Loads rows and checks access in one query.
 
-A chat does not exist for anyone but its owner.
-
-A deleted chat does not exist for its owner either, until they restore it.
+A chat exists only for its owner. A deleted chat does not exist for its owner either, until they
+restore it.
 """
 
 import uuid
@@ -144,7 +143,7 @@ def get_receipt(
 
 
 def check_turn(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> None:
-    """Raise `NotFound` like `get_turn`, without fetching a row."""
+    """Raise `NotFound` as `get_turn` does, without loading the row."""
     values = {"turn": turn_id, "chat": chat_id, "owner": user.pk}
     if not user.is_authenticated or not statements.VISIBLE_TURN.tuples(**values):
         raise NotFound

@@ -1,8 +1,8 @@
 """Reading other people's chats: for auditors, with a reason, one chat for 30 minutes.
 
 The ledger entry with the reason is the permission, so reading without an entry is impossible. If
-the instance requires two people, an auditor asks, and the entry of another auditor who grants it is
-the permission. Unanswered requests expire after a day.
+the instance requires two people, the entry of a second auditor who grants the request is the
+permission. Unanswered requests expire after a day.
 """
 
 import uuid
@@ -47,7 +47,7 @@ CONTENT = (
 
 
 class ReasonNeeded(Refusal):
-    """The reason for reading the chat does not have 10 to 300 characters."""
+    """The reason is missing, or does not have 10 to 300 characters."""
 
     code = "reason_needed"
     sentence = gettext_noop(
@@ -83,9 +83,7 @@ class SecondAuditorNeeded(Refusal):
 
 
 def open_reading(*, chat_id: uuid.UUID, actor: str, reason: str, now: datetime) -> datetime | None:
-    """Record the reason in the chat's chain.
-
-    Return when the permission ends.
+    """Record the reason in the chat's chain. Returns the time at which the permission ends.
 
     None if the instance requires two people: the request then waits for another auditor. Raises
     `ReasonNeeded`, `InvalidCharacter`, and Chat.DoesNotExist if the chat was erased.
@@ -139,7 +137,7 @@ class Reading:
 def list_open_readings(
     *, actor: str, now: datetime, chat_id: uuid.UUID | None = None
 ) -> list[Reading]:
-    """Return what an auditor may read now, newest first: in one chat, or in all."""
+    """Return the auditor's open readings, newest first: of one chat, or of all."""
     own = Q(type__in=(OPENED, "content.closed"), actor=actor)
     granted = Q(type="content.granted", data__user=parse_actor_id(actor))
     rows = AuditEvent.objects.filter(own | granted, at__gt=now - HALF_AN_HOUR, at__lte=now)
@@ -237,9 +235,7 @@ def derive_request_id(row: AuditEvent) -> uuid.UUID:
 def decide_reading_request(
     asked_id: uuid.UUID, *, is_granted: bool, actor: str, now: datetime
 ) -> ReadingRequest:
-    """Grant or refuse another auditor's request.
-
-    Granting starts their 30 minutes.
+    """Grant or refuse another auditor's request. A grant starts their 30 minutes.
 
     Raises `NotFound` if no request with this id is waiting, and `SecondAuditorNeeded`.
     """
@@ -286,13 +282,13 @@ def filter_existing_chats(chats: Iterable[uuid.UUID]) -> set[uuid.UUID]:
 
 
 def get_reading_expiry(*, chat_id: uuid.UUID, actor: str, now: datetime) -> datetime | None:
-    """Return when an auditor's permission for a chat ends. None without permission."""
+    """Return the time at which an auditor's permission for a chat ends, or None."""
     found = list_open_readings(actor=actor, now=now, chat_id=chat_id)
     return found[0].until if found else None
 
 
 def require_open(*, chat_id: uuid.UUID, actor: str, now: datetime) -> datetime:
-    """Return when an auditor's permission for a chat ends. Raises `ReadingNotOpen`."""
+    """Return the time at which an auditor's permission for a chat ends. Raises `ReadingNotOpen`."""
     until = get_reading_expiry(chat_id=chat_id, actor=actor, now=now)
     if until is None:
         raise ReadingNotOpen

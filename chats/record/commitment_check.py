@@ -130,7 +130,7 @@ class EndedCall(NamedTuple):
 
 @dataclass(slots=True)
 class LedgerClaims:
-    """The ledger's statements about the calls and summaries of one chat."""
+    """The commitments of the ledger to the calls and summaries of one chat."""
 
     scope: str
     # By receipt: the commitment, and the number of its ledger entry.
@@ -220,12 +220,12 @@ def verify_chat_page(chat_ids: Sequence[uuid.UUID], *, told: Counter[str]) -> It
 
 
 def is_gone(scope: str) -> bool:
-    """Return True if an entry currently records that the whole chat was erased."""
+    """Return True if an entry records that the whole chat was erased."""
     return AuditEvent.objects.filter(scope=scope, type=ERASED_WHOLE).exists()
 
 
 def load_ledger_claims(chat_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, LedgerClaims]:
-    """Return the ledger's statements about each chat."""
+    """Return the ledger's commitments by chat."""
     said = {chat_id: LedgerClaims(f"{SCOPE}{chat_id}") for chat_id in chat_ids}
     rows = AuditEvent.objects.filter(scope__in=[one.scope for one in said.values()])
     telling = Q(type__in=[*ENDINGS, *BESIDE, *ERASURES, DELETED, ERASED_WHOLE]) | Q(
@@ -295,7 +295,7 @@ def find_changed_receipts(
 
 
 def explain_receipt_mismatch(row: Receipt, committed: str, said: LedgerClaims) -> str:
-    """Return how a receipt differs from the ledger's commitment. Empty if it matches."""
+    """Return the difference between a receipt and the ledger's commitment. Empty if it matches."""
     if row.commitment != committed:
         return OTHER_COMMITMENT
     if row.erased_at is not None:
@@ -327,9 +327,7 @@ def find_changed_summaries(
 
 
 def explain_summary_mismatch(row: Compaction, data: Mapping[str, Any], said: LedgerClaims) -> str:
-    """Return how a summary differs from one entry's commitment.
-
-    Empty if it matches.
+    """Return the difference between a summary and an entry's commitment. Empty if it matches.
 
     Entries from before commitments have a hash of the text.
     """

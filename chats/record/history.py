@@ -129,9 +129,7 @@ def load_pinned(branch: Branch, *, before: int) -> list[Message]:
 
 
 def build_engine_message(row: Message, *, counter: TokenCounter, zone: str = "") -> engine.Message:
-    """Return the row as a value.
-
-    Uses the stored token count, or counts if there is none.
+    """Return the row as an engine value. Uses the stored token count, or counts without one.
 
     `zone` is the time zone for its date, such as "Europe/Berlin". Empty: no date.
     """

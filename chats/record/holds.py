@@ -50,7 +50,7 @@ def check_legal_hold(*, owner_id: int, chats: Iterable[uuid.UUID], now: datetime
 
 
 def is_held(chat: Chat, *, now: datetime) -> bool:
-    """Return True if a hold covers the chat, for display."""
+    """Return True if a hold covers the chat. For display only: a hold may follow."""
     return holds.load_held_targets(now=now).covers(owner_id=chat.owner_id, chats=[chat.pk])
 
 
@@ -72,9 +72,7 @@ def keep_pending_erasure(
     message: Message | None = None,
     preference: Preference | None = None,
 ) -> PendingErasure:
-    """Store a pending erasure of one object under a hold.
-
-    Returns an existing one unchanged.
+    """Store a pending erasure of one object under a hold. Returns an existing one unchanged.
 
     Runs in the caller's transaction.
     """
@@ -121,7 +119,7 @@ def list_due_erasures(*, now: datetime) -> QuerySet[PendingErasure]:
 
 
 def record_erasure_event(event: str, pending: PendingErasure, *, now: datetime) -> None:
-    """Record a pending erasure in the ledger, for a chat or message in the chat's chain."""
+    """Record a pending erasure in the ledger: in the chat's chain, or the instance's."""
     chat_id = pending.message.branch.chat_id if pending.message else pending.chat_id
     data = {
         "message": str(pending.message_id) if pending.message_id else None,
@@ -139,7 +137,7 @@ def record_erasure_event(event: str, pending: PendingErasure, *, now: datetime) 
 def refuse_held(sender: type[Chat | User], instance: Any, **_signal: Any) -> None:
     """Raise `UnderHold` for a row whose deletion would also delete held content.
 
-    The product's own code checks before. This covers other ways, such as a shell.
+    The product's own code checks this earlier. This also covers other ways, such as a shell.
     """
     if sender is User:
         owned = Chat.objects.filter(owner=instance.pk).values_list("pk", flat=True)

@@ -47,9 +47,7 @@ class IdempotentRequest:
         self.digest = hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
 
     def find(self, *, now: datetime) -> dict[str, Any] | None:
-        """Return the stored result, or None.
-
-        Raises `IdempotencyKeyReused` for another body.
+        """Return the stored result, or None. Raises `IdempotencyKeyReused` for another body.
 
         Also raised if the request's content was erased: whether the body is the same is then
         unknown, and a refusal is safe.
@@ -67,7 +65,7 @@ class IdempotentRequest:
             raise IdempotencyKeyReused
 
     def kept_on(self, route: str, *, now: datetime) -> IdempotencyRecord | None:
-        """Return the record of the key on a route. Deletes an expired one."""
+        """Return the record of the key on a route, or None. Deletes an expired one."""
         if not self.key:
             return None
         row = statements.STORED_RESPONSE.first(owner=self.owner_id, route=route, key=self.key)
@@ -100,7 +98,7 @@ class IdempotentRequest:
         return int(number)
 
     def is_repeated(self, *, after: int, now: datetime) -> bool:
-        """Return True if the request was repeated after its repetition of this number."""
+        """Return True if the request was repeated again after its repetition number `after`."""
         row = self.kept_on(self.route, now=now)
         return row is not None and row.result.get("repeats", 0) > after
 

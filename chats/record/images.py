@@ -40,7 +40,7 @@ def format_data_url(media_type: str, data: bytes) -> str:
 
 
 def parse_data_url(url: str) -> Bytes:
-    """Parse a data URL made by `format_data_url`."""
+    """Return the media type and the bytes of a data URL made by `format_data_url`."""
     head, _, text = url.partition(";base64,")
     return Bytes(head.removeprefix("data:"), base64.b64decode(text))
 

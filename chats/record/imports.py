@@ -36,9 +36,9 @@ def end_import(
     code: str = "",
     reason: str | Promise = "",
 ) -> None:
-    """End a locked import.
+    """End a locked import. Deletes its file and keeps its report.
 
-    Deletes its file and keeps its report. `code` and `reason`: why it ended early.
+    `code` and `reason`: why it ended early.
     """
     FilePiece.objects.filter(file=row).delete()
     row.state, row.code, row.finished_at = state, code, now
@@ -77,9 +77,8 @@ def build_reason_columns(reason: str | Promise) -> dict[str, Any]:
 def release_import_files(chat: Chat, *, now: datetime) -> int:
     """Release files that may contain the text of an erased imported chat.
 
-    Return the number of changes.
-
-    Stops the owner's running imports, and deletes the hashes of files they sent before.
+    Stops the owner's running imports, and deletes the hashes of files they sent before. Returns the
+    number of changes.
     """
     brought = ImportedChat.objects.filter(chat=chat).first()
     if brought is None:
@@ -102,11 +101,9 @@ def release_import_files(chat: Chat, *, now: datetime) -> int:
 
 
 def enqueue_due(*, now: datetime) -> int:
-    """Enqueue the task of each import that no worker holds.
+    """Enqueue the task of each import that no worker holds. Returns their number.
 
-    Return their number.
-
-    Also deletes some reports that are too old.
+    Also deletes some reports that are older than 30 days.
     """
     found = list(
         FileImport.objects.filter(match_free_imports(), state__in=OPEN).values_list("pk", flat=True)

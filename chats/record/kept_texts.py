@@ -87,7 +87,7 @@ def list_releasable_texts(*, now: datetime) -> QuerySet[KeptText]:
 
 
 def erase_due(*, now: datetime) -> int:
-    """Erase texts that no hold covers any more, up to 500; return how many.
+    """Erase texts that no hold covers any more, up to 500. Returns their number.
 
     The ledger records the number for each person.
     """

@@ -61,9 +61,7 @@ def lock_chat_for_writing(chat_id: uuid.UUID) -> Chat:
 
 
 def lock_turn_chat(turn_id: uuid.UUID) -> Chat | None:
-    """Return a turn's chat, locked, so that it accepts no message.
-
-    None if it was erased.
+    """Return a turn's chat, locked, so that it accepts no message. None if it was erased.
 
     The chat is locked before the turn, because deleting a chat stops its turns.
     """

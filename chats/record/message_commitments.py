@@ -50,7 +50,7 @@ class Sealed(NamedTuple):
 
 
 def seal_message(message: Message) -> Message:
-    """Set the salt and the commitment of a message that is about to be stored or completed."""
+    """Set the salt and the commitment of a message that is stored or completed next."""
     message.salt = message.salt or new_salt()
     message.commitment = compute_message_commitment(message)
     return message
@@ -83,7 +83,7 @@ def seal_again(message: Message, *, has_changed: bool) -> Sealed:
 
 
 def has_changed_content(message: Message) -> bool:
-    """Return True if the content of a message does not fit its own commitment."""
+    """Return True if the content of a message does not match its own commitment."""
     return bool(message.commitment) and not is_message_committed(message, message.commitment)
 
 
@@ -113,7 +113,7 @@ def format_digest_line(pk: uuid.UUID, commitment: str) -> bytes:
 
 
 def list_turn_replies(turn_id: uuid.UUID) -> list[Sealed]:
-    """Return the replies of a turn, one for each step."""
+    """Return the assistant messages of a turn with their commitments, one per step."""
     rows = Message.objects.filter(turn=turn_id, role=Message.Role.ASSISTANT).order_by("accepted")
     return [Sealed(*row) for row in rows.values_list("accepted", "pk", "commitment")]
 
@@ -127,7 +127,7 @@ class DigestClaim:
     found: Any = field(default_factory=hashlib.sha256)
 
     def hear(self, row: Message) -> bool:
-        """Add a message if the digest covers it, and return True in that case."""
+        """Add a message to the digest. Returns True if the digest covers it."""
         is_covered: bool = self.claimed["first"] <= row.accepted <= self.claimed["last"]
         if is_covered:
             self.found.update(format_digest_line(row.pk, row.commitment))
@@ -136,7 +136,7 @@ class DigestClaim:
 
 @dataclass(slots=True)
 class MessageClaims:
-    """The ledger's statements about the messages of one chat."""
+    """The ledger's commitments to the messages of one chat."""
 
     # By message: its newest commitment, and the number of the event.
     listed: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -148,9 +148,9 @@ class MessageClaims:
     contradiction: tuple[str, int] | None = None
 
     def hear(self, seq: int, listed: Sequence[str]) -> None:
-        """Process a message that an event lists.
+        """Add a message that an event lists.
 
-        A second event has the same commitment, or names it as the previous one.
+        A second event must have the same commitment, or name it as the previous one.
         """
         key, commitment, *previous = listed
         known, _ = self.listed.get(key, ("", 0))
@@ -251,6 +251,6 @@ def load_message_claims(chat_id: uuid.UUID) -> MessageClaims:
 
 
 def is_message_committed(row: Message, committed: str) -> bool:
-    """Return True if the content of a message is the one that the ledger commits to."""
+    """Return True if the content of a message matches the ledger's commitment."""
     has_salt = bool(row.salt) and row.commitment == committed
     return has_salt and compute_message_commitment(row) == committed

@@ -85,9 +85,9 @@ class AttachedFile:
 
 
 class Proof(NamedTuple):
-    """A proof for the person who erases, shown once.
+    """A proof of the erased content: its salt and commitment, shown once.
 
-    With the original text it proves what was said.
+    Together with the original text, it proves what the message contained.
     """
 
     salt: str
@@ -120,7 +120,7 @@ def check_text(text: str, *, limit: int) -> None:
 def increment_accepted_count(*, chat: Chat) -> int:
     """Return the next number in the chat's order of acceptance.
 
-    The caller has locked and read the chat's row, and saves `accepted_count` afterwards.
+    The caller has locked the chat, and saves `accepted_count` afterwards.
     """
     chat.accepted_count += 1
     return chat.accepted_count
@@ -137,9 +137,7 @@ def store_waiting_message(
     metadata: Mapping[str, Any] | None = None,
     files: Sequence[AttachedFile] = (),
 ) -> Message:
-    """Store a waiting user message.
-
-    It gets its seq when a turn starts to answer it.
+    """Store a waiting user message. It gets its seq when a turn starts to reply to it.
 
     `speaker` is the human team member in whose name it is written. `metadata` is stored as given.
     The caller has locked the `files`.
@@ -161,7 +159,7 @@ def store_waiting_message(
 
 
 def store_message_file(message: Message, *, file: AttachedFile) -> None:
-    """Store that a new message uses a file, and the bytes of an image for its prompts."""
+    """Store the link between a new message and a file, and an image's bytes for prompts."""
     MessageFile.objects.create(message=message, file_id=file.file_id)
     if file.image is not None:
         sha256 = next(iter(iter_part_hashes([file.part])))
@@ -200,7 +198,7 @@ def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message
 def absorb_queued_turns(
     *, turn: Turn, taken: Sequence[Message], chat_id: uuid.UUID, now: datetime
 ) -> None:
-    """End the queued turns whose messages this turn answers."""
+    """End the queued turns whose messages this turn replies to."""
     if all(message.pk == turn.trigger_id for message in taken):
         return
     others = Turn.objects.filter(trigger__in=taken, status=Turn.Status.QUEUED).exclude(pk=turn.pk)
@@ -405,9 +403,7 @@ def digest_of_id(own_id: str) -> str:
 
 
 def erase_message_content(message: Message, *, now: datetime) -> Proof:
-    """Erase a message's content permanently.
-
-    Its id and position stay.
+    """Erase a message's content permanently. Its id and position stay.
 
     Returns a commitment to the parts as canonical JSON, and its salt, which is not stored. Runs in
     the caller's transaction.

@@ -1,8 +1,8 @@
 """Notices: inform a person's open pages that one of their chats changed.
 
-Most changes on a page come with an event of the chat's ledger, so each event is announced after its
-commit, as the chat's id only. Reading a chat, which is not an event, is announced too. Like all
-frames on the live bus, a notice may be lost: a page that reconnects reads the rows.
+Each ledger event of a chat is announced after its commit, as the chat's id only. Reading a chat,
+which is not an event, is announced too. A notice may be lost, as all frames on the live bus: a page
+that reconnects reads the rows.
 """
 
 import logging
@@ -37,9 +37,7 @@ MOST_WAITING = 1_000
 
 
 class Notifier:
-    """Sends this process's notices to the bus.
-
-    Caches the owners of chats.
+    """Sends this process's notices to the bus, and caches the owners of chats.
 
     Sending runs in a separate thread, so that a commit never waits for the bus.
     """
@@ -58,8 +56,8 @@ class Notifier:
             self.put(owner, str(chat_id))
 
     def put(self, owner: int, about: str) -> None:
-        """Notify a person's pages about a chat, or about their list of chats if `about` is
-        empty.
+        """Notify a person's pages about a chat or, if `about` is empty, about their list of
+        chats.
         """
         frame = live.Frame(
             kind="changed", attempt=0, step=0, offset=int(time.time() * 1000), text=about
@@ -71,7 +69,7 @@ class Notifier:
             self.waiting.put_nowait((owner, frame))
 
     def send_forever(self) -> None:
-        """Send queued notices."""
+        """Send queued notices until the process ends."""
         while True:
             owner, frame = self.waiting.get()
             if time.monotonic() >= self.rests_until:

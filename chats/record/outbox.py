@@ -1,7 +1,8 @@
 """The outbox of webhooks: deliveries are stored in the transaction of their event.
 
-Therefore each committed event is delivered at least once, and no other ever is. Deliveries contain
-ids and numbers, never text: receivers read a message over REST with a key, while it exists.
+Each committed event is therefore delivered at least once, and no uncommitted one ever is.
+Deliveries contain ids and numbers, never text: receivers read a message over REST with a key, while
+it exists.
 """
 
 import json
@@ -88,7 +89,7 @@ class Subscribers:
         self.found, self.known_until = tuple(found), time.monotonic() + seconds
 
     def forget(self) -> None:
-        """Read them again at the next event, and once more after the commit."""
+        """Clear the cache, now and again after the commit."""
         self.known_until = -math.inf
         transaction.on_commit(partial(setattr, self, "known_until", -math.inf))
 
@@ -98,7 +99,7 @@ SUBSCRIBERS = Subscribers()
 
 @receiver(ledger.recorded)
 def store_event_deliveries(event: AuditEvent, **_signal: Any) -> None:
-    """Store the event's deliveries. Most installations have no webhooks."""
+    """Store a delivery of the event for each subscribed webhook. Most instances have none."""
     if subscribers := SUBSCRIBERS.current():
         store_deliveries(event, subscribers)
 
@@ -121,7 +122,7 @@ def store_checkpoint_deliveries(checkpoint: LedgerCheckpoint, **_signal: Any) ->
 
 
 def store_deliveries(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> None:
-    """Store a delivery for each webhook subscribed to the event."""
+    """Store a delivery of one webhook event for each subscriber."""
     told = list_webhook_events(event)
     if any(AUDIT in subscriber.events for subscriber in subscribers):
         told.append((AUDIT, build_recorded_data(event)))

@@ -26,7 +26,7 @@ TOLD = ("input", "output", "cached", "written")
 
 
 class TooManyPassedOn(Refusal):
-    """The key has the maximum number of requests in progress."""
+    """The key has the maximum number of pass-through requests in progress. Wait for one to end."""
 
     code = "too_many_passed_on"
     status = 429
@@ -76,10 +76,7 @@ def start_passthrough(
 
 
 def start_summary_trial(*, owner: User, model: ModelSpec, now: datetime) -> PassedOn:
-    """Store a summary test before it is sent, one at a time per person.
-
-    Raises `TrialUnderWay`.
-    """
+    """Store a trial summary before its call. One at a time per person. Raises `TrialUnderWay`."""
     kind, open_row = PassedOn.Kind.SUMMARY, PassedOn.objects.filter(owner=owner, outcome="open")
     with transaction.atomic():
         # Serialises concurrent requests of the person.
@@ -136,5 +133,5 @@ def sweep_passthrough(*, now: datetime) -> int:
 
 
 def get_longest_call() -> timedelta:
-    """Return the time after which no call can be in progress."""
+    """Return the duration after which a call cannot still be in progress."""
     return timedelta(seconds=settings.PROVIDER_TIMEOUTS["total"]) + GRACE

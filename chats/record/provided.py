@@ -111,7 +111,7 @@ def query_provider(
 ) -> list[engine.Message]:
     """Return the provider's messages.
 
-    Raises `ProviderRefused` unless they are unchanged and in order.
+    Raises `ProviderRefused` if messages were changed or are out of order.
     """
     chosen = list(provider.get_history(query))
     seqs = [message.seq for message in chosen]

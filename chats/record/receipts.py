@@ -104,19 +104,17 @@ def derive_stored_digest(ref: str, *, origin: str, label: str, chat_id: uuid.UUI
 
 
 def is_of_one_chat(segment: Segment) -> bool:
-    """Return True if the text of a segment is stored for its chat only."""
+    """Return True if the text of a segment is stored separately for its chat."""
     return (segment[0], segment[1]) not in SHARED
 
 
 def mark_erased_receipts(
     rows: QuerySet[Receipt], *, gone: Callable[[Segment], bool], marks: ErasureMarks
 ) -> tuple[int, int]:
-    """Mark the receipts with an erased part.
+    """Mark the receipts that have an erased part, and delete its text and digest.
 
-    Return the numbers of marked receipts and deleted texts.
-
-    `gone` returns True for an erased segment. Its text is deleted, along with the digest. The
-    caller writes `marks` to the ledger in the same transaction.
+    `gone` returns True for an erased segment. The caller writes `marks` to the ledger in the same
+    transaction. Returns the numbers of marked receipts and deleted texts.
     """
     marked, digests = 0, set[str]()
     for receipt in iter_erasable_receipts(rows.annotate(chat=F("turn__branch__chat"))):

@@ -1,9 +1,7 @@
-"""Stores the state of a chat's branches as immutable versions.
+"""Stores the state of a chat's branches as immutable versions; the newest one is active.
 
-The newest one is active.
-
-Each new version names the version it continues. If another one was written in between, nothing is
-written.
+Each new version names the version that it continues. If another one was written in between, nothing
+is written.
 """
 
 import uuid
@@ -22,7 +20,7 @@ from contextpolicy.engine.strategies.entity_state import EntityState
 
 
 class StateChanged(Refusal):
-    """The state has a newer version than the given one. Nothing was saved."""
+    """The state has a newer version than the given one. Nothing was saved. Get it and retry."""
 
     code = "state_changed"
     status = 409

@@ -32,7 +32,7 @@ def freeze_zone(branch: Branch, *, zone: str) -> None:
 
 
 def format_local_day(zone: str, at: datetime) -> str:
-    """Return the ISO date of a time in a time zone. UTC if this machine does not know the zone."""
+    """Return the ISO date of a time in a time zone, or in UTC if the zone is unknown here."""
     return at.astimezone(_known(zone)).date().isoformat()
 
 

@@ -20,7 +20,7 @@ from contextpolicy.models import ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The estimate for the next message without addressees; `tokens` are those of the first prompt.
+    """An estimate for the next message without addressees. `tokens`: size of the first prompt.
 
     `cost`: of that prompt; None if its model has no price.
     """
@@ -35,7 +35,10 @@ class Ahead:
 
 
 def estimate_next_message(chat: Chat, *, roster: Roster, outlook: Outlook) -> Ahead | None:
-    """Estimate the prompt for the next message; None if no agent is active. Reads no rows."""
+    """Estimate the first prompt for the next message. None if no agent is active.
+
+    Runs no query.
+    """
     said = (m.role_id for m in reversed(outlook.given.history) if m.role == "assistant")
     queue = build_opening_queue(
         roster.members, roster.rules, addressees=(), last=next((role for role in said if role), "")
@@ -68,7 +71,7 @@ def list_active_agents(roster: Roster) -> list[Agent]:
 
 
 def load_active_agent_names(teams: Sequence[Team]) -> list[tuple[Team, str]]:
-    """Return the names of each team's active agents, in one query."""
+    """Return each team with the names of its active agents. Uses one query."""
     agents = Agent.objects.filter(
         version__in=[team.current_id for team in teams], type=Agent.Type.AI, rests=False
     )
@@ -80,7 +83,7 @@ def load_active_agent_names(teams: Sequence[Team]) -> list[tuple[Team, str]]:
 
 
 def is_priced(roster: Roster, *, model: ModelSpec) -> bool:
-    """Return True if the model of any agent has a price; `model` is the chat's default."""
+    """Return True if the model of any agent has a price. `model` is the chat's default."""
     return any(model_choice.has_price(agent.model or model) for agent in list_active_agents(roster))
 
 

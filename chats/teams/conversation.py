@@ -1,4 +1,4 @@
-"""Messages of a team's chat: add, read, and build an agent's context.
+"""Messages of a team chat: add, read, and build an agent's context.
 
 The messages are those of the chat's active branch. The team's view numbers them `msg-1`, `msg-2`
 and so on. Each has a speaker: without a role, the owner or the chat's model. The page, the server's
@@ -56,7 +56,7 @@ LONGEST_INSTRUCTION = 200_000
 
 
 class TeamMessageRefused(Refusal):
-    """A message lacks a required field; code and sentence come from the engine."""
+    """A message lacks a required field. The message names the field."""
 
     status = 422
     sentence = "{reason}"
@@ -80,7 +80,7 @@ class InvalidSpeaker(Refusal):
 
 
 class ReplyUnderWay(Refusal):
-    """A reply is being written in the chat. Add the message when it has ended."""
+    """A reply is being written in the chat. Retry when it has ended."""
 
     code = "reply_under_way"
     status = 409
@@ -134,7 +134,9 @@ class RequestedAgent:
 
 @dataclass(frozen=True, slots=True)
 class AddedMessage:
-    """A stored message, and the team's view of it; `repeated` for a repeated idempotency key."""
+    """A stored message, and the team's view of it. `repeated`: its idempotency key was used
+    before.
+    """
 
     row: Message
     message: TeamMessage
@@ -224,7 +226,7 @@ def find_message_limit(chat: Chat) -> int:
 
 
 def check_words(said: TeamMessage, *, limit: int) -> None:
-    """Raise `InvalidSpeaker`, `InvalidCharacter` or `MessageTooLong`; an empty text is valid."""
+    """Raise `InvalidSpeaker`, `InvalidCharacter` or `MessageTooLong`. An empty text is valid."""
     names = (said.speaker.role_id, said.speaker.role_name, *said.addressees)
     if len(said.addressees) > MOST_ADDRESSEES or not all(map(is_speaker_name, names)):
         raise InvalidSpeaker(limit=LONGEST_NAME, most=MOST_ADDRESSEES)
@@ -343,7 +345,7 @@ def build_agent_prompt(*, chat: Chat, agent: RequestedAgent) -> AgentPrompt:
 
 
 def set_task(*, chat: Chat, task: str, actor: str, now: datetime) -> Chat:
-    """Set the team's task; a task over 5,120 bytes is truncated.
+    """Set the team's task. A task over 5,120 bytes is truncated.
 
     The log and the ledger record the truncation. Raises `InvalidCharacter`.
     """
@@ -366,7 +368,7 @@ def cut_notice(task: str, *, kept: str) -> str:
 
 @transaction.atomic
 def change_task(*, chat: Chat, task: str | None, actor: str, now: datetime, **numbers: int) -> Chat:
-    """Store the task unchanged and send its signal; the ledger records `numbers`."""
+    """Store the task unchanged and send its signal. `numbers` are recorded in the ledger."""
     before = lock_chat_for_writing(chat.pk).team_task or ""
     if before != (task or ""):
         kept_texts.keep_chat_text(KeptText.Kind.TEAM_TASK, before, chat=chat, actor=actor, now=now)

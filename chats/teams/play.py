@@ -1,4 +1,4 @@
-"""Rounds of a team on the chat page: the newest one, continuing it, and its people."""
+"""Rounds of a team on the chat page: the newest round, its continuation, and human roles."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -41,7 +41,7 @@ def find_newest_chat_round(chat: Chat) -> Round | None:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A person in a team, played by the chat's owner, and whether a round waits for them."""
+    """A human role of a team, played by the chat's owner, and whether a round waits for it."""
 
     role_id: str
     name: str
@@ -94,7 +94,7 @@ def build_requested_agent(agent: Agent) -> conversation.RequestedAgent:
 
 
 def preview_agent_texts(agent: rosters.AgentDraft, *, draft: rosters.TeamDraft) -> list[str]:
-    """Return the texts that an agent of a draft gets before any message, for a preview."""
+    """Return the texts that precede the messages in the prompt of a draft's agent."""
     if agent.type != Agent.Type.AI:
         return []
     others = (mate for mate in draft.agents if mate is not agent and not mate.rests)

@@ -1,4 +1,4 @@
-"""Preset teams: drafts that a person copies and changes."""
+"""Preset teams, which a person copies and then changes."""
 
 from collections.abc import Mapping
 

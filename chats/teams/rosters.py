@@ -1,4 +1,4 @@
-"""Create, change, copy and delete teams.
+"""Creates, changes, copies and deletes teams.
 
 A change creates a new version with new agent rows, so a running round keeps the version it began
 with. A role keeps its id until it is removed from the team, so its messages stay attributed to it.
@@ -53,7 +53,7 @@ NO_ACTIVE_AGENT = gettext_noop("A team needs at least one active agent. Add one.
 
 
 class InvalidTeam(Refusal):
-    """A value of the team or of an agent is invalid; `param` names it."""
+    """A value of the team or of an agent is invalid. `param` names the field."""
 
     code = "invalid_team"
     status = 422
@@ -235,7 +235,7 @@ def copy_team(*, user: User, team_id: uuid.UUID, now: datetime) -> Saved:
 
 
 def delete_team(*, user: User, team_id: uuid.UUID, now: datetime) -> None:
-    """Delete a team: new chats cannot choose it, and existing chats keep it.
+    """Delete a team: new chats cannot choose it, and existing chats continue with it.
 
     Raises `NotFound` and `NotYours`.
     """
@@ -270,7 +270,7 @@ def lock_editable_team(*, user: User, team_id: uuid.UUID) -> Team:
 
 
 def set_chat_team(*, user: User, chat: Chat, team_id: uuid.UUID | None, now: datetime) -> Chat:
-    """Set the team that replies in a chat from the next message on; None for its model alone.
+    """Set the team that replies in a chat from the next message on. None: the model replies.
 
     The chat takes the team's task if it has none. Raises `NotFound` and `TeamBusy`.
     """
@@ -366,7 +366,7 @@ def generate_role_id(name: str, *, taken: set[str]) -> str:
 def check_team_draft(
     draft: TeamDraft, *, user: User, shared: bool, known: Team | None = None
 ) -> tuple[_Found, tuple[str, ...]]:
-    """Check a whole draft; return its models and policies, and warnings. Raises `InvalidTeam`."""
+    """Check a whole draft. Returns its models and policies, and warnings. Raises `InvalidTeam`."""
     check_team(draft)
     names: dict[str, str] = {}
     roles: set[str] = set()
@@ -586,7 +586,7 @@ def load_draft_policies(
 
 
 def is_approval_required(policy: ContextPolicy, *, by: User, shared: bool) -> bool:
-    """Return True if a person needs approval to give a policy to agents of a team."""
+    """Return True if a second person must approve that agents of a team get this policy."""
     version = policy.current
     return version is not None and two_persons.is_needed(
         values=version.values,

@@ -67,7 +67,7 @@ class StepResult:
     warm_from: int | None = None
     # Slug of the policy's summary model, which writes the title after a chat's first reply.
     light_model: str = ""
-    # The policy's strategy. It may have an `after_turn` hook.
+    # The policy's strategy. it may have an `on_turn_complete` hook.
     strategy: str = ""
     # Whether the person's messages may contain preferences to save.
     tells: bool = False

@@ -45,7 +45,7 @@ View = Callable[..., HttpResponse]
 
 
 def signed_in(view: View) -> View:
-    """Require a session: redirect pages to sign-in, answer htmx requests with 401.
+    """Require a session: pages redirect to sign-in, htmx requests get 401.
 
     An htmx request is not redirected, because its page may contain unsaved text.
     """
@@ -76,7 +76,7 @@ def get_reader_zone(request: HttpRequest) -> tzinfo:
 
 
 def color_scheme(request: HttpRequest) -> dict[str, str]:
-    """Template context: `color_scheme`, the value of the `color-scheme` meta element."""
+    """Return the template variable `color_scheme`, the value of the `color-scheme` meta element."""
     session = getattr(request, "session", None)
     chosen = session.get(zones.APPEARANCE) if session is not None else None
     return {"color_scheme": chosen if chosen in ("light", "dark") else "light dark"}
@@ -96,5 +96,5 @@ def count_message(request: PersonRequest) -> None:
 
 
 def count_warm_up(request: PersonRequest) -> None:
-    """Count a request that may cause a cache warm-up. Raises `RateLimited`."""
+    """Count a request that may cause a cache warm-up against its limit. Raises `RateLimited`."""
     rates.WARM_UPS.take(f"user:{request.user.pk}", now=time.monotonic())

@@ -120,7 +120,7 @@ def render_chat_page(
 @require_POST
 @signed_in
 def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Send a message. A refused text is returned in its box."""
+    """Send a message. A refused text stays in the message box."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     text, key = parse_message_text(request), request.POST.get("key", "")
     try:

@@ -7,5 +7,5 @@ MARGIN_MS = 100
 
 
 def get_render_time_ms() -> int:
-    """Return a time in ms since 1970. A page read now contains every change before it."""
+    """Return a time in ms since 1970. A page that is rendered now has all changes before it."""
     return int(1000 * time.time()) - MARGIN_MS

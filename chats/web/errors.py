@@ -26,7 +26,7 @@ def render_refusal(request: HttpRequest, refusal: Refusal) -> HttpResponse:
 
 
 def is_of_programs(request: HttpRequest) -> bool:
-    """Return True if the path belongs to an API, whether or not it exists."""
+    """Return True if the path is below that of an API, whether or not it exists."""
     return request.path.partition("/")[2].partition("/")[0] in {"api", "v1"}
 
 

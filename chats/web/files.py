@@ -21,7 +21,7 @@ ITEM = "chats/_attachment.html"
 
 
 class NoFileChosen(Refusal):
-    """The form of an upload has no file."""
+    """The upload form has no file. Choose one first."""
 
     code = "upload_malformed"
     status = 400

@@ -32,7 +32,7 @@ MOST = 20
 class FoundMessage:
     """A matching message: an excerpt around the match, and the URL of its original.
 
-    `pieces` are (text, is match). `address` is empty if no compaction covers the message.
+    `pieces` are (text, is match) pairs. `address` is empty if no compaction covers the message.
     """
 
     message: Message
@@ -79,7 +79,7 @@ def list_speaker_choices(branch: Branch, *, to: int) -> list[tuple[str, str]]:
 
 
 def refuse_long_question(question: str) -> Refusal | None:
-    """Return the refusal of an overlong question, else None."""
+    """Return the refusal of a question over 500 characters, else None."""
     try:
         check_question(question)
     except QuestionTooLong as refusal:

@@ -65,7 +65,7 @@ class HelpPage:
 class HelpHit:
     """A section that contains the search text.
 
-    `pieces` is the text around the match: (text, whether it matches).
+    `pieces`: the text around the match as (text, is match) pairs.
     """
 
     page: HelpPage
@@ -153,7 +153,9 @@ def find_sections(question: str) -> list[HelpHit]:
 
 
 def resolve_help_link(link: str, *, page: HelpPage) -> str:
-    """Return the URL for a link in a document: a help page or a web page. Empty for other links."""
+    """Return the URL of a link in a document. Empty if it leads neither to a page of the help nor
+    to the web.
+    """
     if link.startswith(("https://", "http://", "mailto:")):
         return link
     path, _, anchor = unquote(link).partition("#")

@@ -89,7 +89,7 @@ def render_folder_choice(
 @require_POST
 @signed_in
 def chat_delete(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Delete the chat and show until when it can be restored; erase a temporary chat."""
+    """Delete the chat and show the end of the restore period. A temporary chat is erased."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     chat = deletion.delete_chat(chat=chat, actor=format_actor(request), now=timezone.now())
     if chat.temporary:
@@ -100,7 +100,7 @@ def chat_delete(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_GET
 @signed_in
 def chat_deleted(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show until when a deleted chat can be restored."""
+    """Show the time until which a deleted chat can be restored."""
     chat = access.get_deleted_chat(user=request.user, chat_id=chat_id)
     is_held = holds.is_held(chat, now=timezone.now())
     return render(request, "chats/chat_deleted.html", {"chat": chat, "is_held": is_held})
@@ -117,7 +117,7 @@ def chat_restore(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_GET
 @signed_in
 def archive_page(request: PersonRequest) -> HttpResponse:
-    """List archived and deleted chats, newest first. Further pages list one kind."""
+    """List archived and deleted chats, newest first. A further page lists only one of both."""
     after = parse_list_place(request.GET.get("after", ""))
     after_deleted = None if after else parse_deleted_place(request.GET.get("deleted", ""))
     context = {

@@ -16,7 +16,7 @@ from contextpolicy.wording import join_items
 
 
 class LeftOutWords(NamedTuple):
-    """Why a message is not sent: a short label beside it, and the full text on a receipt."""
+    """The reason why a message is not sent: a short label, and the full sentence of a receipt."""
 
     beside: StrOrPromise
     receipt: StrOrPromise

@@ -67,7 +67,7 @@ class ChatHits:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The scope given by the form; `wrong` is an error message about a field."""
+    """The scope that the form selects. `wrong`: error message about a field."""
 
     scope: Scope
     chat: Chat | None
@@ -103,7 +103,7 @@ def chat_search(request: PersonRequest) -> HttpResponse:
 @require_GET
 @signed_in
 def palette(request: PersonRequest) -> HttpResponse:
-    """Show the best results as options of the palette."""
+    """Show the best search results as options of the palette."""
     filters = parse_search_filters(request)
     found, _, context = run_filtered_search(request, filters=filters, size=LOOKED_AT, is_quick=True)
     options = [each for group in group_hits(found.hits[:IN_PALETTE]) for each in group.hits]

@@ -34,7 +34,7 @@ MOST_PRICED = 30
 
 
 class MayNotConnect(Refusal):
-    """The user is not an operator. Only operators connect servers."""
+    """Only operators connect model servers. Ask your administrator."""
 
     code = "not_permitted"
     status = 403
@@ -190,7 +190,9 @@ def run_server_request(
     edited: ProviderAccount | None = None,
     **values: Any,
 ) -> HttpResponse:
-    """Run a request to a server, then show the result and response time, or the error."""
+    """Send a request to a server, then show the result with the response time in ms, or the
+    error.
+    """
     try:
         if values:
             confirm_here(request)
@@ -225,7 +227,7 @@ def redirect_to_setup(request: PersonRequest) -> HttpResponse:
 
 
 def get_broker_warning() -> str:
-    """Return a warning if the broker writes to disk; empty otherwise or without a broker."""
+    """Return a warning if the broker writes tasks to disk. Empty otherwise."""
     try:
         return broker_facts.DISK if broker_facts.has_disk_persistence(settings.REDIS_URL) else ""
     except (RedisError, OSError):

@@ -78,9 +78,9 @@ def build_shell(*, user: User, current: Chat | None = None) -> Shell:
 
 
 def list_for(*, user: User, current: Chat | None = None) -> ChatList:
-    """Return the first page of the chat list and the user's folders, the current one open.
+    """Return the first page of the chat list and the user's folders, with the current one open.
 
-    A current chat that is not listed is added at the top.
+    A current chat that is not on the page is added at the top.
     """
     chats, last = listing.list_sidebar_chats(owner=user)
     groups = group_chats(chats)
@@ -106,9 +106,9 @@ def list_for(*, user: User, current: Chat | None = None) -> ChatList:
 
 
 def list_after(*, user: User, after: ListPlace, current: uuid.UUID | None) -> ChatList:
-    """Return the page of the chat list after a place.
+    """Return the page of the chat list after a place, without the current chat.
 
-    Without the current chat, which the first page lists.
+    The first page lists the current chat already.
     """
     chats, last = listing.list_sidebar_chats(owner=user, after=after)
     groups = group_chats([chat for chat in chats if chat.pk != current], after=after)
@@ -119,7 +119,7 @@ def list_after(*, user: User, after: ListPlace, current: uuid.UUID | None) -> Ch
 def load_folder_chats(
     *, folder: Folder, after: ListPlace | None = None, current: uuid.UUID | None = None
 ) -> ChatList:
-    """Return the chats of a folder after a place, or from the start."""
+    """Return a page of the chats of a folder. Without `after`, the first page."""
     chats, last = listing.list_folder_chats(folder=folder, after=after)
     more = build_next_page_url(reverse("chats:folder", args=[folder.pk]), last, current)
     return ChatList([ChatGroup("", chats)] if chats else [], current=current, more=more)
@@ -157,7 +157,7 @@ def group_chats(chats: Sequence[Chat], *, after: ListPlace | None = None) -> lis
 
 
 def get_chat_day(updated_at: datetime, *, pinned: bool) -> date | None:
-    """Return the day of a chat in the reader's time zone; None for pinned chats."""
+    """Return the day of a chat's last change in the reader's time zone. None for pinned chats."""
     return None if pinned else timezone.localtime(updated_at).date()
 
 

@@ -21,7 +21,7 @@ from contextpolicy.linter.errors import LONGEST_TEXT
 
 @dataclass(frozen=True, slots=True)
 class SystemTextView:
-    """The text and how the policy uses it, or the reason it is not sent."""
+    """A chat's system text and its use by the policy, or the reason why it is not sent."""
 
     text: str
     rule: str
@@ -46,7 +46,7 @@ class SystemTextView:
 @require_http_methods(["GET", "POST"])
 @signed_in
 def chat_system_text(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show or save the text. A refused text is returned with the error."""
+    """Show or save the text. A refused text stays in its field."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     if request.method == "GET":
         return render_system_text(request, chat, text=chat.system_text)

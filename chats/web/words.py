@@ -7,7 +7,7 @@ from django.utils.translation import gettext, ngettext
 
 
 def format_number(number: int) -> str:
-    """Format a number with separators: 12418 → 12,418."""
+    """Format an integer with separators: 12418 → 12,418."""
     return f"{number:,}"
 
 
@@ -42,6 +42,7 @@ def format_day(day: date, *, today: date) -> str:
 
 
 def truncate_line(text: str, length: int) -> str:
+    """Return the text on one line, cut to at most `length` characters with an ellipsis."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else f"{line[:length].rstrip()}…"
 

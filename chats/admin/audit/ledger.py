@@ -138,7 +138,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Time (UTC)"), ordering="at")
     def when(self, event: AuditEvent) -> str:
-        """Format the time to the second."""
+        """Format the time of an event to the second."""
         return date_format(event.at.astimezone(UTC), gettext("d M Y H:i:s"))
 
     @admin.display(description=gettext_lazy("Details"))
@@ -148,7 +148,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Recomputed"), boolean=True)
     def recomputed(self, event: AuditEvent) -> bool:
-        """Return True if the content still matches the stored hash."""
+        """Return True if the hash of the row's content equals the stored hash."""
         return compute_event_hash(event) == event.hash
 
 
@@ -178,13 +178,15 @@ class EffectivePolicyAdmin(ReadOnlyAdmin):
 
 
 def merge_search_fields(given: Mapping[str, str]) -> str:
-    """Return the search text of a URL, including its separate fields."""
+    """Return the search line of a URL, with the values of its separate fields added."""
     fields = [f"{key}:{given[key].strip()}" for key in FIELDS if given.get(key, "").strip()]
     return " ".join([given.get("q", "").strip(), *fields]).strip()
 
 
 def load_event_page(search: LedgerSearch, *, older: str) -> list[AuditEvent]:
-    """Return the rows of a page before the row `older`, plus one more if there is one."""
+    """Return the rows of a page that are older than `older`, and one more if there is another
+    page.
+    """
     rows = AuditEvent.objects.filter(search.condition)
     if older.isascii() and older.isdigit() and len(older) < 19:
         rows = rows.filter(pk__lt=int(older))

@@ -157,7 +157,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
         return HttpResponseRedirect(request.get_full_path())
 
     def opened(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> HttpResponse:
-        """Record the reason and redirect to the page. A refused reason gives an error message."""
+        """Record the reason and redirect to the page. If it is refused, show the error."""
         try:
             audit_access.open_reading(
                 chat_id=chat_id,
@@ -179,7 +179,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pending request for a second auditor, with the requester's name."""
+    """A reading request that waits for a second auditor, with the requester's name."""
 
     asked: audit_access.ReadingRequest
     name: str

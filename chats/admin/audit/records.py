@@ -38,7 +38,7 @@ DASHBOARD_LOOKUPS = frozenset(
 
 
 class CodeFilter(admin.AllValuesFieldListFilter):
-    """A filter by code that labels rows without one."""
+    """A filter by code. Rows without a code have a label too."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         for choice in super().choices(changelist):
@@ -94,7 +94,7 @@ class TurnAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Compaction due after this turn"))
     def after_it(self, turn: Turn) -> str:
-        """Return the reason a summary did or did not follow the turn."""
+        """Return the reason why a summary did or did not follow the turn."""
         return explain_skipped_compaction(turn).sentence
 
 
@@ -194,7 +194,7 @@ class ReceiptAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Rebuildable"))
     def rebuildable(self, receipt: Receipt) -> SafeString | str:
-        """Return whether the prompt can be rebuilt from its parts."""
+        """Return the time since which the prompt cannot be rebuilt, or that it can be."""
         if receipt.erased_at is None:
             return gettext("Yes")
         at = dateformat.format(receipt.erased_at, gettext("d M Y H:i:s"))

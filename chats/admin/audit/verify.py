@@ -41,7 +41,7 @@ TEMPLATE = "admin/contextpolicy/auditevent/verify.html"
 
 
 class NoTimestamp(Refusal):
-    """No timestamp from the authority exists yet."""
+    """No time-stamping authority has confirmed a checkpoint yet."""
 
     code = "no_timestamp"
     status = 404
@@ -75,7 +75,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the list with warnings about late or failed checks."""
+        """Show the events, with warnings about late or failed verifications."""
         more = {"warnings": upkeep.list_check_warnings(now=timezone.now()), **(extra_context or {})}
         return super().changelist_view(request, more)
 

@@ -1,4 +1,4 @@
-"""Admin actions on compactions: the same ones that chat owners have on pages.
+"""Admin actions on compactions, which owners have on the chat pages too.
 
 Each asks for confirmation. The domain checks the chat's policy, and each refusal names its reason.
 """
@@ -45,7 +45,7 @@ class CompactionDeeds(ReadOnlyAdmin):
 
     @admin.action(description=gettext_lazy("Compact these chats now"), permissions=["govern"])
     def compact_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Request a summary in the chats of these compactions."""
+        """Request a compaction of these chats, after confirmation."""
         user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
@@ -62,7 +62,7 @@ class CompactionDeeds(ReadOnlyAdmin):
 
     @admin.action(description=gettext_lazy("Undo"), permissions=["govern"])
     def undo_compaction(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Deactivate these summaries, so that their messages are sent again."""
+        """Undo the selected summaries, after confirmation: prompts contain the messages again."""
         user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
@@ -128,7 +128,7 @@ class CompactionDeeds(ReadOnlyAdmin):
 
     @admin.action(description=gettext_lazy("Resume automatic compaction"), permissions=["govern"])
     def end_pause(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Resume automatic compaction after an undo."""
+        """Resume automatic compaction that an undo paused, after confirmation."""
         actor, now = get_request_actor(request), timezone.now()
         return self.after_asking(
             request,
@@ -154,7 +154,7 @@ class CompactionDeeds(ReadOnlyAdmin):
         done: str,
         name: Callable[[Any], str] = str,
     ) -> HttpResponse | None:
-        """Show the confirmation page, or run the action on each row once confirmed."""
+        """Show the confirmation page. Once confirmed, run the action on each row."""
         asked = render_confirmation(self, request, rows, title=title, sentence=sentence)
         if asked is None:
             apply_to_rows(self, request, rows, action=action, done=done, name=name)

@@ -240,7 +240,7 @@ class CompactionAdmin(SummaryReviewAdmin):
 
     @admin.display(description=gettext_lazy("Method"))
     def way(self, compaction: Compaction) -> str:
-        """Return the method used to write it (see `engine.summaries.ladder`)."""
+        """Return the name of the method that wrote it (see `engine.summaries.ladder`)."""
         return str(RUNGS.get(compaction.rung, compaction.rung))
 
     @admin.display(description=gettext_lazy("Duration"))
@@ -251,7 +251,7 @@ class CompactionAdmin(SummaryReviewAdmin):
 
     @admin.display(description=gettext_lazy("Balance"))
     def balance(self, compaction: Compaction) -> SafeString:
-        """Return a table of its cost, its savings and its cache losses."""
+        """Return a table of the compaction's cost, savings and cache losses."""
         return render_balance_table(
             [
                 (
@@ -275,7 +275,7 @@ class CompactionAdmin(SummaryReviewAdmin):
 
     @admin.display(description=gettext_lazy("Sources of the lines"))
     def provenance(self, compaction: Compaction) -> str:
-        """Count the summary lines, and those without a source message."""
+        """Return the number of the summary's lines, and of those without a source message."""
         bullets = [bullet for part in compaction.sections for bullet in part["bullets"]]
         unsupported = sum(bool(bullet.get("unsupported")) for bullet in bullets)
         said = gettext("Lines: {lines}. Without a source: {unsupported}.")

@@ -65,7 +65,7 @@ class SummaryReviewAdmin(CompactionDeeds):
         return HttpResponseRedirect(reverse("admin:chats_compaction_changelist"))
 
     def decided(self, request: HttpRequest, row: Compaction) -> HttpResponse:
-        """Record a reason, an approval or a rejection. Raises `Refusal`."""
+        """Record a reason for reading, an approval or a rejection. Raises `Refusal`."""
         user, now, chat_id = get_request_user(request), timezone.now(), row.branch.chat_id
         if "approve" in request.POST:
             approve.approve_summary(user=user, compaction=row, now=now)
@@ -87,7 +87,7 @@ class SummaryReviewAdmin(CompactionDeeds):
         return HttpResponseRedirect(reverse("admin:chats_compaction_changelist"))
 
     def shown(self, request: HttpRequest, row: Compaction) -> HttpResponse:
-        """Show the summary, or the form for the reason."""
+        """Show the summary with its sources, or the form that asks for a reason."""
         user, now = get_request_user(request), timezone.now()
         until = summary_review.find_review_expiry(row, user=user, now=now)
         context: dict[str, Any] = {

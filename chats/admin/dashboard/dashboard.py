@@ -70,7 +70,7 @@ class RangeForm(forms.Form):
 
 
 class DashboardAdmin(ReadOnlyAdmin):
-    """The daily totals on one page."""
+    """The page with the daily totals of the instance."""
 
     list_display = ("day", "model", "policy", "replies")
     fields: ClassVar[tuple[str, ...]] = ("day", "model", "policy", "version", "currency", "replies")
@@ -78,10 +78,7 @@ class DashboardAdmin(ReadOnlyAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the statistics of a date range.
-
-        Raises PermissionDenied without the view permission.
-        """
+        """Show the totals of a date range. Raises PermissionDenied without the view permission."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         now = timezone.now()

@@ -37,7 +37,7 @@ class Chart:
 
 
 def build_token_chart(now: Sequence[Point], proposed: Sequence[Point]) -> Chart | None:
-    """Return a chart of two token curves over the same turns; None below two turns."""
+    """Return a chart of two token curves over the same turns. None for fewer than two turns."""
     turns = max(len(now), len(proposed))
     if turns < 2:
         return None
@@ -62,7 +62,7 @@ def scale_turn(turn: int, turns: int) -> float:
 
 
 def scale_tokens(tokens: float, top: int) -> float:
-    """Return the y position of a number of tokens."""
+    """Return the y coordinate of a number of tokens."""
     return round(TOP + (1 - tokens / top) * (HEIGHT - BOTTOM - TOP), 1)
 
 

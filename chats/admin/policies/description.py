@@ -1,4 +1,4 @@
-"""Describes a policy in plain words. Each figure knows the field that sets it.
+"""Describes a policy in sentences. Each figure knows the field that sets it.
 
 A sentence is one message for translators. `{names}` stand for figures, or for amounts with their
 unit; words in [brackets] become the figure of the field that the sentence is about.
@@ -79,9 +79,10 @@ def build_description_parts(values: PolicyValues) -> list[str | Figure]:
 
 
 def _said(words: str, *, about: str = "", **figures: Figure | Pieces) -> Pieces:
-    """Replace each `{name}` by its figure, and words in brackets by a figure of the field `about`.
+    """Replace each `{name}` with its figure, and words in brackets with a figure of the field
+    `about`.
 
-    A text of a user is always a figure.
+    A user's own text is always a figure.
     """
     pieces: list[str | Figure] = []
     end = 0

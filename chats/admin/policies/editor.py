@@ -81,7 +81,7 @@ class ContextPolicyAdmin(DomainAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the list; editors also see which recommended policies are missing."""
+        """Show the list. Editors also see which recommended policies are missing."""
         context = dict(extra_context or {})
         if self.has_change_permission(request):
             found = recommended.list_recommendations()
@@ -127,7 +127,7 @@ class ContextPolicyAdmin(DomainAdmin):
         return super().changeform_view(request, object_id, form_url, extra_context)
 
     def or_said(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
-        """Return the view's response; after a concurrent save, show both changes."""
+        """Return the view's response. After a concurrent save, show the changes of both."""
 
         def once_more() -> HttpResponse:
             try:
@@ -138,7 +138,7 @@ class ContextPolicyAdmin(DomainAdmin):
         return super().or_said(request, once_more)
 
     def restored(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Create a version with an older one's values; errors as in `restore_policy_version`."""
+        """Create a version with an older one's values. Raises as `restore_policy_version`."""
         policy = self.get_object(request, object_id)
         if policy is None or not self.has_change_permission(request, policy):
             raise PermissionDenied
@@ -297,7 +297,10 @@ class ContextPolicyAdmin(DomainAdmin):
     def tell_of_waiting(
         self, request: HttpRequest, version: PolicyVersion, *, is_draft: bool
     ) -> None:
-        """Report that a version waits for approval or a count, unless it was saved as a draft."""
+        """Show a message if the version waits for approval or a count.
+
+        No message for a version that was saved as a draft.
+        """
         if version.activated_at is not None or is_draft:
             return
         code = "waits_for_second_person"
@@ -335,7 +338,7 @@ class ContextPolicyAdmin(DomainAdmin):
         super().message_user(request, saved or message, level, extra_tags, fail_silently)
 
     def response_change(self, request: HttpRequest, obj: ContextPolicy) -> HttpResponse:
-        """Report which version is active after the change."""
+        """Show a message that names the active version after the change."""
         request.META[SAVED] = describe_saved_version(obj)
         response: HttpResponse = super().response_change(request, obj)
         return response
@@ -343,7 +346,7 @@ class ContextPolicyAdmin(DomainAdmin):
     def response_add(
         self, request: HttpRequest, obj: ContextPolicy, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """Report that a new policy has no assignments yet, with a link to add one."""
+        """Show a message that a new policy has no assignments yet, with a link to add one."""
         request.META[SAVED] = describe_saved_version(obj)
         response = super().response_add(request, obj, post_url_continue)
         if "_continue" in request.POST or obj.current is None:
@@ -402,7 +405,7 @@ class ContextPolicyAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("Warnings"))
     def to_know(self, policy: ContextPolicy) -> SafeString:
-        """List the linter's warnings."""
+        """Return the linter's warnings as a list."""
         found = lint_policy(policy.current.values if policy.current else {})
         return render_to_string(f"{TEMPLATES}/_findings.html", {"findings": found})
 
@@ -465,7 +468,7 @@ def describe_saved_version(policy: ContextPolicy) -> str:
 
 
 def explain_missing_count(draft: PolicyVersion) -> str:
-    """Return why a draft cannot be published before its chats are counted; empty if it can."""
+    """Return the reason why a draft needs a count of its chats first. Empty if it needs none."""
     change = controls.build_version_change(
         draft.policy, values=draft.values, locks=draft.locks, author=None, by=None
     )

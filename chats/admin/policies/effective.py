@@ -142,7 +142,7 @@ def list_selectable_chats(person: User, *, named: str) -> list[Chat]:
 
 
 def format_chat_label(chat: Chat) -> str:
-    """Return a chat's label without its title, which is content."""
+    """Return a label of a chat without its title, because titles are content."""
     count = chat.accepted_count
     if chat.team_id:
         form = ngettext(

@@ -82,7 +82,7 @@ class PercentField(forms.DecimalField):
     """A percentage with any number of decimal places."""
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare by value: the stored value is a number, the submitted one a text."""
+        """Compare by value, because the stored value is a number and the submitted one a text."""
         return super().has_changed(None if initial is None else Decimal(initial), data)
 
 
@@ -103,7 +103,7 @@ class WordsField(forms.CharField):
 
 
 class LinesField(forms.Field):
-    """A structured value edited as lines; empty: the policy does not set it."""
+    """A structured value that is edited as lines. Empty: the policy does not set it."""
 
     def __init__(
         self,

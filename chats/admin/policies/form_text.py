@@ -92,7 +92,7 @@ def describe_form_values(form: PolicyForm, values: Mapping[str, Any]) -> SafeStr
 
 
 def load_saved_figures(form: PolicyForm) -> dict[str, str] | None:
-    """Return the figures of the saved version; None if there is no version to compare with."""
+    """Return the figures of the saved version. None if there is no saved version."""
     if form.newest is None:
         return None
     whole = read_whole(form.newest.values)
@@ -148,7 +148,7 @@ def describe_saved_value(
 
 
 def describe_previous_value(form: PolicyForm, name: str, value: object) -> str:
-    """Describe a field's previous value; a long one is not repeated."""
+    """Describe a field's previous value, or return "changed" if that is long."""
     if is_empty(value) and name.startswith("config__"):
         return str(NOT_SET)
     words = describe_field_value(form, name, convert_list_to_tuple(value))

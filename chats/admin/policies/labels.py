@@ -1,4 +1,4 @@
-"""Display names of policy fields and values on the admin pages."""
+"""Display names of policy fields and of their values on the admin pages."""
 
 from django.utils.translation import gettext_lazy
 

@@ -50,7 +50,7 @@ class LinesRefused(ValueError):
 
 
 def format_tool_rules(rules: Mapping[str, Mapping[str, int]]) -> str:
-    """Write rules for tools as lines, one per tool."""
+    """Return rules for tools as text, one tool per line."""
     lines = []
     for tool, rule in rules.items():
         said = [f"{words} {rule[name]}" for name, words in RULE_WORDS.items() if name in rule]
@@ -84,7 +84,7 @@ def parse_tool_rules(text: str) -> dict[str, dict[str, int]]:
 
 
 def format_headings(headings: Sequence[str]) -> str:
-    """Write the headings of a summary as lines."""
+    """Return the headings of a summary as text, one per line."""
     return "\n".join(headings)
 
 

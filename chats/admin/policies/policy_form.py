@@ -136,7 +136,7 @@ class PolicyForm(
         return found | {f"lock_{name}": True for name in version.locks}
 
     def keep_choosable(self, strategy: str) -> None:
-        """Keep a strategy as a choice even if its package was removed.
+        """Add a strategy to the choices even if its package was removed.
 
         Saving then reports that it is missing instead of dropping it.
         """
@@ -216,7 +216,7 @@ class PolicyForm(
             self.pass_over_what_is_empty()
 
     def left_to_others(self) -> set[str]:
-        """Return the fields in which the user keeps the other administrator's value."""
+        """Return the fields in which the user accepts the other administrator's value."""
         kept = set(self.data.getlist(THEIRS)) if hasattr(self.data, "getlist") else set()
         return kept | {f"lock_{name}" for name in kept}
 
@@ -291,7 +291,7 @@ class PolicyForm(
         return {"strategy_config": config} if config or has_one else {}
 
     def say(self, problem: Problem) -> None:
-        """Add the problem to the fields that were set, else to its first field."""
+        """Add a problem to those of its fields that are set. If none is set, to the first one."""
         named = [name for name in problem.fields if name in self.policy_values]
         for name in named or problem.fields[:1]:
             if name == "strategy_config":
@@ -300,7 +300,7 @@ class PolicyForm(
             self.add_error(name if name in self.fields else None, error)
 
     def pass_over_what_is_empty(self) -> None:
-        """Ignore a missing name, because the form is not being saved."""
+        """Ignore a missing name while the form is only redrawn, not saved."""
         for name in ("name", "slug"):
             if not self.data.get(name):
                 self.errors.pop(name, None)

@@ -60,7 +60,7 @@ class FieldRow:
 
 @dataclass(frozen=True, slots=True)
 class FieldGroup:
-    """A group under "More": its fields, and how many of them are set and shown above."""
+    """A group under "More": its fields, how many of them are set, and how many are shown above."""
 
     title: str
     description: str
@@ -152,7 +152,7 @@ def build_policy_editor(form: PolicyForm, *, viewpoint: Viewpoint, search: str =
 
 
 def load_initial_values(form: PolicyForm) -> dict[str, Any]:
-    """Return the values of a form before it is submitted: the newest version, or a start."""
+    """Return the values that a form shows at first: those of the newest version, or defaults."""
     return dict(form.start_values or form.stored)
 
 
@@ -220,7 +220,7 @@ def build_field_row(
 def describe_effective_value(
     form: PolicyForm, name: str, *, is_set: bool, holds: Effective | None
 ) -> str:
-    """Describe the effective value and its source for an empty field, or for an overridden one."""
+    """Describe the effective value and its source, for an empty or an overridden field."""
     if holds is None or name not in holds.sources:
         return ""
     value = describe_field_value(form, name, getattr(holds.values, name))

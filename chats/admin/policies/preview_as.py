@@ -34,7 +34,7 @@ LEVELS = {
 
 @dataclass(frozen=True, slots=True)
 class Viewpoint:
-    """The other policies that apply there, the level of this policy, and a model."""
+    """The place at which a policy is previewed: other policies there, its level, and a model."""
 
     layers: Sequence[Layer] = ()
     level: str = "instance"

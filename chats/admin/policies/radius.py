@@ -1,4 +1,4 @@
-"""Admin pages of blast radii: progress, results and the chats that change most."""
+"""Admin pages of counts of affected chats: progress, results and the largest changes."""
 
 import uuid
 from typing import Any, ClassVar
@@ -105,7 +105,7 @@ class BlastRadiusAdmin(ReadOnlyAdmin):
 
 
 def link_to(row: BlastRadius, words: str) -> SafeString:
-    """Return a link to the page of a count."""
+    """Return a link with this text to the page of a count."""
     address = reverse("admin:contextpolicy_blastradius_count", args=[row.pk])
     return format_html('<a href="{}">{}</a>', address, words)
 

@@ -41,7 +41,7 @@ class TargetInputs(forms.Form):
         return person
 
     def clean(self) -> dict[str, Any]:
-        """Check that there is exactly one target, of the chosen level."""
+        """Check that exactly one target is given, and that it fits the level."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         wanted = TARGETS.get(cleaned.get("place", ""))
         for field in TARGETS.values():

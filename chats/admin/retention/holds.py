@@ -59,7 +59,7 @@ class HoldForm(TargetInputs, forms.ModelForm[LegalHold]):
 
 
 class ReleaseForm(forms.ModelForm[LegalHold]):
-    """The form that releases a hold."""
+    """A form with the reason for releasing a hold."""
 
     release_reason = forms.CharField(
         label=gettext_lazy("Reason for the release"),

@@ -97,7 +97,7 @@ class RetentionRunAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Audit log check"))
     def ledger(self, run: RetentionRun) -> str:
-        """Return the result of comparing the run's entries with the ledger."""
+        """Return a sentence with the result of comparing the run's entries with the audit log."""
         if run.is_open:
             return gettext("The certificate is written when the run ends.")
         return join_sentences(*certificates.list_certificate_faults(run)) or str(CERTIFIED)

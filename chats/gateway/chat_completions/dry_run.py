@@ -1,7 +1,7 @@
 """Dry runs: report the chat, the prompt and the left-out messages of a request.
 
-The request is placed and its prompt composed in a transaction that is rolled back. No model is
-called and no task is sent.
+The request is stored and its prompt composed in a transaction that is rolled back. No model is
+called and no task is enqueued.
 """
 
 from collections.abc import Sequence
@@ -123,7 +123,7 @@ def count_range_tokens(branch: Branch, *, first: int, last: int) -> dict[str, An
 
 
 def list_deferred_context(prompt: Prompt) -> Sequence[str]:
-    """Return the kinds of retrieved context that are known only when the turn runs."""
+    """Return the kinds of retrieved context that are only looked up when the turn runs."""
     return [
         name
         for name, is_asked in (

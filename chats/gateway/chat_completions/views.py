@@ -118,7 +118,7 @@ def unknown_address(request: HttpRequest) -> HttpResponseBase:
 
 
 def format_model_entry(entry: choice.ListedModel) -> dict[str, Any]:
-    """Return a list entry with the maximum prompt tokens."""
+    """Return a model's list entry, with its maximum prompt tokens if known."""
     return {
         "id": entry.name,
         "object": "model",
@@ -160,7 +160,7 @@ def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 
 
 def build_client_fields(said: Conversation, *, asked: body.RequestFields) -> dict[str, Any]:
-    """Return the parts of a request other than its messages that the turn stores."""
+    """Return the fields of a request that the turn stores, without its messages."""
     return {
         "system": list(said.system),
         "tools": list(asked.tools),
@@ -170,7 +170,7 @@ def build_client_fields(said: Conversation, *, asked: body.RequestFields) -> dic
 
 
 class ReplyPlace(NamedTuple):
-    """The id and the start time of a reply. `is_kept`: it can be continued by its id."""
+    """The id and the start time of a reply. `is_kept`: `previous_response_id` may name it."""
 
     id: uuid.UUID
     created: int

@@ -184,7 +184,7 @@ class RequestReader:
         self.items[-1] = Item(last.role, (*last.parts, result))
 
     def end_calls(self, *, param: str) -> None:
-        """Raise `InvalidRequest` if a call has no result."""
+        """Raise `InvalidRequest` if a call of the last reply has no result."""
         if self.open:
             problem = f"The call {next(iter(self.open))[:80]!r} before {param} has no result."
             raise InvalidRequest(problem, param=param)

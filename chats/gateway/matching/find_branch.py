@@ -53,7 +53,7 @@ class Request:
 
     @property
     def answered(self) -> int:
-        """The number of messages up to and including the last reply; 0 without a reply."""
+        """Number of messages up to and including the last reply. 0 without a reply."""
         places = range(len(self.items), 0, -1)
         return next((n for n in places if self.items[n - 1].role == "assistant"), 0)
 
@@ -249,7 +249,9 @@ class BranchPath:
         return is_same and has_next and self.sameness(seq + 1, request, place + 1) in OURS
 
     def comes_back(self, seq: int, item: Item) -> bool:
-        """Return True if a message has the calls of our reply at a seq, whatever their results."""
+        """Return True if a message has the same calls as our reply at a seq, whatever their
+        results.
+        """
         row = self.rows.get(seq)
         if row is None or row.turn_id is None or not item.results or row.erased_at:
             return False
@@ -279,7 +281,10 @@ def is_text_with_reminder(stored: str, *, text: str, newest: str) -> bool:
 
 
 def is_apart_from_text(left: str, right: str) -> bool:
-    """Return True if no word continues from one character to the next; True if one is missing."""
+    """Return True unless a word continues from one character to the next.
+
+    Also True if one of them is missing.
+    """
     return not (is_word_character(left) and is_word_character(right))
 
 

@@ -88,7 +88,9 @@ def hash_item(parts: Sequence[Part], *, room: str) -> str:
 
 
 def extract_client_part(item: Item) -> Any:  # JSON
-    """Return the part of a message that the client wrote. None for a plain reply of a model."""
+    """Return the part of a message that the client wrote. None for a model's reply without
+    calls.
+    """
     if item.role == "user":
         return [
             "user",

@@ -38,7 +38,7 @@ IN_METADATA = ("session_id", "conversation_id", "chat_id", "thread_id")
 
 
 class Identity(NamedTuple):
-    """The source and value of a conversation id, and the end user. Each can be empty."""
+    """The source and value of a conversation id, and the end user. Each may be empty."""
 
     source: str
     value: str
@@ -46,10 +46,10 @@ class Identity(NamedTuple):
 
 
 def parse_identity(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity:
-    """Return the first conversation id of a request.
+    """Return the first conversation id of a request, and its end user.
 
-    If it is too long or is not a valid name (`names`), the request has no id. The next header may
-    hold the id of another conversation.
+    If the id is too long or is not a valid name (`names`), the request has no id. The next header
+    may hold the id of another conversation.
     """
     people = (headers.get("X-OpenWebUI-User-Id"), body.get("safety_identifier"), body.get("user"))
     # Each name has a fixed position, so different kinds of names never match.

@@ -117,7 +117,7 @@ class Voice:
         self.is_open = self.has_begun = False
 
     def say(self, kind: str, piece: str, _offset: int) -> None:
-        """Queue a piece of text or reasoning."""
+        """Add a piece of text or reasoning to the queue."""
         if self.is_stream:
             self.waiting.append((kind, piece))
 
@@ -133,7 +133,7 @@ class Voice:
         return said
 
     def end(self, reply: Reply) -> str:
-        """Return the end of a stream, or the complete reply."""
+        """Return the end of the stream or, without streaming, the complete reply."""
         return (
             self.opening() + self.form.ending(reply) if self.is_stream else self.form.whole(reply)
         )
@@ -196,9 +196,9 @@ async def stream_passthrough_reply(
 
 
 async def is_ping_due(watch: Watch) -> bool:
-    """Return True if the stream needs a ping.
+    """Return True if the stream needs a ping. Raises `InvalidKey` if the key was revoked.
 
-    A database that is away ends no reply: the key is checked again later. Raises `InvalidKey`.
+    While the database is unavailable, the reply continues; the key is checked again later.
     """
     try:
         return await watch.is_silent()
@@ -228,7 +228,7 @@ async def add_idle_ticks(
 
 
 def is_closing() -> bool:
-    """Return True if this process is shutting down. A reply then counts as truncated."""
+    """Return True if this process is shutting down, which truncates the reply."""
     return connection.STREAMS.closing.is_set()
 
 

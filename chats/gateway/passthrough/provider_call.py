@@ -80,7 +80,7 @@ def begin_direct_call(*, key: ApiKey, model: ModelSpec, kind: str, why: str) -> 
 
 
 def store_end(call: DirectCall, ended: Ended) -> None:
-    """Store the end of a call. A rejected API key pauses the provider account."""
+    """Store the end of a call. If the provider rejected its API key, pause the account."""
     now = timezone.now()
     with transaction.atomic():
         passed_on.finish_passthrough(call.row, ended, now=now)
@@ -95,7 +95,7 @@ def build_direct_response(
     is_stream: bool,
     headers: Mapping[str, str],
 ) -> HeldResponse:
-    """Return a response with the body from `texts`, which ends the call unless closed early."""
+    """Return a response with the body from `texts`. Closing it early ends the call."""
     return build_held_response(
         request, partial(stream_direct_call, call, texts), is_stream=is_stream, headers=headers
     )

@@ -1,7 +1,7 @@
 """Decides whether a request is passed through: by its API key, the policy or a header.
 
-A request to store nothing is refused if the policy does not allow that. Storing it silently would
-be worse.
+If the policy does not allow pass-through, a request for it is refused. Storing its text without
+notice would be worse.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ NO_HEADER = f"Send it without {POLICY}."
 
 @dataclass(frozen=True, slots=True)
 class RequestRoute:
-    """The model and policy of a request, and why it passes through; "" if it gets a chat."""
+    """The model and policy of a request, and the reason for pass-through. "": it gets a chat."""
 
     choice: model_choice.ChosenModel
     why: str = ""
@@ -63,7 +63,7 @@ def build_probe_chat(sent: Sent) -> Chat:
 
 
 def is_off(headers: Mapping[str, str]) -> bool:
-    """Return True if a header asks to store nothing. Raises `InvalidRequest`."""
+    """Return True if a header asks to store nothing. Raises `InvalidRequest` for other values."""
     said = headers.get(POLICY)
     if said is not None and said.strip().lower() != "off":
         raise InvalidRequest(f"{POLICY} must be off.", param=POLICY)
@@ -71,7 +71,7 @@ def is_off(headers: Mapping[str, str]) -> bool:
 
 
 def is_dry_run(headers: Mapping[str, str]) -> bool:
-    """Return True if a request is a dry run. Raises `InvalidRequest`."""
+    """Return True if a header asks for a dry run. Raises `InvalidRequest` for other values."""
     said = headers.get(DRY_RUN, "false").strip().lower()
     if said not in ("true", "false"):
         raise InvalidRequest(f"{DRY_RUN} must be true or false.", param=DRY_RUN)

@@ -102,7 +102,7 @@ def find_replied_turn(turn_id: uuid.UUID, *, user: User) -> Turn | None:
 def is_of(chat: Chat, user: User, wanted: NamedModel, identity: Identity) -> bool:
     """Return True if a chat belongs to the request's end user and conversation id.
 
-    A conversation of one end user is never found for another.
+    The chat of one end user is never found for another.
     """
     if wanted.chat is not None:
         return wanted.chat.pk == chat.pk
@@ -116,7 +116,7 @@ def is_of(chat: Chat, user: User, wanted: NamedModel, identity: Identity) -> boo
 
 
 def select_client_parts(parts: Any) -> tuple[Part, ...]:
-    """Return the parts of a message that its client knows."""
+    """Return the parts of a message that were sent to its client."""
     return tuple(
         part
         for part in parse_parts(parts)
@@ -134,7 +134,7 @@ def encrypt_conversation(said: Conversation, *, user: User) -> str:
 
 
 def decrypt_conversation(sealed: str, *, user: User) -> Conversation:
-    """Decrypt a conversation. Raises `ForeignCompaction`."""
+    """Decrypt a conversation. Raises `ForeignCompaction` if it is from another server or owner."""
     try:
         told = json.loads(secrets.decrypt(sealed.removeprefix(SEAL)))
     except (secrets.SecretUnreadable, ValueError):

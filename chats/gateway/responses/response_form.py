@@ -49,7 +49,7 @@ class ResponseForm:
         )
 
     def text(self, text: str) -> str:
-        """Return more text. The first time, also start its item."""
+        """Return the event for more text. The first one also starts the text item."""
         begun = ""
         if not self.has_text:
             begun = self.close_thoughts()
@@ -64,7 +64,7 @@ class ResponseForm:
         return begun + self.event(delta, **self.place, delta=text, logprobs=[])
 
     def thoughts(self, text: str) -> str:
-        """Return more reasoning. The first time, also start its item.
+        """Return the event for more reasoning. The first one also starts its item.
 
         Reasoning after the first text appears only in the final item.
         """

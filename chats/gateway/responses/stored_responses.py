@@ -112,7 +112,7 @@ def find_reply_model(turn: Turn) -> str:
 
 @transaction.atomic
 def delete_response(turn: Turn, *, actor: str, now: datetime) -> None:
-    """Delete a response by its id. Its messages stay in the chat of the key's owner."""
+    """Make a response unavailable by its id. Its messages stay in the chat of the key's owner."""
     _, is_new = DeletedResponse.objects.get_or_create(turn=turn, defaults={"deleted_at": now})
     if is_new:
         chat_id = turn.branch.chat_id
@@ -173,7 +173,7 @@ def iter_message_items(rows: QuerySet[Message], *, newest_first: bool) -> Iterat
 
 
 def build_message_items(row: Message) -> list[dict[str, Any]]:
-    """Return the items of one message. A reply keeps the ids it was sent with."""
+    """Return the items of one message. A reply's items have the ids with which they were sent."""
     turn = getattr(row, "reply_of", None)
     own = (turn.pk if turn is not None else row.pk).hex
     if row.role == Message.Role.USER:

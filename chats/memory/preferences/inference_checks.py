@@ -1,10 +1,10 @@
-"""Check preferences that a model infers: only literal parts of a person's messages pass.
+"""Checks preferences that a model infers: only literal parts of a person's messages pass.
 
-The model selects, but its words are never stored. Each proposal is a part of one message as
-the person wrote it, outside code, quotations and probable pastes. Texts with dates or task status
-are not lasting preferences. Sensitive personal data is stored only if the person states it
-explicitly. Word lists in English, German and Chinese and common European roots detect both. In
-other scripts, a proposal has no effect until the person accepts it.
+The model selects; its own words are never stored. Each proposal is a part of one message as the
+person wrote it, outside code, quotations and probable pastes. Texts with dates or task status are
+not lasting preferences. Sensitive personal data is stored only if the person states it explicitly.
+Word lists in English, German and Chinese and common European roots detect both. In other scripts, a
+proposal has no effect until the person accepts it.
 """
 
 import json
@@ -162,7 +162,7 @@ def locate_quotation(proposal: PreferenceProposal, *, text: str) -> Telling | No
 
 
 def _is_whole(told: Telling, *, text: str) -> bool:
-    """Return True if a part of a text begins and ends at word boundaries."""
+    """Return True if the part begins and ends at word boundaries of the text."""
     before, after = text[: told.start][-1:], text[told.end :][:1]
     cuts = [(before, told.text[0]), (told.text[-1], after)]
     return not any(_is_letter(left) and _is_letter(right) for left, right in cuts)
@@ -173,7 +173,10 @@ def _is_letter(char: str) -> bool:
 
 
 def find_refusal_reason(text: str) -> str:
-    """Return why a text may not be inferred as a preference; empty if it may."""
+    """Return the code of the reason why a text may not become an inferred preference.
+
+    Empty if it may.
+    """
     forms = (text, _without_marks(text))
     if is_secret(text) or any(_compile_private().search(form) for form in forms):
         return "private"

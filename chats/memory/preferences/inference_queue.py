@@ -1,4 +1,4 @@
-"""Find chats in which a model has to look for preferences, and claim them."""
+"""Finds and claims chats in which a model looks for preferences."""
 
 import secrets
 import uuid
@@ -22,20 +22,20 @@ RELEASED = {"lease_token": "", "lease_until": None}
 
 
 def schedule_idle_reading(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """Schedule reading of a chat after it has been idle for a while."""
+    """Schedule the inference of a chat's preferences in 10 minutes. Later replies postpone it."""
     PreferenceReading.objects.update_or_create(chat_id=chat_id, defaults={"due_at": now + REST})
 
 
 def schedule_immediate_reading(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """Schedule reading of a waiting chat at once, in the caller's transaction."""
+    """Schedule the inference of a waiting chat's preferences now, in the caller's transaction."""
     if PreferenceReading.objects.filter(chat=chat_id, due_at__gt=now).update(due_at=now):
         queue.enqueue(queue.READ_PREFERENCES, chat_id=chat_id)
 
 
 def claim_chat_reading(chat_id: uuid.UUID) -> PreferenceReading | None:
-    """Claim a chat that is due; None if another worker has it or nothing is to read.
+    """Claim a chat that is due. None if another worker has it or there is nothing to read.
 
-    Skips a chat after repeated worker deaths. Runs in the caller's transaction.
+    Skips a chat after two worker deaths. Runs in the caller's transaction.
     """
     free = Q(lease_until=None) | leases.match_expired_leases()
     mine = PreferenceReading.objects.filter(free, chat=chat_id)
@@ -55,7 +55,7 @@ def claim_chat_reading(chat_id: uuid.UUID) -> PreferenceReading | None:
 def release_chat_reading(
     row: PreferenceReading, *, due_at: datetime | None, to: int | None = None
 ) -> None:
-    """Release a claimed chat; `to`: the position read so far. It is due again at `due_at`."""
+    """Release a claimed chat. `to` is the position read so far; it is due again at `due_at`."""
     rows = PreferenceReading.objects.filter(chat=row.chat_id, lease_token=row.lease_token)
     done = {} if to is None else {"read_to": to, "tries": 0}
     # Messages that arrived during the call wait until the chat is idle again.
@@ -67,7 +67,7 @@ def release_chat_reading(
 
 
 def enqueue_due() -> int:
-    """Enqueue chats that have been idle and lost tasks; return their number."""
+    """Enqueue chats that have been idle, and chats whose task was lost. Returns their number."""
     free = Q(lease_until=None) | leases.match_expired_leases()
     due = PreferenceReading.objects.filter(free, due_at__lte=Now()).order_by("due_at")
     found = list(due.values_list("chat", flat=True)[:AT_ONCE])

@@ -1,4 +1,4 @@
-"""Find preferences that a person states in a message, with rules and literally.
+"""Finds preferences that a person states in a message, literally and by rules.
 
 Only at the beginning of a sentence of the first paragraph, before any colon, outside code and
 quotations, and never in a message that may be a paste. Documents, quotations and other speakers do
@@ -362,12 +362,14 @@ def _told(words: str, *, at: int, text: str) -> Telling | None:
 
 
 def is_mere_reference(text: str) -> bool:
-    """Return True if a text only refers to something else, such as "that" or "this for later"."""
+    """Return True if a text only refers to other text, such as "that" or "this for later"."""
     return all(word in _POINTING for word in re.findall(r"\w+", text.lower()))
 
 
 def _literal(slot: str, start: int, end: int, words: str, *, at: int, text: str) -> Telling | None:
-    """Return the part without surrounding white space and full stop."""
+    """Return the statement without surrounding white space and full stop. None if nothing is
+    left.
+    """
     said = words[start:end]
     start += len(said) - len(said.lstrip())
     said = said.strip().rstrip(".!。！、,").rstrip()

@@ -46,7 +46,7 @@ SLOTS = tuple(Preference.Slot.values)
 
 
 class NoConsent(Refusal):
-    """Your memory is off."""
+    """Your memory is off. Turn it on first."""
 
     code = "memory_off"
     status = 409
@@ -54,7 +54,7 @@ class NoConsent(Refusal):
 
 
 class TooManyPreferences(Refusal):
-    """You have reached your limit of preferences. Delete some first."""
+    """You have reached the limit of 300 preferences. Delete some first."""
 
     code = "preferences_full"
     status = 409
@@ -76,7 +76,7 @@ class PreferenceInvalid(Refusal):
 
 
 class UnknownSlot(Refusal):
-    """The slot does not exist. The message lists the slots."""
+    """The slot does not exist. The message lists the valid slots."""
 
     code = "unknown_slot"
     status = 422
@@ -125,7 +125,7 @@ def select_stored_settings(owner_id: int) -> QuerySet[MemorySettings]:
 
 
 def is_noting(settings: MemorySettings) -> bool:
-    """Return True if preferences of the person may be saved."""
+    """Return True if the person's memory is on and not paused, so that preferences are saved."""
     return settings.consented_at is not None and not settings.paused
 
 
@@ -198,7 +198,7 @@ def set_paused(*, owner_id: int, paused: bool, now: datetime) -> MemorySettings:
 
 
 def select_visible_preferences(owner_id: int) -> QuerySet[Preference]:
-    """Return a person's preferences, except those with evidence in deleted chats only."""
+    """Return a person's preferences, except those whose only evidence is in deleted chats."""
     alive = PreferenceEvidence.objects.filter(
         preference=OuterRef("pk"), message__branch__chat__deleted_at=None
     )
@@ -404,8 +404,8 @@ def withdraw_preferences(
 ) -> list[Preference]:
     """Deactivate preferences that a person asks to forget, in the caller's transaction.
 
-    A text matches a preference if it says the same, or if all words of one are in the other.
-    Returns the deactivated rows; the page still lists them as superseded.
+    A text matches a preference if both say the same, or if all words of one are in the other.
+    Returns the deactivated rows; the memory page still lists them as superseded.
     """
     if not texts or not is_noting(lock_memory_settings(owner_id)):
         return []
@@ -442,7 +442,7 @@ def _noted(
     folder_id: Any,
     now: datetime,
 ) -> Preference | None:
-    """Save one stated preference, or confirm it if it is known."""
+    """Save one stated preference, or confirm it if it exists. None if it was not saved."""
     digest = hash_preference_text(told.text, settings=settings)
     forgotten = ForgottenPreference.objects.filter(owner=owner_id, digest=digest)
     if not is_quotable_span(told, text=message.text) or is_secret(told.text) or forgotten.exists():
@@ -615,7 +615,9 @@ def select_current_preferences(row: Preference) -> QuerySet[Preference]:
 
 
 def build_replacement_filter(row: Preference) -> Q:
-    """Return which rows of a slot a new one replaces: all, but never notes."""
+    """Return the filter for the rows of the slot that a new row replaces. Notes are never
+    replaced.
+    """
     return Q(pk__in=[]) if row.slot == Preference.Slot.NOTE else Q()
 
 
@@ -658,7 +660,7 @@ def _forget_text(settings: MemorySettings, text: str) -> None:
 
 
 def _remember(settings: MemorySettings, *, text: str) -> None:
-    """Remove the hash of a deleted text, because the person now writes it."""
+    """Remove the hash of a deleted text, because the person writes the text again."""
     digest = hash_preference_text(text, settings=settings)
     ForgottenPreference.objects.filter(owner=settings.owner_id, digest=digest).delete()
 
@@ -681,7 +683,9 @@ def record_change(
     data: Mapping[str, Any] | None = None,
     message: Message | None = None,
 ) -> None:
-    """Record a change: preferences of a chat in its chain, others in the instance's."""
+    """Record a change in the ledger: of a chat's preference in its chain, others in the
+    instance's.
+    """
     ledger.record_event(
         event,
         actor="worker" if message else f"user:{owner_id}",

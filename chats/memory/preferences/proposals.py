@@ -41,10 +41,11 @@ def save_proposals(
     folder_id: uuid.UUID | None,
     now: datetime,
 ) -> Counter[str]:
-    """Save the valid proposals of a response, in the caller's transaction; count the results.
+    """Save the valid proposals of a response, in the caller's transaction. Returns counts by
+    result.
 
-    `read`: the person's messages as numbered, in their current state. Messages withdrawn since are
-    skipped.
+    `read`: the person's messages as numbered, in their current state. Messages erased or excluded
+    since are skipped.
     """
     told: Counter[str] = Counter()
     settings = preferences.lock_memory_settings(owner_id)
@@ -72,7 +73,7 @@ def _kept(
     folder_id: uuid.UUID | None,
     now: datetime,
 ) -> str:
-    """Save one suggestion, or confirm it if it is known; return the result."""
+    """Save one suggestion, or confirm it if it exists. Returns the result's name."""
     owner_id = settings.owner_id
     digest = hash_preference_text(place.text, settings=settings)
     if ForgottenPreference.objects.filter(owner=owner_id, digest=digest).exists():
@@ -110,7 +111,7 @@ def _kept(
 
 
 def expire_oldest(owner_id: int, *, now: datetime) -> None:
-    """Close the oldest suggestions, so that at most `MOST_PROPOSED` are open after adding one.
+    """Mark the oldest suggestions as superseded, so that at most 30 are open after adding one.
 
     Undecided suggestions must not block newer ones.
     """
@@ -139,7 +140,10 @@ def _known(row: Preference) -> Preference | None:
 
 
 def _counts_now(row: Preference, *, message: Message, now: datetime) -> bool:
-    """Activate a suggestion that a second chat confirms if its slot is free; return True if so."""
+    """Activate a suggestion that a second chat confirms, if its slot is free.
+
+    Returns True if it was activated.
+    """
     is_waiting = (row.status, row.kind) == (Preference.Status.PROPOSED, Preference.Kind.INFERRED)
     alive = row.evidence.filter(message__branch__chat__deleted_at=None)
     chats = set(alive.values_list("message__branch__chat", flat=True))

@@ -28,7 +28,9 @@ _RANDOM = re.compile(r"(?<![\w/.-])(?=[\w+/=-]*\d)(?=[\w+/=-]*[A-Za-z])[\w+/=-]{
 
 
 def is_secret(text: str) -> bool:
-    """Return True if a text seems to contain a secret."""
+    """Return True if a text seems to contain a card number, an IBAN, a key, a password or the
+    like.
+    """
     if _WORDS.search(text) or _KEYS.search(text) or _RANDOM.search(text):
         return True
     numbers = (re.sub(r"\D", "", found) for found in _DIGITS.findall(text))

@@ -85,7 +85,7 @@ def is_index_behind(place: SearchPlace | None, *, to: int) -> bool:
 
 
 def is_indexing_due(branch: Branch) -> bool:
-    """Return True if a branch's path has anything to index."""
+    """Return True if messages or the active summary of a branch's path are not indexed."""
     return bool(list_unindexed_segments(branch)) or not is_summary_indexed(branch)
 
 
@@ -107,7 +107,7 @@ def request_indexing(branch: Branch) -> None:
 
 
 def mark_due(branch: Branch) -> bool:
-    """Mark a branch's path as due; return False if it was already."""
+    """Mark a branch's path as due for indexing. Returns False if it was marked already."""
     if branch.chat.temporary or not is_indexing_due(branch):
         return False
     rows = SearchPlace.objects
@@ -117,7 +117,7 @@ def mark_due(branch: Branch) -> bool:
 
 
 def index_due_branches(*, chat_id: uuid.UUID, is_closed: bool = False) -> None:
-    """Index what is due in a chat; the next task continues longer work.
+    """Index the due messages of a chat, for some seconds; the next task continues.
 
     `is_closed`: the chat's policy excludes it from search, so its words are removed.
     """
@@ -159,7 +159,7 @@ def process_next_batch(work: Iterator[int]) -> bool:
 
 
 def reschedule_indexing(place: SearchPlace, *, chat_id: uuid.UUID) -> None:
-    """Leave the rest to the next task, at the end of the queue."""
+    """Enqueue the rest of the work as a new task, at the end of the queue."""
     with unflushed_transaction():
         # Shows the sweep for lost tasks that this one is running.
         SearchPlace.objects.filter(pk=place.pk).update(due_at=Now())
@@ -167,7 +167,7 @@ def reschedule_indexing(place: SearchPlace, *, chat_id: uuid.UUID) -> None:
 
 
 def clear_due_mark(place: SearchPlace) -> None:
-    """Clear the due mark, unless the archive has grown in the meantime."""
+    """Clear the due mark, unless new messages arrived since then."""
     with transaction.atomic():
         held = SearchPlace.objects.select_for_update(of=("self",), no_key=True)
         related = ("branch__active_compaction__base", "branch__parent")
@@ -178,9 +178,9 @@ def clear_due_mark(place: SearchPlace) -> None:
 
 
 def requeue_stalled_indexing() -> int:
-    """Enqueue stalled tasks again; return their number.
+    """Enqueue stalled tasks again. Returns their number.
 
-    Occasionally also finds unmarked branches, from before an upgrade or after a task was lost.
+    From time to time also finds unmarked branches, from before an upgrade or after a lost task.
     """
     since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))
     lost = SearchPlace.objects.filter(due_at__isnull=False, due_at__lt=since)
@@ -193,16 +193,20 @@ def requeue_stalled_indexing() -> int:
 
 
 class Looking:
-    """A rate-limited search for branches that are behind; each search scans all of them."""
+    """A rate-limited search for branches with unindexed messages. Each search scans all
+    branches.
+    """
 
     here: "Looking"
 
     def __init__(self) -> None:
-        """Allow the first search at once."""
         self.next_at = 0.0
 
     def find(self) -> set[uuid.UUID]:
-        """Mark some branches that are behind as due and return their chats, unless too soon."""
+        """Mark some branches with unindexed messages as due, and return their chats.
+
+        Empty if the last search was too recent.
+        """
         if time.monotonic() < self.next_at:
             return set()
         if SearchPlace.objects.filter(due_at__isnull=False).count() >= MOST_BEHIND:
@@ -232,7 +236,7 @@ def find_unmarked_branches() -> QuerySet[Branch, tuple[Any, ...]]:
 
 
 def count_searchable_messages(owner_id: int) -> tuple[int, int]:
-    """Return how many of a person's messages can be searched, and how many cannot yet."""
+    """Return the numbers of a person's messages that are indexed and that are not yet."""
     rows = Branch.objects.filter(chat__owner=owner_id, chat__temporary=False, chat__deleted_at=None)
     rows = rows.exclude(search_place__closed=True)
     every = behind_by = 0
@@ -487,7 +491,7 @@ def restore_search_text(message: Message) -> None:
 
 
 def remove_indexed_chat(chat_id: uuid.UUID) -> None:
-    """Remove a chat from the index before it is deleted, in the caller's transaction."""
+    """Remove a chat from the index, in the transaction that deletes the chat."""
     for branch_id in (
         Branch.objects.filter(chat=chat_id).order_by("pk").values_list("pk", flat=True)
     ):
@@ -523,5 +527,5 @@ def build_chat_key(chat_id: uuid.UUID) -> str:
 
 
 def build_role_key(role: str) -> str:
-    """Return the key of user messages, of replies, or of summaries."""
+    """Return the key that all texts of this role share: user, assistant or summary."""
     return f"r{role}"

@@ -42,7 +42,7 @@ class NewMessages:
 
 
 def index_newest(chat_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
-    """Index the newest messages of these chats; return the chats that are up to date now.
+    """Index the newest messages of these chats. Returns the chats that are now complete.
 
     The caller makes sure that no policy excludes them from search. If one chat fails, the others of
     its group are not indexed either. The caller then indexes each of them separately.

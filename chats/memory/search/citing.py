@@ -1,9 +1,8 @@
-"""Find messages by texts that cite them, in addition to their own words.
+"""Finds messages by texts that cite them, in addition to their own words.
 
 The lines of a model's summary name their sources, and preferences name their evidence. Both
 describe a message in other words, so a question that matches them leads to the message. They are
-read at query time. Erased, undone or withdrawn texts therefore have no effect, and nothing is
-indexed twice.
+read at query time. Erased or undone texts therefore have no effect, and nothing is indexed twice.
 """
 
 import uuid
@@ -32,7 +31,7 @@ Said = tuple[str, Sequence[uuid.UUID]]
 
 @dataclass(frozen=True, slots=True)
 class Cited:
-    """How well texts that cite a message match the question, and the matching words."""
+    """The match of texts that cite a message: its score, and the matching words."""
 
     mark: float
     shared: Sequence[str]

@@ -40,7 +40,7 @@ def clear_index() -> None:
 
 
 def run_merge_step(pages: int) -> bool:
-    """Do one merge step; return True if anything was left to do."""
+    """Do one merge step. Returns True if more steps are necessary."""
     with connection.cursor() as cursor:
         before = connection.connection.total_changes
         cursor.execute(
@@ -73,7 +73,7 @@ def truncate_log() -> bool:
 
 
 def clear_erasure_log(*, now: datetime) -> int:
-    """Empty the log after recent erasures; always returns 0, because nothing is recovered."""
+    """Empty the write-ahead log after recent erasures. Returns 0, as the sweep expects a number."""
     if connection.vendor == "sqlite":
         since = now - TRIED_FOR
         if AuditEvent.objects.filter(type__in=ERASURES, at__gte=since).exists():

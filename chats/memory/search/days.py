@@ -1,4 +1,4 @@
-"""Find the dates that a question mentions, with rules and without side effects."""
+"""Finds the dates that a question mentions, by rules."""
 
 import re
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ YEARS = 10
 
 
 def parse_time_ranges(question: str, *, at: datetime) -> list[Range]:
-    """Return the time ranges that a question mentions, end excluded."""
+    """Return the time ranges that a question mentions, relative to `at`. The ends are exclusive."""
     found: list[Range] = []
     for match in _DATES.finditer(question):
         parts = {name[2:]: text for name, text in match.groupdict().items() if text}
@@ -49,7 +49,7 @@ def parse_time_ranges(question: str, *, at: datetime) -> list[Range]:
 
 
 def expand_date_ranges(parts: dict[str, str], *, at: datetime) -> Iterator[Range]:
-    """Yield the ranges of a date: one with a year, otherwise one in each of some years."""
+    """Yield the ranges of a date. A date without a year yields one for each of several years."""
     month = int(parts["number"]) if "number" in parts else 0
     month = month or MONTHS.get(parts.get("month", "").lower()[:3], 0)
     day = int(parts.get("day", 0))

@@ -1,4 +1,4 @@
-"""Choose excerpts of a chat that its prompt leaves out and that help to answer a question.
+"""Selects excerpts of a chat that its prompt leaves out and that help to answer a question.
 
 Texts are read as plain values in a few queries, because hundreds of rows of models would take
 longer than the search.
@@ -215,7 +215,7 @@ def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMess
     """Return matches and the messages around them, best first.
 
     An answer, or the message that defines "it", often shares no word with the question. Its score
-    is a share of that of the match; a match near a better one may gain by it.
+    is a share of that of the match. A match near a better match can rise in this way.
     """
     scores: dict[int, float] = {}
     for each in found:
@@ -237,7 +237,7 @@ def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMess
 
 @dataclass(slots=True)
 class Filling:
-    """Excerpts by seq, the remaining tokens, and the maximum number."""
+    """Excerpts that are collected by seq, with the remaining tokens and the maximum number."""
 
     asked: ParsedQuestion
     texts: PathTexts
@@ -270,7 +270,7 @@ class Filling:
         return self.add(found, said, 0, min(len(said.text), LONGEST))
 
     def asks(self, seq: int) -> bool:
-        """Return True if a message that was read is a question."""
+        """Return True if the message with this seq was read and is a question."""
         said = self.texts.get(seq)
         return said is not None and is_question_or_request(said.text)
 
@@ -289,7 +289,7 @@ class Filling:
         return fits
 
     def count_heading(self, said: PathText) -> int:
-        """Return the tokens before an excerpt: its day, if it is the first of it, and speaker."""
+        """Return the tokens of an excerpt's heading: its speaker, and its day if that is new."""
         if said.speaker not in self.names:
             name = f" ({said.speaker})" if said.speaker else ""
             self.names[said.speaker] = self.counter.count(name) if name else 0

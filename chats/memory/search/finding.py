@@ -1,4 +1,4 @@
-"""Find one person's texts that answer a question: select candidates, read and rank them.
+"""Finds one person's texts that match a question: selects candidates, reads and ranks them.
 
 The rarest words select candidates until there are enough. A frequent word adds weight, and selects
 only if rarer words matched few texts. The amount of reading is bounded.
@@ -93,7 +93,7 @@ class WordCounts:
         return self.words.get(word, 0) / max(self.total, 1)
 
     def is_rare(self, word: str) -> bool:
-        """Return True if a word is specific enough alone."""
+        """Return True if a match of this word alone is sufficient."""
         return 0 < self.words.get(word, 0) <= max(self.total // RARE, 1)
 
 
@@ -257,7 +257,7 @@ def is_above_floor(
 ) -> bool:
     """Return True if a text shares two significant words with a question, or a rare one.
 
-    `telling` has the question's significant stems. Words of texts that cite it count as well.
+    `telling` has the question's significant stems. Words of texts that cite it count too.
     """
     shared = [word for word in dict.fromkeys([*found.shared, *found.cited]) if word in telling]
     return len(asked.units(shared)) > 1 or any(counts.is_rare(word) for word in shared)

@@ -93,7 +93,7 @@ def find_texts_with_word(
 def query_word_index(
     word: str, stretch: Stretch | None, *, within: Within, most: int, is_beginning: bool
 ) -> list[int]:
-    """Query the index once."""
+    """Return ids of texts with the word from one index query, newest first, at most `most`."""
     write = build_sqlite_query if connection.vendor == "sqlite" else build_postgres_query
     return fetch_text_ids(*write(word, stretch, within, most, is_beginning=is_beginning))
 
@@ -212,7 +212,7 @@ def build_id_condition(numbers: Collection[int]) -> Statement:
 
 
 def pack_values(values: Collection[Any]) -> str:
-    """Return numbers or texts as one parameter for `unpack_numbers` or `unpack_texts`."""
+    """Return numbers or texts as one SQL parameter for `unpack_numbers` or `unpack_texts`."""
     if connection.vendor == "sqlite":
         return json.dumps(list(values))
     # As text, because psycopg checks each number of a list for quoting. Words need quoting.

@@ -18,7 +18,7 @@ class TextLikeness(Protocol):
         ...
 
     def of(self, ids: Collection[int]) -> Mapping[int, float]:
-        """Return the similarity of the given texts that have a vector."""
+        """Return the similarity of each given text that has a vector."""
         ...
 
     def scaled(self, ids: Collection[int]) -> Mapping[int, float]:

@@ -54,7 +54,7 @@ class QuestionLikeness:
     marks: Any = field(repr=False)
 
     def of(self, ids: Collection[int]) -> dict[int, float]:
-        """Return the similarity of the given texts that have a vector."""
+        """Return the similarity of each given text that has a vector."""
         known = dict.fromkeys(ids)
         at = import_numpy().isin(self.ids, list(known)).nonzero()[0]
         found: dict[int, float] = {}
@@ -85,9 +85,10 @@ def find_missing_numpy_library() -> native.MissingLibrary | None:
 
 @cache
 def import_numpy() -> Any:
-    """Import NumPy for one thread; on a busy machine, several threads wait for each other.
+    """Import NumPy in one thread at a time.
 
-    Measured with 100,000 vectors: 114 ms of processor time in two threads, 21 ms in one.
+    Several threads that import it at once delay each other: with 100,000 vectors, 114 ms of
+    processor time in two threads, 21 ms in one.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return importlib.import_module("numpy")
@@ -131,14 +132,14 @@ class Matrix:
 
 
 class Matrices:
-    """The cache of this process: vectors of the most recent questions' owners."""
+    """The cache of this process: the vectors of people who asked last."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.kept: OrderedDict[tuple[int, int], Matrix] = OrderedDict()
 
     def read(self, space_id: int, owner_id: int, *, give_up: float) -> Matrix | None:
-        """Return a person's vectors; None if the deadline passes."""
+        """Return a person's vectors, read until the deadline `give_up`. None if it passes first."""
         key = (space_id, owner_id)
         with self.lock:
             matrix = self.kept.pop(key, None) or Matrix()

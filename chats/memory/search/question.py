@@ -180,7 +180,7 @@ def get_typed_prefix(found: Sequence[Word], text: str) -> str:
 
 
 def is_greeting(text: str) -> bool:
-    """Return True if a text only greets, thanks or agrees, so that it asks nothing.
+    """Return True if a text only greets, thanks or agrees, so that there is nothing to search.
 
     This includes a text without letters and digits, such as an emoji.
     """

@@ -82,7 +82,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A message or a summary that answers a question.
+    """A search result: a message or a summary.
 
     `message_id` is None for a summary, whose compaction is `summary_id`. `start` and `end` delimit
     the part of `text` around the first match. `marks` are the positions of matches in `text`.
@@ -109,16 +109,16 @@ class Passage:
 
     @property
     def strength(self) -> int:
-        """The number of significant shared words; a rare one counts twice."""
+        """Number of significant shared words. A rare word counts twice."""
         return calculate_match_strength(self.why, is_above_floor=self.above_floor)
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The passages that answer a question, best first.
+    """The results for a question, best first.
 
     `ignored`: words of the question that were not used. `indexed_share`: share of the owner's
-    messages that can be searched, from 0 to 1.
+    messages that are indexed, from 0 to 1.
     """
 
     passages: Sequence[Passage] = ()
@@ -263,7 +263,7 @@ def remove_speaker_names(owner_id: int, question: str) -> str:
 def compare_by_embedding(
     owner_id: int, *, scope: Scope, leave_out: Collection[uuid.UUID], look: Look
 ) -> TextLikeness | None:
-    """Compare a question by embedding with the texts of a scope; None on timeout."""
+    """Compare a question with the texts of a scope by embedding. None if time runs out."""
     places = None
     if scope.kind != "person" or scope.unfiled or scope.chat:
         chats = Chat.objects.filter(build_scope_filter(owner_id, scope))
@@ -343,7 +343,7 @@ def load_visible_texts(owner_id: int, ids: Sequence[int], *, scope: Scope) -> di
 
 
 def attach_branches(messages: Sequence[Message]) -> None:
-    """Give messages their branches with their chats, one object for each branch."""
+    """Set the branches of messages, with their chats. Messages of one branch share one object."""
     ids = {message.branch_id for message in messages}
     branches = Branch.objects.select_related("chat").in_bulk(ids)
     for message in messages:

@@ -1,8 +1,8 @@
-"""Choose excerpts from other chats that help to answer a question, and read them for prompts.
+"""Selects excerpts from other chats for a question, and reads them for prompts.
 
-The choice is made once per turn and stored as rows that refer to messages. Each prompt reads the
-text from the messages, so erased or withdrawn text is never sent. Words decide, and embeddings if a
-model is set up. If nothing exceeds the floor, the prompt has no block of references.
+The selection is made once per turn and stored as rows that refer to messages. Each prompt reads the
+text from the messages, so erased or excluded text is never sent. Texts are matched by words, and by
+embeddings if a model is set up. If no text reaches the floor, the prompt has no such block.
 """
 
 import uuid
@@ -46,10 +46,10 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class ChosenReferences:
-    """The chosen references in order of time; without any, `note` gives the reason.
+    """The selected excerpts in order of time. If there are none, `note` gives the reason.
 
     `by_words`: why embeddings were not used, if they should have been. `chat_ids`: the chats of the
-    references.
+    excerpts.
     """
 
     references: Sequence[Reference] = ()
@@ -102,9 +102,9 @@ def choose_references(
     at: datetime,
     look: Look | None = None,
 ) -> ChosenReferences:
-    """Choose the references of a question asked at the time `at`.
+    """Select excerpts for a question that was asked at the time `at`.
 
-    `is_closed` returns True for a chat whose policy excludes it from search. Without references,
+    `is_closed` returns True for a chat whose policy excludes it from search. Without excerpts,
     `note` is `none` if nothing was found, otherwise `below_floor`. `look` compares by embedding.
     """
     scope = build_reference_scope(chat, scope=values.reference_scope)
@@ -184,7 +184,7 @@ def build_chosen_entries(
 
 
 def load_turn_references(turn_id: uuid.UUID, *, owner_id: int) -> list[TurnReference]:
-    """Return the references of a turn that may still be sent, in order.
+    """Return the excerpts of a turn that may still be sent, in order.
 
     Leaves out messages that were erased or excluded, or whose chat was deleted.
     """

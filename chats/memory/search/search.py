@@ -187,7 +187,7 @@ def search_unsent(
 
 
 def find_last_unsent(branch: Branch, *, sent: Collection[int]) -> int:
-    """Return the highest seq that a prompt does not contain; 0 if it contains all."""
+    """Return the highest seq that the prompt does not contain. 0 if it contains all."""
     seq = branch.last_seq
     while seq in sent:
         seq -= 1

@@ -1,4 +1,4 @@
-"""Vector spaces and their rows: choose, build, count and delete.
+"""Embedding indexes and their vectors: choose, build, count and delete.
 
 Only this module writes them. Writing a vector takes the same lock as indexing its text. An erasure
 therefore either comes first and is seen, or comes later and deletes the vector.
@@ -38,12 +38,12 @@ _WORD = re.compile(r"\S+")
 
 
 class OtherDimensions(Exception):
-    """A model returns vectors of another length than those of its space."""
+    """A model returned vectors of another length than those of its index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a space: texts with a vector, all texts, and rejected texts."""
+    """The progress of an index: texts with a vector, all texts, and rejected texts."""
 
     texts: int
     done: int
@@ -86,7 +86,7 @@ def get_embedding_prefixes(name: str) -> tuple[str, str]:
 
 
 def build_space_key(model: ModelSpec, *, base_url: str) -> str:
-    """Return the settings that a model's vectors depend on."""
+    """Return the settings on which a model's vectors depend, as one text."""
     address = hashlib.sha256(base_url.encode()).hexdigest()[:12]
     said = "".join(get_embedding_prefixes(model.name)).replace(" ", "")
     return f"{model.provider}/{address}/{model.name}/{said}/{DIVIDED}"[:400]
@@ -102,12 +102,12 @@ SERVING = prepared.Select(
 
 
 def get_serving_space() -> VectorSpace | None:
-    """Return the space used for questions."""
+    """Return the index that is used for questions. None without one."""
     return SERVING.first()
 
 
 def list_active_spaces() -> list[VectorSpace]:
-    """Return the active space and the one being built."""
+    """Return the active index and the one that is being built."""
     rows = VectorSpace.objects.exclude(state=VectorSpace.State.RETIRED)
     return list(rows.select_related("model").order_by("pk"))
 
@@ -118,7 +118,7 @@ def choose_vector_space(
 ) -> VectorSpace | None:
     """Choose the embedding model; without one, disable embedding.
 
-    Keeps a space of the same model, unless `anew`. The active space stays in use until the new one
+    Keeps an index of the same model, unless `anew`. The active index stays in use until the new one
     is complete.
     """
     spaces = {space.state: space for space in VectorSpace.objects.select_for_update()}
@@ -144,14 +144,14 @@ def choose_vector_space(
 
 
 def retire_space(space: VectorSpace, *, now: datetime) -> None:
-    """Mark a vector space as retired. The background worker deletes its vectors in steps."""
+    """Mark an index as unused. The background worker deletes its vectors in steps."""
     rows = VectorSpace.objects.filter(pk=space.pk)
     rows.update(state=VectorSpace.State.RETIRED, due_at=now, lease_token="", lease_until=None)
 
 
 @transaction.atomic
 def activate_space(space: VectorSpace, *, now: datetime) -> None:
-    """Activate a space whose pass has finished, replacing the previous one."""
+    """Activate an index whose pass has finished, instead of the previous one."""
     rows = VectorSpace.objects.select_for_update()
     held = rows.filter(pk=space.pk).exclude(state=VectorSpace.State.RETIRED).first()
     if held is None:
@@ -167,7 +167,7 @@ def activate_space(space: VectorSpace, *, now: datetime) -> None:
 
 
 def delete_retired_vectors() -> bool:
-    """Delete some vectors of unused spaces; return True if some are left."""
+    """Delete some vectors of unused indexes. Returns True if more are left."""
     for space in VectorSpace.objects.filter(state=VectorSpace.State.RETIRED):
         rows = TextVector.objects.filter(space=space).order_by("pk")
         some = list(rows.values_list("pk", flat=True)[:DELETED_AT_ONCE])
@@ -180,7 +180,7 @@ def delete_retired_vectors() -> bool:
 
 
 def list_unembedded_texts(space: VectorSpace, texts: QuerySet[SearchText]) -> list[SearchText]:
-    """Return the texts that have no entry in a space, with their messages and chats."""
+    """Return the texts without an entry in an index, with their messages and chats."""
     keys = list(texts.values_list("pk", flat=True))
     known = TextVector.objects.filter(space=space, text__in=keys).values_list("text", flat=True)
     missing = SearchText.objects.filter(pk__in=set(keys).difference(known)).order_by("pk")
@@ -219,7 +219,7 @@ def store_vectors(space: VectorSpace, made: Mapping[int, Sequence[bytes] | None]
 
 
 def check_length(space: VectorSpace, lengths: Collection[int]) -> None:
-    """Raise `OtherDimensions` unless all vectors have the length of the space's first one."""
+    """Raise `OtherDimensions` unless all vectors have the length of the index's first one."""
     for length in lengths:
         VectorSpace.objects.filter(pk=space.pk, dimensions=None).update(dimensions=length)
         if not VectorSpace.objects.filter(pk=space.pk, dimensions=length).exists():
@@ -232,7 +232,7 @@ def delete_text_vectors(texts: QuerySet[SearchText]) -> int:
 
 
 def delete_space_vectors(space: VectorSpace, texts: QuerySet[SearchText]) -> int:
-    """Delete the vectors of texts in a space; their words stay in the index."""
+    """Delete the vectors of texts in an index. Their words stay searchable."""
     with unflushed_transaction():
         return TextVector.objects.filter(space=space, text__in=texts.values("pk")).delete()[0]
 

@@ -168,7 +168,7 @@ def extract_question_stems(text: str) -> list[str]:
 
 
 def _with_places(text: str) -> tuple[str, Sequence[tuple[int, int]]]:
-    """Return the normalised text, and the original position of each character if changed."""
+    """Return the normalised text, and the original position of each character if that changed."""
     if unicodedata.is_normalized("NFKC", text):
         return text, ()
     normal: list[str] = []

@@ -22,7 +22,7 @@ TRIALS = {"chats:read": "/api/v1/chats", "gateway": "/v1/models"}
 @require_http_methods(["GET", "POST"])
 @signed_in
 def api_keys(request: PersonRequest) -> HttpResponse:
-    """List the user's keys, or create one; only this response shows its secret."""
+    """List the user's keys, or create one. Only this response shows the new secret."""
     if request.method == "GET":
         return render_api_keys(request)
     try:
@@ -41,7 +41,7 @@ def api_keys(request: PersonRequest) -> HttpResponse:
 
 
 def parse_lifetime_days(request: PersonRequest) -> int:
-    """Return the chosen lifetime; 0, which validation refuses, if it is not a number."""
+    """Return the chosen lifetime in days. 0, which validation refuses, if it is not a number."""
     chosen = request.POST.get("lifetime_days", str(keys.DEFAULT_DAYS))
     return int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 5 else 0
 
@@ -53,7 +53,7 @@ def render_api_keys(
     made: ApiKey | None = None,
     secret: str = "",
 ) -> HttpResponse:
-    """Render the keys and the form; after a refusal with the typed values."""
+    """Render the keys and the form. After a `refusal`, the form keeps the typed values."""
     now = timezone.now()
     typed = request.POST if refusal else {}
     chosen = request.POST.getlist("scopes") if refusal else ["chats:read", "chats:write"]
@@ -77,7 +77,7 @@ def render_api_keys(
 
 
 def build_curl_command(request: PersonRequest, *, made: ApiKey | None, secret: str) -> str:
-    """Return a sample curl command with the new key, or a placeholder for a key."""
+    """Return a sample curl command with the new key's secret, or with a placeholder."""
     scopes = made.scopes if made else [*TRIALS]
     path = next((path for scope, path in TRIALS.items() if scope in scopes), "/api/v1/schema")
     address = f"{settings.PUBLIC_URL or request.build_absolute_uri('/').rstrip('/')}{path}"
@@ -85,7 +85,7 @@ def build_curl_command(request: PersonRequest, *, made: ApiKey | None, secret: s
 
 
 def get_key_state(key: ApiKey, *, now: datetime) -> str:
-    """Return the key's state: `living`, `revoked` or `expired`."""
+    """Return the key's state: `living` (usable), `revoked` or `expired`."""
     if key.revoked_at:
         return "revoked"
     return "living" if key.expires_at > now else "expired"

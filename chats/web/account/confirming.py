@@ -36,7 +36,7 @@ def confirm_here(request: HttpRequest) -> None:
 
 
 def is_recently_confirmed(request: HttpRequest) -> bool:
-    """Return True if the user confirmed their identity recently."""
+    """Return True if the user confirmed their identity in the last 15 minutes."""
     return sessions.has_recent_reauthentication(session=request.session, now=timezone.now())
 
 

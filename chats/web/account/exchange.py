@@ -102,7 +102,7 @@ def render_exchange_page(request: PersonRequest, *, refusal: Refusal | None = No
 @require_GET
 @signed_in  # type: ignore[arg-type]  # returns a stream
 def exchange_everything(request: PersonRequest) -> HttpResponseBase:
-    """Send everything of the user as one archive. Raises `NotFound` for an unknown form."""
+    """Send all data of the user as one archive. Raises `NotFound` for an unknown format."""
     form = request.GET.get("form", "ui")
     if form not in {name for name, _ in EVERYTHING}:
         raise NotFound

@@ -68,7 +68,7 @@ def is_alive(message: Message) -> bool:
 @require_http_methods(["GET", "POST"])
 @signed_in
 def memory_page(request: PersonRequest) -> HttpResponse:
-    """Show the memory page, or save the instructions. A refused text is returned."""
+    """Show the memory page, or save the instructions. A refused text stays in its field."""
     if request.method == "GET":
         return render_memory_page(request)
     # Browsers send line ends as CRLF.
@@ -83,7 +83,7 @@ def memory_page(request: PersonRequest) -> HttpResponse:
 @require_POST
 @signed_in
 def memory_switch(request: PersonRequest) -> HttpResponse:
-    """Turn memory or suggestions on or off, pause or resume, depending on the pressed button."""
+    """Turn memory or suggestions on or off, pause or resume, as the pressed button says."""
     chosen, now = request.POST.get("to", ""), timezone.now()
     owner_id = request.user.pk
     try:
@@ -112,7 +112,7 @@ def memory_export(request: PersonRequest) -> HttpResponse:
 @require_POST
 @signed_in
 def preference_new(request: PersonRequest) -> HttpResponse:
-    """Add a preference. A refused one is returned with the error."""
+    """Add a preference. A refused text stays in its field, next to the error."""
     slot, text = request.POST.get("slot", ""), request.POST.get("text", "")
     try:
         preferences.write_preference(
@@ -184,7 +184,7 @@ def render_memory_page(
     slot: str = "note",
     text: str = "",
 ) -> HttpResponse:
-    """Render the page; after a refusal with the typed values."""
+    """Render the page. After a `refusal`, the fields keep the typed values."""
     settings: MemorySettings = preferences.get_memory_settings(request.user.pk)
     rows = [build_preference_view(row) for row in preferences.list_preferences(request.user.pk)]
     status = Preference.Status

@@ -1,4 +1,4 @@
-"""The page that shows who read content of a user's chats."""
+"""The page that lists who read content of a user's chats."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class OwnersReading:
 @require_GET
 @signed_in
 def access_log(request: PersonRequest) -> HttpResponse:
-    """List the access events, newest first."""
+    """List accesses by auditors to the user's chats, newest first."""
     events = list(audit_access.list_readings_by_others(request.user)[:SHOWN])
     chats = Chat.objects.in_bulk({event.chat_id for event in events if event.chat_id})
     names = load_event_names(events)

@@ -21,7 +21,7 @@ from chats.people import invitations, sessions, signin, zones
 
 
 class LoginForm(forms.Form):
-    """A name and a password, taken as typed."""
+    """A user name and a password. Spaces are not removed."""
 
     username = forms.CharField(
         label=pgettext_lazy("person", "Name"),
@@ -94,7 +94,7 @@ def logout(request: HttpRequest) -> HttpResponse:
 def render_login_response(
     request: HttpRequest, template: str, context: Mapping[str, object], refusal: Refusal | None
 ) -> HttpResponse:
-    """Render the page with status 200, or 429 for a throttled sign-in."""
+    """Render the page with status 200, or 429 if too many sign-ins failed."""
     shut = isinstance(refusal, signin.LoginThrottled)
     response = render(request, template, dict(context), status=429 if shut else 200)
     if refusal is not None and refusal.retry_after is not None:
@@ -131,7 +131,10 @@ class SessionLimitsMiddleware(MiddlewareMixin):
     """Ends staff sessions after a day of inactivity. Place after the authentication middleware."""
 
     def process_request(self, request: HttpRequest) -> None:
-        """Sign out a user whose session exceeds its limits. Free for anonymous requests."""
+        """Sign out a user whose session exceeds its limits.
+
+        Anonymous requests cost no query.
+        """
         if settings.SESSION_COOKIE_NAME not in request.COOKIES:
             return
         user = request.user

@@ -23,7 +23,7 @@ CHOSEN = ("turn.finished",)
 @require_http_methods(["GET", "POST"])
 @signed_in
 def webhooks(request: PersonRequest) -> HttpResponse:
-    """List the user's webhooks, or create one; only this response shows its secret."""
+    """List the user's webhooks, or create one. Only this response shows the new secret."""
     if request.method == "GET":
         return list_page(request)
     try:
@@ -46,7 +46,7 @@ def list_page(
     made: Webhook | None = None,
     secret: str = "",
 ) -> HttpResponse:
-    """Render the webhooks and the form; after a refusal with the typed values."""
+    """Render the webhooks and the form. After a `refusal`, the form keeps the typed values."""
     chosen = request.POST.getlist("events") if refusal else CHOSEN
     offered = managing.list_available_events(request.user)
     context = {
@@ -126,7 +126,7 @@ def webhook_switch(request: PersonRequest, webhook_id: uuid.UUID) -> HttpRespons
 @require_POST
 @signed_in
 def webhook_test(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
-    """Send a test delivery without an event."""
+    """Send a test delivery, `webhook.test`."""
     return run_webhook_action(
         request, webhook_id, lambda row: managing.queue_test_event(webhook=row, now=timezone.now())
     )

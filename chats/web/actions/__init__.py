@@ -1,1 +1,1 @@
-"""Actions of the chat page."""
+"""Actions of the chat page, one module per kind of object."""

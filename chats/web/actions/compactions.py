@@ -56,7 +56,7 @@ def compaction_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse
 def compaction_undo(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Undo a compaction: the originals are sent again."""
+    """Undo a compaction: prompts contain the original messages again."""
     row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     undo.undo_summary(user=request.user, compaction=row, now=timezone.now())
     return render_changed_compaction(request, chat_id, row.pk)
@@ -105,7 +105,7 @@ def compaction_rerun(
 def compaction_approve(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Approve a draft summary."""
+    """Approve a pending summary, so that it becomes active."""
     row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     approve.approve_summary(user=request.user, compaction=row, now=timezone.now())
     return render_changed_compaction(request, chat_id, row.pk)
@@ -117,7 +117,7 @@ def compaction_approve(
 def compaction_reject(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Reject a draft summary with a reason."""
+    """Reject a pending summary with a reason. Prompts do not change."""
     row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     reason = request.POST.get("reason", "")
     approve.reject_summary(user=request.user, compaction=row, reason=reason, now=timezone.now())

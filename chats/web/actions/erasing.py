@@ -30,9 +30,9 @@ SHOWN = 160
 
 
 def freshly_signed_in(view: View) -> View:
-    """Require a recent sign-in; otherwise redirect to the confirmation.
+    """Require a sign-in in the last 15 minutes; otherwise redirect to the confirmation.
 
-    A late POST leads back to the confirmation page and is not repeated.
+    A late POST leads back to the form and is not repeated.
     """
 
     @functools.wraps(view)
@@ -51,9 +51,9 @@ def freshly_signed_in(view: View) -> View:
 def message_erase(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
-    """Show the messages that quote it, then erase the message and the selected ones.
+    """Show the messages that quote it, then erase the message and the selected quotes.
 
-    Only this response has the proofs. It lists the messages that still quote it.
+    Only this response contains the proofs. It also lists messages that still quote the erased one.
     """
     row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     refusal = None
@@ -88,7 +88,7 @@ def render_message_erasure(
     refusal: Refusal | None = None,
     proofs: Mapping[Message, Proof] | None = None,
 ) -> HttpResponse:
-    """Render what is erased, what stays and who quotes it; after an erasure with proofs."""
+    """Render the page that lists the effects of an erasure; after it, the proofs."""
     quotes = [
         (quote.message, truncate_line(quote.words or quote.message.text, SHOWN))
         for quote in erasure.list_quotes(row)
@@ -109,7 +109,7 @@ def render_message_erasure(
 
 
 def lock_of(check: Callable[[], None]) -> Refusal | None:
-    """Return the refusal that the action would get now; None if it is possible."""
+    """Return the refusal that the action would raise now. None if it is possible."""
     try:
         check()
     except Refusal as refusal:
@@ -121,7 +121,7 @@ def lock_of(check: Callable[[], None]) -> Refusal | None:
 @signed_in
 @freshly_signed_in
 def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the confirmation, or erase the chat and every copy of its text."""
+    """Show the confirmation, or erase the chat and every copy of its text permanently."""
     chat = access.get_chat_including_deleted(user=request.user, chat_id=chat_id)
     refusal = None
     if request.method == "POST":

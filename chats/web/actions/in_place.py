@@ -19,9 +19,9 @@ from chats.web.thread.updates import render_thread_update
 
 
 def in_place(view: View) -> View:
-    """Show a refusal of the view among the notices of the requesting page.
+    """Decorate a view: show its refusals among the notices of the requesting page.
 
-    htmx swaps it in; a plain form gets its whole page again.
+    htmx replaces only the notices; a plain form gets its whole page again.
     """
 
     @functools.wraps(view)

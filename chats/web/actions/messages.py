@@ -56,7 +56,7 @@ def message_source(
 
 
 def redirect_to_message(row: Message) -> HttpResponse:
-    """Redirect to the message in its chat."""
+    """Redirect to the chat, scrolled to the message."""
     return redirect(reverse("chats:chat", args=[row.branch.chat_id]) + f"#message-{row.pk}")
 
 
@@ -107,7 +107,7 @@ def message_unpin(
 def message_exclude(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
-    """Exclude a message from prompts."""
+    """Exclude a message from prompts, and every summary that covers it."""
     row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     marks.exclude_message(message=row, actor=format_actor(request), now=timezone.now())
     return render_flagged_message(request, chat_id, row)

@@ -24,7 +24,7 @@ from chats.web.thread.updates import render_tail_update
 @require_GET
 @signed_in
 def turn_queue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Show why a reply is queued; nothing once it has started."""
+    """Show the reply's position in the queue. Empty once the reply has started."""
     turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     is_queued = turn.status == Turn.Status.QUEUED
     context = {
@@ -74,7 +74,7 @@ def turn_models(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) 
 @require_POST
 @signed_in
 def turn_continue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Continue a truncated reply."""
+    """Continue a truncated reply where it was cut off, as a new turn."""
     turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     count_message(request)
     continue_reply(user=request.user, turn=turn, now=timezone.now())

@@ -40,7 +40,10 @@ def render_compaction_page(
     refusal: Refusal | None = None,
     notice: Refusal | None = None,
 ) -> HttpResponse:
-    """Render the page. `text` stays in the editor with its `refusal`; `notice` is any other."""
+    """Render the page.
+
+    `text` stays in the editor, with its `refusal`. `notice`: the refusal of another action.
+    """
     drawn_at = get_render_time_ms()
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)

@@ -92,7 +92,7 @@ def report_of(row: Compaction) -> FactReport:
 
 
 def compare_facts(text: str, *, sources: Sequence[Message]) -> Mapping[str, Any]:
-    """Return the facts of the originals that a text keeps and loses."""
+    """Return the facts of the originals that a text contains, and those that it lacks."""
     said = [message.text for message in sources if is_quoted(message.role, message.text)]
     return asdict(compare_summary_facts("\n".join(said), text))
 
@@ -121,9 +121,9 @@ def get_surrounding_text(text: str, start: int, end: int) -> tuple[str, str]:
 
 
 def insert_lost_fact(row: Compaction, *, report: FactReport, number: int | None) -> str:
-    """Return the editor text with a line for a lost fact in its first section.
+    """Return the editor text with a new line for a lost fact in its first section.
 
-    `number` counts the facts from 1.
+    `number`: position of the fact, from 1.
     """
     if number is None or not 0 < number <= len(report.lost):
         return row.text

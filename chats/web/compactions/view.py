@@ -145,7 +145,7 @@ def describe_compaction_state(row: Compaction, *, cover: Coverage) -> tuple[str,
 
 
 def limit_of(row: Compaction, *, chat: Chat) -> int:
-    """Return the prompt limit in tokens under the row's policy."""
+    """Return the prompt limit in tokens under the policy that applied to the row."""
     window = chat.model.window if chat.model else None
     return compute_prompt_limit(load_policy_values(row.effective_policy), model_window=window)
 
@@ -234,7 +234,10 @@ def build_balance_figures(balance: Balance) -> list[CompactionFigure]:
 
 
 def describe_savings(balance: Balance) -> str:
-    """Return the tokens saved and the number of prompts, with those whose usage is unknown."""
+    """Return a sentence with the saved tokens and the number of prompts.
+
+    It also counts prompts of unknown usage.
+    """
     if balance.unreported:
         words = ngettext(
             "≈ {tokens:,} tokens in {n:,} prompt, {unreported:,} not reported",

@@ -54,7 +54,7 @@ class Value(forms.JSONField):
     """A JSON text field, for schemas that need more than one line."""
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        """Return invalid input unchanged, so that it is shown as typed."""
+        """Return invalid input unchanged, so that the field shows it as typed."""
         return InvalidJSONInput(data or "")
 
     def prepare_value(self, value: Any) -> Any:

@@ -23,7 +23,7 @@ from chats.web.state.form import StateForm, format_state_value, parse_base_versi
 
 @dataclass(frozen=True, slots=True)
 class FieldView:
-    """A field of the state. `value` is empty if unknown."""
+    """A field of the state with its value. Empty value: unknown."""
 
     name: str
     label: str
@@ -57,7 +57,7 @@ def build_state_view(kept: Kept) -> StateView:
 
 
 def get_field_title(name: str, *, kept: Kept) -> str:
-    """Return the field's title in the schema, or its name."""
+    """Return the `title` of a field in the schema. Without one, its name."""
     declared = kept.schema.get("properties", {}).get(name)
     return str(declared.get("title", name) if isinstance(declared, Mapping) else name)
 
@@ -79,10 +79,7 @@ def build_field_view(kept: Kept, name: str) -> FieldView:
 @require_http_methods(["GET", "POST"])
 @signed_in
 def chat_state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the state with its form, or save corrections.
-
-    A refused correction is returned with the error.
-    """
+    """Show the state with its form, or save corrections. Refused values stay in the form."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     found = state_edits.load_chat_state(chat=chat)
     if request.method == "GET":
@@ -213,7 +210,9 @@ def list_changed_fields(form: StateForm, *, seen: ChatState | None, kept: Kept) 
 def render_saved_state(
     request: PersonRequest, chat: Chat, kept: Kept, *, saved: str, note: str
 ) -> HttpResponse:
-    """Return the new state: a partial, or a redirect so that a reload sends nothing twice."""
+    """Return the new state: as a partial, or as a redirect, so that a reload sends nothing
+    again.
+    """
     if not request.htmx:
         return redirect("chats:state", chat.pk)
     return render_state_page(request, chat, kept, saved=saved, saved_note=note)

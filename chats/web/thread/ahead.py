@@ -19,7 +19,7 @@ SMALLEST = Decimal("0.0001")
 
 
 class AheadNote(NamedTuple):
-    """A note in the breakdown: a stable code, and the sentence for it."""
+    """A note in the breakdown: a stable code and its sentence."""
 
     code: str
     sentence: str
@@ -27,7 +27,7 @@ class AheadNote(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AheadWords:
-    """The sentence at the message box, and the notes in the breakdown."""
+    """The sentence next to the message box, and the notes in the breakdown."""
 
     line: str
     notes: tuple[AheadNote, ...]

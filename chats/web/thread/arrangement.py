@@ -133,7 +133,7 @@ def build_live_entry(turn: Turn, *, is_last: bool) -> Live:
 
 
 def load_queue_position(turn: Turn) -> Queue:
-    """Return a turn's position in the queue of this installation."""
+    """Return the waiting time and the position of a turn among all queued turns."""
     now = timezone.now()
     ahead = statements.QUEUED_BEFORE.tuples(turn=turn.pk, queued_at=turn.queued_at)
     return Queue(
@@ -222,7 +222,7 @@ def is_truncated_reply(entry: MessageEntry, turn: Turn | None) -> bool:
 
 
 def insert_day_marks(entries: list[Entry], *, previous: date | None) -> list[Entry]:
-    """Insert a day mark before the first message of each day, in the reader's zone."""
+    """Insert a day mark before the first message of each day in the reader's time zone."""
     today = timezone.localdate()
     marked: list[Entry] = []
     for entry in entries:

@@ -79,7 +79,7 @@ def parse_file_ids(request: PersonRequest) -> list[uuid.UUID]:
 
 
 def load_attachments(request: PersonRequest) -> list[Attachment]:
-    """Return the files of a form that was refused, in order, without those that are gone."""
+    """Return the files of a refused form in order, without deleted ones."""
     ids = parse_file_ids(request)
     if not ids:
         return []

@@ -64,7 +64,7 @@ class FactCount:
 
     @property
     def words(self) -> str:
-        """The count as text: 33 of 36 checked facts kept."""
+        """The count as text, such as “33 of 36 checked facts kept”."""
         words = ngettext(
             "{kept:,} of {n:,} checked fact kept",
             "{kept:,} of {n:,} checked facts kept",

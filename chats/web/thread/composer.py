@@ -66,7 +66,7 @@ class Composer:
 
     @property
     def file_bytes(self) -> int:
-        """Maximum bytes of a file."""
+        """Maximum size of a file in bytes."""
         return int(settings.FILE_BYTES)
 
     @property
@@ -104,7 +104,7 @@ class Composer:
 
     @property
     def rests_from(self) -> int | None:
-        """Time in ms from which typing starts a cache warm-up, or None."""
+        """Time in ms since 1970 from which typing starts a cache warm-up. None: no warm-up."""
         if self.chat is None or self.model is None or not self.model.warms_up:
             return None
         rest = timedelta(seconds=settings.WARM_UP_REST_SECONDS)
@@ -309,6 +309,6 @@ def build_bar_parts(sizes: Sequence[tuple[str, int]], *, whole: int) -> list[Bar
 
 
 def reserve_part(tokens: int, *, whole: int) -> BarPart | None:
-    """Return the bar part reserved for the reply, at the end."""
+    """Return the bar part that is reserved for the reply, at the end of the bar."""
     width = 100 * tokens / max(whole, 1)
     return BarPart("reserve", f"{100 - width:.2f}%", f"{width:.2f}%") if tokens else None

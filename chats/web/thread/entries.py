@@ -139,14 +139,14 @@ class MessageEntry:
 
     @property
     def where(self) -> str:
-        """Label of how the next prompt sends the message."""
+        """Text of the label that says how the next prompt sends the message."""
         if self.message.erased_at:
             return gettext("erased")
         return describe_disposition(self.sent, reason=self.reason, cuts=self.cuts)
 
     @property
     def marks(self) -> str:
-        """Flags set by the user. A page that shows other flags requests the message again."""
+        """The user's marks as text. A page that shows other marks requests the message again."""
         message = self.message
         found = {
             "pinned": message.pinned_at,
@@ -158,9 +158,10 @@ class MessageEntry:
 
     @property
     def checksum(self) -> str:
-        """Adler-32 of a user's text; empty for other messages.
+        """Adler-32 of a user's text. Empty for other messages.
 
-        A page reloaded during sending uses it to detect that its text has arrived.
+        A page that was reloaded while sending compares it with its own text to detect that the
+        message arrived.
         """
         if self.stands or self.message.role != Message.Role.USER:
             return ""
@@ -220,7 +221,7 @@ class TurnEnd:
 
     @property
     def is_failure(self) -> bool:
-        """True if it failed, False if it was stopped."""
+        """True if the turn failed. False if a user stopped it."""
         return self.turn.status == Turn.Status.FAILED
 
 
@@ -239,7 +240,7 @@ class Queue:
 
     @property
     def late_in(self) -> int:
-        """Seconds until the page says that the turn waits longer than usual."""
+        """Seconds until the page reports that the turn waits longer than usual."""
         return max(LATE - self.seconds, 1)
 
     @property
@@ -250,7 +251,7 @@ class Queue:
 
     @property
     def place(self) -> str:
-        """Position in the queue as text: second in line."""
+        """Position in the queue as text, such as “second in line”."""
         if self.before < len(PLACES):
             return str(PLACES[self.before])
         return gettext("number {n:,} in the queue").format(n=self.before + 1)

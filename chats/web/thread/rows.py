@@ -166,7 +166,10 @@ def find_branch_outlook(branch: Branch, *, choice: model_choice.ChosenModel) -> 
 
 
 def build_coverage(active: Compaction | None, *, in_force: Compaction | None = None) -> Coverage:
-    """Return the coverage of a compaction. A different `in_force` one is listed as unused."""
+    """Return the coverage of a compaction.
+
+    `in_force`: the compaction that applies under the policy. Another one is listed as unused.
+    """
     if active is None and in_force is not None:
         rows = {row.pk: row for row in (in_force.base, in_force) if row}
         return Coverage(None, None, to_seq=0, window_to=0, unused=list(rows.values()))
@@ -279,7 +282,7 @@ def compute_thread_state(
 ) -> str:
     """Return a digest of the branch, of its messages' marks, and of all that affects its markers.
 
-    A page with another digest is out of date.
+    A page that shows another digest is out of date.
     """
     return hash_facts(
         [
@@ -306,7 +309,7 @@ def hash_facts(*facts: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The current state, for a page that checks whether it is out of date.
+    """The current state of a thread, for a page that checks whether it is out of date.
 
     `turn` as in `format_turn_state`.
     """

@@ -26,7 +26,7 @@ class SentNow:
 
     @property
     def words(self) -> str:
-        """The counts as text: 6 messages sent in full, 1 sent cut, 2 not sent."""
+        """The counts as text, such as “6 messages sent in full, 1 sent cut, 2 not sent”."""
         ways = (
             (
                 self.full,

@@ -26,7 +26,7 @@ from chats.web.thread.versions import list_branch_links
 
 
 def render_tail_update(request: PersonRequest, chat: Chat, *, sent: bool = False) -> HttpResponse:
-    """Render the thread's end; with `sent` also an empty message box."""
+    """Render the end of the thread. With `sent`, also an empty message box."""
     if not request.htmx:
         return redirect(reverse("chats:chat", args=[chat.pk]) + "#tail")
     thread = load_changed_part(request, chat, shown=parse_shown_state(request))
@@ -60,7 +60,7 @@ def load_changed_part(
 
 
 def restore_focus(response: HttpResponse, place: str) -> HttpResponse:
-    """Make the page restore the focus, or focus the element with this ID."""
+    """Make the page focus the element with this id. Empty: the element that had the focus."""
     return trigger_client_event(response, "placed", {"id": place}, after="settle")
 
 
@@ -115,6 +115,6 @@ def parse_seen_state(request: PersonRequest) -> str:
 
 
 def parse_seq(request: PersonRequest, name: str) -> int | None:
-    """Return a position from the query or form; None if missing or not a number."""
+    """Return a seq from the query or the form. None if it is missing or not a number."""
     value = request.GET.get(name) or request.POST.get(name) or ""
     return int(value) if value.isascii() and value.isdigit() and len(value) < 18 else None

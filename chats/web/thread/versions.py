@@ -15,7 +15,7 @@ from chats.web.words import truncate_line
 
 @dataclass(frozen=True, slots=True)
 class MessageVersions:
-    """Position of the shown version, number of versions, and the branches of its neighbours."""
+    """Position of the displayed version, number of versions, and the branches of its neighbours."""
 
     number: int
     count: int
