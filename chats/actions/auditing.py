@@ -29,11 +29,9 @@ def find_any_compaction(compaction_id: uuid.UUID) -> Compaction:
 
 
 def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") -> AsSent:
-    """Return the prompt of a call, or its file if `form` names one.
+    """Return the prompt of a call, or its file if `form` names one. The ledger records it first.
 
-    Recorded in the ledger first.
-
-    Raises `ReadingNotOpen` if the auditor gave no reason.
+    Raises `ReadingNotOpen` if the auditor has not opened the chat with a reason.
     """
     chat_id = receipt.turn.branch.chat_id
     audit_access.require_open(chat_id=chat_id, actor=actor, now=now)
@@ -52,11 +50,9 @@ def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") 
 def read_summary_request(
     row: Compaction, *, number: int, actor: str, now: datetime, form: str = ""
 ) -> SummaryRequest:
-    """Return a summary request, or its file if `form` names one.
+    """Return a summary request, or its file if `form` names one. The ledger records it first.
 
-    Recorded in the ledger first.
-
-    Raises `ReadingNotOpen` if the auditor gave no reason, and `NoSuchCall`.
+    Raises `ReadingNotOpen` if the auditor has not opened the chat with a reason, and `NoSuchCall`.
     """
     chat_id = row.branch.chat_id
     audit_access.require_open(chat_id=chat_id, actor=actor, now=now)

@@ -36,7 +36,7 @@ BRANCHES_PER_CHAT = 200
 
 
 class TooManyBranches(Refusal):
-    """The chat has reached its limit of branches."""
+    """The chat has reached its limit of branches. Continue on one of them."""
 
     code = "too_many_branches"
     status = 409
@@ -56,7 +56,7 @@ class StillWaiting(Refusal):
 
 
 class NotAUserMessage(Refusal):
-    """The message is a reply or an imported message of an agent, which cannot be edited."""
+    """The message is a model's reply or an agent's imported message, which cannot be edited."""
 
     code = "not_a_user_message"
     status = 409
@@ -128,7 +128,7 @@ def is_owner_message(message: Message) -> bool:
 def regenerate_reply(
     *, user: AbstractBaseUser, message: Message, now: datetime, play_on: bool = False
 ) -> Turn:
-    """Request another reply and return its turn. Raises the same as `regenerate_once`."""
+    """Request another reply and return its turn. Raises the refusals of `regenerate_once`."""
     return regenerate_once(user=user, message=message, now=now, play_on=play_on).turn
 
 
@@ -283,9 +283,7 @@ def inherit_compaction(branch: Branch, *, nearest: list[Branch]) -> None:
 def open_empty_branch(
     chat: Chat, *, cause: str, actor: str, now: datetime, team_id_offset: int = 0
 ) -> Branch:
-    """Create a branch without messages and activate it.
-
-    Existing messages stay on their branches.
+    """Create a branch without messages and activate it. Other branches keep their messages.
 
     The caller has locked the chat. Raises `TooManyBranches`.
     """
@@ -312,7 +310,8 @@ def find_inheritable_compaction(branch: Branch, *, nearest: list[Branch]) -> Com
     """Return the newest compaction that covers only messages on the branch's path.
 
     The search starts at the active compactions of the branches it came from. A window is considered
-    alone, a summary together with the ones it replaced, unless one of their messages was withdrawn.
+    alone, a summary together with the ones it replaced, unless one of their messages was excluded
+    or erased.
     """
     found: list[Compaction] = []
     for source in nearest:

@@ -26,7 +26,7 @@ def find_finished_run(run_id: uuid.UUID) -> RetentionRun:
 
 
 def find_certifying_event(run: RetentionRun) -> AuditEvent | None:
-    """Return the ledger entry that certifies a run."""
+    """Return the ledger entry that certifies a run. None if it does not exist."""
     rows = AuditEvent.objects.filter(type="retention.ended", data__run=str(run.pk))
     return rows.order_by("pk").first()
 
@@ -68,7 +68,10 @@ def list_certificate_faults(run: RetentionRun) -> list[str]:
 
 
 def describe_entry_fault(entry: RetentionEntry) -> str:
-    """Record the start of a branch in the ledger, with its compaction."""
+    """Return the difference between a retention entry and the ledger, as a sentence.
+
+    Empty if they match.
+    """
     rows = AuditEvent.objects.filter(
         scope=f"chat:{entry.chat_id}", seq__range=(entry.first_seq, entry.last_seq)
     )

@@ -21,7 +21,7 @@ from contextpolicy import ledger
 
 
 class CannotComeBack(Refusal):
-    """The chat was temporary and has expired, so it cannot be restored."""
+    """The chat was temporary and is being erased, so it cannot be restored."""
 
     code = "chat_cannot_come_back"
     status = 409
@@ -32,7 +32,7 @@ class CannotComeBack(Refusal):
 def delete_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
     """Hide the chat until it is erased or restored, and stop its replies.
 
-    A temporary chat cannot be restored. Idempotent.
+    A temporary chat cannot be restored. Deleting it again has no effect.
     """
     days = 0 if chat.temporary else settings.DELETED_CHAT_DAYS
     until = now + timedelta(days=days)
@@ -52,9 +52,7 @@ def delete_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
 
 @transaction.atomic
 def restore_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
-    """Restore a deleted chat and cancel its erasure.
-
-    Raises `CannotComeBack`.
+    """Restore a deleted chat and cancel its erasure. Raises `CannotComeBack`.
 
     Does nothing to a chat that is not deleted.
     """

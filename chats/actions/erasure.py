@@ -65,7 +65,7 @@ class StillAnswering(Refusal):
 
 
 class StillReferred(Refusal):
-    """A running reply in another of your chats uses the text. Wait or stop it first."""
+    """A running reply in another of your chats uses the text. Wait for it, or stop it first."""
 
     code = "reply_elsewhere_not_over"
     status = 409
@@ -190,7 +190,7 @@ def erase_locked_message(
 
 
 def raise_revision(message: Message, *, chat: Chat, already: list[Branch]) -> None:
-    """Increase the revision of each branch with the message, unless already done."""
+    """Increase the context revision of each branch with the message, except those in `already`."""
     for branch in load_locked_branches(chat):
         has_it = branch.pk == message.branch_id or is_message_on_path(branch, message)
         if branch not in already and has_it:
@@ -272,9 +272,7 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
 
 
 def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
-    """Erase an expired chat.
-
-    Return True if it was erased.
+    """Erase an expired chat. Returns True if it was erased.
 
     It stays while one of its replies is being written or a hold covers it; the next sweep tries
     again. Checked under its lock, because it may just have been restored or written in.
@@ -290,9 +288,7 @@ def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
 
 
 def erase_locked_chat(chat: Chat, *, by: str, reason: str, now: datetime, **more: object) -> Proof:
-    """Erase a locked chat and certify it.
-
-    `more` is added to the certificate.
+    """Erase a locked chat and certify it in the ledger. `more` is added to the certificate.
 
     Raises `StillAnswering`, `StillReferred` and `UnderHold`.
     """

@@ -49,7 +49,10 @@ PAGE = 500
 
 
 def erase_renderings(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the stored HTML of the message, and of summaries and their lines."""
+    """Delete the stored HTML of the message, and of summaries and their lines.
+
+    Returns the number of deleted rows.
+    """
     del marks
     texts = {
         *list_rendered_texts(message),
@@ -136,8 +139,9 @@ def forget_requests(message: Message, summaries: list[Compaction], marks: Erasur
 
 
 def erase_partials(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the partial texts of turns that answer, contain or cite the message. Return their
-    number.
+    """Delete the partial texts of turns that reply to, contain or cite the message.
+
+    Returns their number.
     """
     del summaries, marks
     turns = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message))
@@ -162,9 +166,7 @@ def erase_frames(message: Message, summaries: list[Compaction], marks: ErasureMa
 
 
 def forget_frames(turn_ids: Collection[uuid.UUID]) -> int:
-    """Delete turns' streams from the bus after the commit.
-
-    Return their number.
+    """Delete turns' streams from the live bus after the commit. Returns their number.
 
     If the bus is unavailable, frames expire one minute after the end of their turn.
     """
@@ -282,9 +284,8 @@ def erase_of_person(
 ) -> int:
     """Delete the texts of these preferences in a person's prompts since a time.
 
-    Return the count.
-
-    `recent`: also delete all messages of other chats in these prompts.
+    `recent`: also delete all messages of other chats in these prompts. Returns the number of
+    prompts.
     """
     names = {"preferences": bool(texts), "recent": recent}
     labels = {name for name, is_meant in names.items() if is_meant}

@@ -1,6 +1,6 @@
-"""Selects chats to erase now.
+"""Selects the chats to erase now. No other module does.
 
-The only place that does. An exception must be excluded here and refused in `actions.erasure`.
+An exception must be excluded here and refused in `actions.erasure`.
 """
 
 from datetime import datetime, timedelta

@@ -39,7 +39,7 @@ class TooManyChats(Refusal):
 
 
 class TemporaryNotAllowed(Refusal):
-    """Your policy does not allow temporary chats."""
+    """Your policy does not allow temporary chats. Create a normal one."""
 
     code = "temporary_not_allowed"
     status = 403
@@ -256,9 +256,7 @@ def choose_model(*, chat: Chat, model_slug: str, actor: str, now: datetime) -> C
 
 @transaction.atomic
 def retry_with(*, user: AbstractBaseUser, turn: Turn, model_slug: str, now: datetime) -> Turn:
-    """Retry a turn.
-
-    With a model slug, the chat's model changes first.
+    """Retry a turn. With a model slug, the chat's model changes first.
 
     Raises the refusals of `turns.start.retry` and `choose_model`.
     """
@@ -269,7 +267,7 @@ def retry_with(*, user: AbstractBaseUser, turn: Turn, model_slug: str, now: date
 
 
 def mark_read(*, chat: Chat) -> None:
-    """Mark the chat as read. Skipped if the database stays locked."""
+    """Mark the chat as read. If the database stays locked, the chat stays unread."""
     if chat.unread:
         databases.write_if_possible("the read mark of a chat", partial(clear_unread, chat))
 
@@ -287,7 +285,7 @@ def build_model_choices(
     choice: model_choice.ChosenModel | None = None,
     models: Sequence[Any] | None = None,
 ) -> Sequence[OfferedModel]:
-    """List all enabled models, with whether the policy allows each and which one is in use.
+    """List all enabled models: whether the policy allows each, and which one is in use.
 
     Pass the chat's `choice`, and `models` from `load_enabled_models`, if they are already loaded.
     """

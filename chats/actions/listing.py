@@ -19,7 +19,7 @@ LISTED = 50
 
 @dataclass(frozen=True, slots=True)
 class ListPlace:
-    """The position of a chat in the list when it was shown."""
+    """The position of a chat in a list, from which the next page continues."""
 
     pinned: bool
     updated_at: datetime

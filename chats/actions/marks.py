@@ -52,7 +52,7 @@ class PinsFull(Refusal):
 
 
 class MessageErased(Refusal):
-    """The message was erased."""
+    """The message was erased, so it cannot be pinned, excluded or kept."""
 
     code = "message_erased"
     status = 409

@@ -53,7 +53,7 @@ def erase_preference(row: Preference, *, now: datetime, reopen: bool = False) ->
 
 
 def set_memory_of_chat(*, chat: Chat, remembers: bool) -> Chat:
-    """Enable or disable the use of its owner's memory in a chat."""
+    """Allow or forbid a chat to use its owner's memory and to add to it."""
     chat.without_memory = not remembers
     chat.save(update_fields=["without_memory"])
     notices.announce_chat(chat.pk)
@@ -61,7 +61,7 @@ def set_memory_of_chat(*, chat: Chat, remembers: bool) -> Chat:
 
 
 def set_memory_of_folder(*, folder: Folder, remembers: bool) -> Folder:
-    """Enable or disable the use of their owner's memory in a folder's chats."""
+    """Allow or forbid the chats of a folder to use their owner's memory and to add to it."""
     folder.without_memory = not remembers
     folder.save(update_fields=["without_memory"])
     return folder

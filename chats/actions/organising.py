@@ -184,7 +184,7 @@ def check_folder_name_unused(owner: int, name: str, *, but: Folder | None = None
 
 
 def find_folders_by_name(owner: int, name: str) -> list[Folder]:
-    """Return a person's folders with this name, in any case. Older versions allowed several."""
+    """Return a person's folders with this name, ignoring case. Older versions allowed several."""
     rows = Folder.objects.filter(owner=owner).order_by("pk")
     return [
         folder for folder in rows if names.casefold_name(folder.name) == names.casefold_name(name)

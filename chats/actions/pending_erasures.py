@@ -14,9 +14,7 @@ from chats.record.locking import lock_chat_for_erasure
 
 
 def run_pending_erasure(*, erasure_id: uuid.UUID, now: datetime) -> bool:
-    """Run a pending erasure.
-
-    Return True if it is done.
+    """Run a pending erasure. Returns True if it is done.
 
     It stays pending while a hold covers it, or while a reply uses the content; the next sweep tries
     again.
@@ -53,9 +51,7 @@ def erase_pending_content(pending: PendingErasure, *, now: datetime) -> None:
 
 
 def cancel_pending_erasure(*, owner_id: int, erasure_id: uuid.UUID, now: datetime) -> bool:
-    """Cancel a pending erasure.
-
-    Return True if there was one.
+    """Cancel a pending erasure. Returns True if there was one.
 
     A hidden chat stays hidden until it is restored, which cancels its erasure too.
     """

@@ -1,4 +1,4 @@
-"""Predicts which actions on a chat are refused, with the refusals' sentences."""
+"""Predicts which actions on a chat would be refused, with the sentences of the refusals."""
 
 from dataclasses import dataclass
 
@@ -15,9 +15,7 @@ from chats.prompt import model_choice
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """The reasons why actions are not possible.
-
-    Empty: possible.
+    """The reasons why actions are not possible. Empty: possible.
 
     Each is the sentence of the refusal that an attempt would get, in the reader's language.
     """
@@ -31,7 +29,7 @@ class Locks:
     pins: PinRoom | None = None
 
     def pin(self, message: Message) -> str:
-        """Return why the message cannot be pinned. Empty if it can."""
+        """Return the reason why the message cannot be pinned. Empty if it can be."""
         if self.pins is None or message.pinned_at is not None:
             return ""
         try:
@@ -48,7 +46,7 @@ def build_action_locks(
     choice: model_choice.ChosenModel,
     pinned: int | None = None,
 ) -> Locks:
-    """Return which actions the policy and the person's role allow on a branch.
+    """Return the actions on a branch that the policy or the person's role forbids.
 
     `pinned`: the tokens of the pinned messages, if known.
     """

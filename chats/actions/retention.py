@@ -48,7 +48,7 @@ class RetentionLease:
 
 
 def start_retention_run(*, actor: str, now: datetime) -> RetentionRun:
-    """Start a run, or return the open one. The work happens in the background."""
+    """Start a run in the background. If one is open, return it."""
     try:
         with transaction.atomic():
             run = RetentionRun.objects.create(started_at=now, digest=GENESIS)
@@ -93,11 +93,9 @@ def claim_retention_run() -> RetentionLease | None:
 
 
 def run_retention_steps(lease: RetentionLease, *, clock: Callable[[], datetime]) -> Iterator[None]:
-    """Erase the due messages of a chat in steps.
+    """Visit all chats and erase their due messages, one step at a time.
 
-    The last step adds `passed` to the number of processed chats. Messages under a hold or in a
-    running reply are left to the next run. So are failures, so that one chat does not block the
-    others. Raises `LeaseLost`.
+    Each step stores the progress under the lease. Raises `LeaseLost`.
     """
     run = RetentionRun.objects.get(pk=lease.run_id)
     place = run.place
@@ -116,9 +114,7 @@ def run_retention_steps(lease: RetentionLease, *, clock: Callable[[], datetime])
 def erase_due_messages(
     chat: Chat, *, lease: RetentionLease, passed: int, clock: Callable[[], datetime]
 ) -> Iterator[None]:
-    """Erase the due messages of a chat in steps.
-
-    The last step counts it as `passed` chats.
+    """Erase the due messages of a chat in steps. The last step counts it as `passed` chats.
 
     Messages under a hold or in a running reply are left to the next night. So are failures, so that
     one chat does not block the others. Raises `LeaseLost`.
@@ -152,9 +148,7 @@ def erase_due_messages(
 def erase_message_batch(
     chat_id: uuid.UUID, *, lease: RetentionLease, ending: dict[str, Any], now: datetime
 ) -> bool:
-    """Erase a few messages of a chat, or all of it.
-
-    Return True if some are left.
+    """Erase a few messages of a chat, or all of it. Returns True if some are left.
 
     The retention period is checked again under the chat's lock. Raises `UnderHold`,
     `StillAnswering`, `StillReferred` and `LeaseLost`.
@@ -201,7 +195,7 @@ def erase_message_batch(
 def create_retention_entry(
     lease: RetentionLease, *, chat_id: uuid.UUID, messages: int, days: int, after: int
 ) -> RetentionEntry:
-    """Store which ledger entries certify this transaction's erasures in a chat.
+    """Store the range of ledger entries that certify this transaction's erasures in a chat.
 
     The chain's head is locked since the first of them, so all entries up to its end belong to this
     run.
@@ -257,7 +251,7 @@ def save_retention_progress(
     digest: str = "",
     **counts: int,
 ) -> None:
-    """Store a run's progress and renew its lease. Raises `LeaseLost`."""
+    """Store a run's position and digest, and renew its lease. Raises `LeaseLost`."""
     changes: dict[str, Any] = {name: F(name) + more for name, more in counts.items()}
     if place is not None:
         changes["place"] = place

@@ -120,10 +120,7 @@ def list_next_chats(place: uuid.UUID | None) -> list[Chat]:
 def count_due_messages(
     chats: Sequence[Chat], *, now: datetime
 ) -> dict[uuid.UUID, tuple[int, datetime]]:
-    """Return the number of due messages and the oldest time per chat.
-
-    Only chats with due messages.
-    """
+    """Return the number of due messages and the oldest time, for each chat that has any."""
     by_days: dict[int, list[uuid.UUID]] = {}
     for pk, days in map_retention_days(chats).items():
         by_days.setdefault(days, []).append(pk)

@@ -17,7 +17,7 @@ NIGHTLY, LATE = timedelta(hours=20), timedelta(hours=36)
 
 
 def enqueue_due(*, now: datetime) -> int:
-    """Enqueue the task if a run is due or unfinished. Return the number of tasks."""
+    """Enqueue the task if a run is due or unfinished. Returns the number of tasks, 0 or 1."""
     left = RetentionRun.objects.filter(match_free_runs(), is_open=True)
     if not left.exists() and not is_retention_due(now=now):
         return 0

@@ -27,7 +27,7 @@ from contextpolicy.engine.strategies.entity_state import (
 
 
 class NoStateKept(Refusal):
-    """The chat's policy maintains no state."""
+    """The chat's policy maintains no state, so there is none to read or change."""
 
     code = "no_state"
     status = 409
@@ -101,9 +101,7 @@ def edit_state(
     removed: Collection[str] = (),
     now: datetime,
 ) -> ChatKept:
-    """Set and remove fields of the state.
-
-    Other fields stay unchanged.
+    """Set and remove fields of the state. Other fields stay unchanged.
 
     Raises `StateChanged` unless `version` is the active one, `StateInvalid`, `StateTooLarge`, and
     the refusals of `load_chat_state`.
@@ -208,7 +206,7 @@ def save_state_version(
 
 
 def find_edit_position(found: ChatKept) -> int:
-    """Return up to which message an edit applies: all but those a running turn may still read.
+    """Return the seq up to which an edit applies: all but messages that a running turn may read.
 
     An extraction that read them again could undo the person's edit.
     """

@@ -66,7 +66,7 @@ def find_reviewable_summary(*, user: User, compaction_id: uuid.UUID) -> Compacti
 
 
 def find_review_expiry(row: Compaction, *, user: User, now: datetime) -> datetime | None:
-    """Return until when the person may read the chat. None if a reason is needed first."""
+    """Return the time until which the person may read the chat. None: a reason is needed first."""
     chat = row.branch.chat
     if chat.owner_id == user.pk:
         return now + audit_access.HALF_AN_HOUR
@@ -74,9 +74,7 @@ def find_review_expiry(row: Compaction, *, user: User, now: datetime) -> datetim
 
 
 def read_summary(row: Compaction, *, user: User, now: datetime) -> SummaryReview:
-    """Return the summary with its sources.
-
-    The audit log records the reading first.
+    """Return the summary with its sources. The audit log records the reading first.
 
     Raises `ReadingNotOpen` if the chat is another person's and no reason was given.
     """

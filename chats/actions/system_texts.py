@@ -83,7 +83,7 @@ class SystemTextRule:
 
 
 def find_system_text_rule(*, chat: Chat) -> SystemTextRule:
-    """Return how the chat's policy uses its own text.
+    """Return the rule by which the policy uses the chat's own text.
 
     Raises the refusals of `model_choice.choose_chat_model`.
     """
@@ -105,11 +105,9 @@ def select_combination_rule(values: PolicyValues) -> str:
 
 @transaction.atomic
 def set_system_text(*, chat: Chat, text: str, actor: str, now: datetime) -> Chat:
-    """Set the chat's system text from its next message on.
+    """Set the chat's system text from its next message on. An empty text removes it.
 
-    An empty text removes it.
-
-    Removal is never locked. Raises `SystemTextLocked`, `SystemTextTooLong`, `InvalidSystemText`,
+    Removal is always allowed. Raises `SystemTextLocked`, `SystemTextTooLong`, `InvalidSystemText`,
     `NoRoomForSystemText`, and the refusals of `model_choice.choose_chat_model`.
     """
     locked = lock_chat_for_writing(chat.pk)

@@ -105,7 +105,7 @@ def verify_origin(origin: LedgerOrigin, *, told: Counter[str]) -> Iterator[Break
 def describe_checkpoint_fault(
     head: LedgerCheckpoint, *, frontier: Frontier, known: list[bytes]
 ) -> str:
-    """Return the reason a checkpoint is invalid; empty if it is valid.
+    """Return the reason why a checkpoint is invalid. Empty if it is valid.
 
     An unknown key and a bad signature give different reasons.
     """

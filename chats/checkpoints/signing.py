@@ -36,7 +36,7 @@ PAGE = 2000
 
 
 class LedgerIsOlder(Refusal):
-    """The database lacks the last checkpoint: a backup was restored, or the data changed."""
+    """The database lacks the last checkpoint: an older backup was restored, or data was changed."""
 
     code = "ledger_older_than_checkpoint"
     status = 409
@@ -187,7 +187,7 @@ def open_log(*, now: datetime) -> Log:
 
 
 def find_newest_checkpoint(origin: LedgerOrigin | None = None) -> LedgerCheckpoint | None:
-    """Return the last checkpoint of an origin, or of all origins."""
+    """Return the checkpoint signed last: of an origin, or without one, of all. None without any."""
     rows = LedgerCheckpoint.objects.select_related("origin")
     if origin is not None:
         rows = rows.filter(origin=origin)
@@ -195,7 +195,7 @@ def find_newest_checkpoint(origin: LedgerOrigin | None = None) -> LedgerCheckpoi
 
 
 def select_signing_keys(*, new: bool, now: datetime) -> list[LedgerKey]:
-    """Return the keys that sign. The last one stays active."""
+    """Return the keys that sign: the active one and, if `new`, a new one, which becomes active."""
     old = keys.ensure_signing_key(now=now)
     if not new:
         return [old]

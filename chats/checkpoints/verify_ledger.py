@@ -220,7 +220,7 @@ class Entry:
 
 
 class Verifier:
-    """Collects the comparisons made, the errors, and the rows without proof."""
+    """Collects comparisons, errors, and the rows that nothing proves."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -437,7 +437,7 @@ class Verifier:
         return sum(self.ends[scope] - last for scope, last in self.proven.items())
 
     def outcome(self) -> tuple[str, int]:
-        """Return the final sentence and the exit code."""
+        """Return the sentence that summarises the result, and the exit code."""
         if self.faults:
             return "Verification failed.", 1
         if self.unproven:

@@ -83,7 +83,7 @@ class Totals:
         return self.numbers["cached"] / self.numbers["input"] if self.numbers["input"] else None
 
     def first_token(self, share: float) -> str:
-        """Return the bucket (ms) by which the given share of replies had their first token.
+        """Return the bucket, in ms, within which this share of replies had their first token.
 
         `MORE` beyond the last bucket; empty without replies.
         """
@@ -143,7 +143,7 @@ def list_counted_names(column: str) -> Iterable[str]:
 
 
 def format_bucket_seconds(milliseconds: str) -> str:
-    """Format a bucket of the time to the first token."""
+    """Format a time-to-first-token bucket in seconds."""
     if not milliseconds:
         return "–"
     if milliseconds == MORE:

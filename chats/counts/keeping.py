@@ -29,7 +29,7 @@ _read_again: dict[str, int] = {}
 
 
 def enqueue_due() -> int:
-    """Enqueue the task if the ledger has uncounted events; return the number of tasks."""
+    """Enqueue the task if the ledger has uncounted events. Returns the number of tasks, 0 or 1."""
     if not following.has_unread_events(READER, types=TYPES):
         return 0
     queue.enqueue(queue.COUNT)
@@ -46,7 +46,7 @@ def count_ledger_events(*, clock: Callable[[], datetime], is_closing: Callable[[
 
 
 def count_next_events(*, now: datetime) -> bool:
-    """Count the next events; return True if there may be more.
+    """Count the next events. Returns True if there may be more.
 
     Rows are read before the transaction, which only adds. If a batch fails, its events are counted
     one by one, and failing events are skipped and recorded.
@@ -74,7 +74,7 @@ def count_next_events(*, now: datetime) -> bool:
 
 
 class AlreadyCounted(Exception):
-    """Another worker counted the same events first."""
+    """Another worker counted the same events first, so this batch is dropped."""
 
 
 def count_event_batch(place: LedgerReader, found: Read, *, now: datetime) -> None:

@@ -304,5 +304,5 @@ def count_freed_tokens(row: Compaction) -> int:
 
 
 def get_turn_error_code(turn: Turn | None) -> str:
-    """Return the error code of a failed turn."""
+    """Return the error code of a failed turn. "unknown" if the turn was erased."""
     return turn.error_code if turn is not None else "unknown"

@@ -20,7 +20,6 @@ class OneAtATime:
     """
 
     def __init__(self) -> None:
-        """Create an unlocked lock."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
@@ -30,7 +29,6 @@ class OneAtATime:
             self._lock.acquire()
 
     def __exit__(self, *_error: object) -> None:
-        """Release the lock."""
         self._lock.release()
 
 

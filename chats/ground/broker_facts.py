@@ -13,9 +13,7 @@ DISK = (
 
 
 def read_eviction_policy(url: str) -> str:
-    """Return the broker's `maxmemory-policy`.
-
-    Empty if it is unknown.
+    """Return the broker's `maxmemory-policy`. Empty if it is unknown.
 
     Raises RedisError or OSError if the broker does not answer.
     """
@@ -43,7 +41,9 @@ def connect_to_broker(url: str) -> Redis:
 
 
 def _setting(client: Redis, name: str, *, info: tuple[str, str]) -> str:
-    """Return a setting, or a field of INFO if CONFIG is refused. Empty if both are."""
+    """Return a setting of the broker, or a field of INFO if CONFIG is refused. Empty if both
+    are.
+    """
     section, field = info
     try:
         return str(client.config_get(name).get(name, ""))

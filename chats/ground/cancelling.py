@@ -8,9 +8,7 @@ PATIENCE = 0.5
 
 
 async def cancel_tasks(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel tasks and wait until all have ended.
-
-    Does not read their results or errors.
+    """Cancel tasks and wait until all have ended. Does not read their results or errors.
 
     A single cancellation can get lost: before Python 3.12, `asyncio.wait_for`, which the bus client
     uses for each write, drops a cancellation that arrives as its work completes.

@@ -2,7 +2,7 @@
 
 A plain hash of a short text is not secret, because all short texts can be tried. A commitment is an
 HMAC-SHA-256 with a salt of 32 random bytes. The salt is stored with the text and deleted with it.
-Text and salt together prove what was said. Without the salt, the text cannot be found.
+Text and salt together prove the content. Without the salt, the text cannot be found.
 """
 
 import hashlib

@@ -11,7 +11,10 @@ ORIGIN = re.compile(r"(?:Origin|Referer) checking failed - (.{1,200}?) does not 
 
 
 def explain_csrf_failure(reason: str) -> str | Promise:
-    """Return the change that an operator has to make. Empty if the page was only outdated."""
+    """Return a sentence with the change that an operator has to make.
+
+    Empty if the page was only outdated.
+    """
     if found := ORIGIN.search(reason):
         return format_lazy(
             gettext_lazy(

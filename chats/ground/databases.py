@@ -97,7 +97,7 @@ def is_retryable_error(error: BaseException) -> bool:
 
 
 class _Noted:
-    """The last failures in this process: a write to a full disk, and a connection."""
+    """The last failures in this process: of a write to a full disk, and of a connection."""
 
     full_at = float("-inf")
     unreachable: tuple[float, str] = (float("-inf"), "")
@@ -156,7 +156,7 @@ def _cause_in(text: str) -> str:
 
 
 class StorageFull(Refusal):
-    """A disk is full: writes fail, reads work."""
+    """A disk is full: writes fail, reads work. Nothing was written."""
 
     code = "storage_full"
     status = 507
@@ -207,7 +207,9 @@ logging.getLogger("psycopg.pool").addHandler(PoolFailures())
 
 
 def raise_if_passing(error: BaseException) -> None:
-    """Reraise a temporary database error, so that a later task retries."""
+    """Raise a temporary database error again, so that a later task retries. Ignore any other
+    error.
+    """
     if is_retryable_error(error):
         raise error
 

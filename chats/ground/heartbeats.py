@@ -91,12 +91,12 @@ def select_workers(found: Sequence[HeartbeatAge]) -> list[HeartbeatAge]:
 
 
 def schedule_limit() -> float:
-    """Return the age in seconds from which the schedule's heartbeat is late."""
+    """Return the age, in seconds, from which the schedule's heartbeat counts as late."""
     return max(3 * float(settings.SWEEP_EVERY), LATE)
 
 
 def note_schedule() -> None:
-    """Record a sweep of the schedule, in the broker and in a file for health checks."""
+    """Record a sweep of the schedule, in the broker, and in a file for health checks."""
     with suppress(OSError):
         Path(settings.SCHEDULE_FILE).touch()
     with suppress(RedisError, OSError):

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 
 
 class LeaseLost(Exception):
-    """The row no longer belongs to this worker: it was stopped, swept or reclaimed.
+    """The row does not belong to this worker any more: it was stopped, swept or reclaimed.
 
     Write nothing.
     """

@@ -97,7 +97,7 @@ class Frame:
 
     @property
     def beginning(self) -> tuple[int, int, int]:
-        """The text that the frame belongs to: attempt, step, and number of restarts."""
+        """The text to which the frame belongs: attempt, step, and number of restarts."""
         return self.attempt, self.step, self.anew
 
     @property
@@ -232,9 +232,8 @@ class FrameWriter:
             self.is_down = False
 
     async def send(self, pending: Mapping[uuid.UUID, Sequence[Frame]]) -> None:
-        """Send everything in one pipeline.
-
-        A single text needs none, which saves a third of the time.
+        """Send everything in one pipeline. A single text needs none, which saves a third of the
+        time.
         """
         entries = [
             (build_turn_key(turn_id), frame)
@@ -401,7 +400,7 @@ class Hub:
                 subscription.put(frame)
 
     def tell_of_return(self) -> None:
-        """Report possibly lost notices to people's pages.
+        """Notify people's pages that notices may have been lost.
 
         Viewers of a turn detect gaps themselves.
         """

@@ -45,9 +45,7 @@ def parse_missing_library(message: str) -> MissingLibrary | None:
 
 
 def try_import(module: str) -> MissingLibrary | None:
-    """Import a module in a subprocess.
-
-    Return the library it lacks, if that is the reason it failed.
+    """Import a module in a subprocess. Returns the library that it lacks, if that is why it failed.
 
     A subprocess, because native code may crash the process that loads it.
     """

@@ -1,6 +1,4 @@
-"""Enqueue Celery tasks on commit.
-
-Never blocks, never raises.
+"""Enqueues Celery tasks on commit. Never blocks, never raises.
 
 The database is authoritative, and the broker is only a hint: the sweep finds work whose message was
 lost. Tasks are referenced by name, so that lower packages need not import them. A test compares the
@@ -140,7 +138,7 @@ def enqueue_indexing(chat_id: uuid.UUID) -> None:
 
 
 def keep_here(task: str, arguments: dict[str, str], *, countdown: float = 0.0) -> None:
-    """Send nothing. Replaces `publish_task` in a command that runs turns in its own process."""
+    """Send nothing. Replaces `publish_task` in commands that run turns in their own process."""
     logger.debug("%s stays in this process: %s", task, arguments)
 
 

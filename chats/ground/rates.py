@@ -45,7 +45,7 @@ class RateLimited(Refusal):
 
 
 class Buckets:
-    """One bucket per client. It starts full and refills evenly within a minute."""
+    """One bucket per client. It starts full and refills evenly within 60 seconds."""
 
     def __init__(self, setting: str) -> None:
         self.setting = setting
@@ -66,9 +66,8 @@ class Buckets:
         return rate
 
     def own(self, client: str, *, limit: int, now: float) -> tuple[bool, float]:
-        """Count one request in this process.
-
-        Return whether it is allowed, and the remaining tokens.
+        """Count one request in this process. Returns True if it is allowed, and the remaining
+        tokens.
         """
         with self.lock:
             level, at = self.levels.pop(client, (float(limit), now))

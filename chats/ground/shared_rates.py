@@ -35,14 +35,12 @@ return {allowed and 1 or 0, string.format('%.6f', level)}
 
 @dataclass(slots=True)
 class SharedBuckets:
-    """The buckets of all processes, while their broker answers."""
+    """Buckets that all processes share, as long as their broker answers."""
 
     away_until: float = 0.0
 
     def take(self, bucket: str, *, limit: int, now: float) -> tuple[bool, float] | None:
-        """Count one request.
-
-        Return whether it is allowed, and the remaining tokens.
+        """Count one request. Returns True if it is allowed, and the remaining tokens.
 
         None if no broker is shared or it does not answer. `now` is in monotonic seconds.
         """

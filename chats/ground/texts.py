@@ -32,9 +32,8 @@ def strip_line_signs(line: str) -> str:
 
 
 def sanitise_text(text: str) -> str:
-    """Return a text with NULs and lone surrogates as U+FFFD.
-
-    Surrogate pairs become one character.
+    """Return a text with NULs and lone surrogates as U+FFFD. Surrogate pairs become one
+    character.
     """
     if not UNSTORABLE.search(text):
         return text

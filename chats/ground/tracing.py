@@ -1,4 +1,4 @@
-"""Spans of the way of a message, if an operator set up OpenTelemetry; otherwise nothing happens.
+"""Spans of a message's processing, if an operator set up OpenTelemetry.
 
 Spans have ids, names and numbers, never the text of a message, an address with a query, or an error
 message.
@@ -28,7 +28,7 @@ _used: list[Tracing] = []
 
 
 def use_tracing(tracing: Tracing | None) -> None:
-    """Create spans from now on, or no longer."""
+    """Create spans from now on. None: create none."""
     _used[:] = [tracing] if tracing else []
 
 
@@ -45,5 +45,5 @@ def trace_span(
 
 
 def build_carrier() -> dict[str, str]:
-    """Return the current span for another thread or process; empty without tracing."""
+    """Return the current span for another thread or process. Empty without tracing."""
     return _used[0].inject() if _used else {}

@@ -14,7 +14,7 @@ from contextpolicy.models.base import Stored
 
 
 class Folder(Stored):
-    """A user's group of chats."""
+    """A user's folder, which groups chats."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
@@ -37,7 +37,9 @@ IN_SIDEBAR = Q(archived=False, deleted_at=None) & (Q(pinned=True) | Q(folder=Non
 
 
 class Chat(Stored):
-    """A conversation of one user."""
+    """A user's conversation: its settings, its branches and the counters that order its
+    messages.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)

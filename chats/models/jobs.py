@@ -46,7 +46,7 @@ class SkippedRow(Stored):
 
     @classmethod
     def note(cls, *, job: str, row: str, error: BaseException, now: datetime) -> None:
-        """Record that a job skips a row. Never raises, so the job continues."""
+        """Record that a job skips a row because of an error. Never raises, so the job continues."""
         job, problem = job[:40], type(error).__name__[:60]
         logger.error("%s skips %s: %s", job, row, problem)
         try:

@@ -100,7 +100,7 @@ class Preference(Stored):
 
 
 class PreferenceEvidence(Stored):
-    """The passage of a user's message from which a preference was taken.
+    """The part of a user's message from which a preference was taken.
 
     A preference that no user wrote is deleted with its last evidence.
     """

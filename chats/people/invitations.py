@@ -29,7 +29,7 @@ MOST_SHOWN = 200
 
 
 class InvitationRefused(Refusal):
-    """The name cannot be used for a new account."""
+    """The user name is invalid or taken. The message says which."""
 
     code = "invitation_refused"
     status = 422
@@ -76,7 +76,7 @@ def invite_user(
 
 
 def join_error_messages(error: ValidationError) -> str:
-    """Return the sentences of an error in the active language."""
+    """Return the sentences of a validation error, joined, in the active language."""
     return " ".join(error.messages)
 
 
@@ -125,7 +125,7 @@ def list_pending_invitations(*, now: datetime) -> list[PendingInvitation]:
 
 
 def get_invitation_status(link: LoginLink, *, now: datetime) -> str:
-    """Return the status of an invitation by its newest link."""
+    """Return `pending`, `expired` or `used`, by the newest link of the invitation."""
     if link.used_at is not None:
         return "used"
     return "expired" if link.expires_at <= now else "pending"

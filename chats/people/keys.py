@@ -98,7 +98,7 @@ class TooManyKeys(Refusal):
 
 
 class InvalidKey(Refusal):
-    """The API key is unknown, expired, revoked or malformed."""
+    """The API key is unknown, expired, revoked or malformed. Create a new one."""
 
     code = "invalid_api_key"
     status = 401
@@ -109,7 +109,9 @@ class InvalidKey(Refusal):
 
 
 class KeyInAddress(Refusal):
-    """The query string contains a key. Logs and browser histories keep query strings."""
+    """The query string contains a key. Logs and browser histories keep query strings, so
+    revoke it.
+    """
 
     code = "key_in_address"
     status = 400
@@ -175,7 +177,7 @@ def create_key(
 
 
 def find_gateway_policy() -> ContextPolicy | None:
-    """Return the default policy of new /v1 keys; None if it is retired."""
+    """Return the default policy of new /v1 keys. None if it is retired."""
     rows = ContextPolicy.objects.filter(
         slug=CODING_AGENTS.slug, retired=False, current__isnull=False
     )
@@ -268,7 +270,7 @@ def write_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
 
 
 def is_living(*, key_id: uuid.UUID, now: datetime) -> bool:
-    """Return True if the key is not revoked or expired and its owner is active."""
+    """Return True if the key is neither revoked nor expired and its owner is active."""
     return statements.select_active_keys(now=now).filter(pk=key_id).exists()
 
 

@@ -96,7 +96,7 @@ def has_recent_reauthentication(*, session: SessionBase, now: datetime) -> bool:
 
 
 def confirm_session(*, session: SessionBase, now: datetime) -> None:
-    """Count the session as freshly signed in: the person just confirmed their identity."""
+    """Mark the session as freshly signed in, because the person just confirmed their identity."""
     session[SIGNED_IN_AT] = now.isoformat()
 
 
@@ -106,7 +106,7 @@ def list_sessions(*, user: AbstractBaseUser, now: datetime) -> list[SignedIn]:
 
 
 def describe_session(row: Session) -> SignedIn:
-    """Return a stored session in the form that pages show."""
+    """Return a stored session as pages show it, without its key."""
     data = row.get_decoded()
     times = [data.get(name) for name in (SIGNED_IN_AT, SEEN_AT)]
     signed_in_at, seen_at = (datetime.fromisoformat(text) if text else None for text in times)
@@ -135,7 +135,7 @@ def iter_stored_sessions(*, user: AbstractBaseUser, now: datetime) -> Iterator[S
 
 @transaction.atomic
 def revoke_session(*, user: AbstractBaseUser, session: str, now: datetime) -> bool:
-    """End the person's session with this id, like a sign-out; return False if there is none."""
+    """End the person's session with this id, as a sign-out does. Returns False if there is none."""
     keys = [row.session_key for row in iter_stored_sessions(user=user, now=now)]
     ended = [key for key in keys if derive_session_id(key) == session]
     if not Session.objects.filter(session_key__in=ended).delete()[0]:
@@ -145,7 +145,7 @@ def revoke_session(*, user: AbstractBaseUser, session: str, now: datetime) -> bo
 
 
 def drop_sessions(*, user: AbstractBaseUser, keep: str | None, now: datetime) -> int:
-    """End every session of the person except the one with the key `keep`; return how many ended."""
+    """End every session of the person except the one with the key `keep`. Returns their number."""
     keys = [
         row.session_key
         for row in iter_stored_sessions(user=user, now=now)

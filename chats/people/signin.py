@@ -1,4 +1,4 @@
-"""Sign people in with one-time links or passwords, and throttle failures.
+"""Signs people in with one-time links or passwords, and throttles failures.
 
 Every endpoint that accepts a password, a link or a key counts its failures here. Failed attempts
 are database rows, so a restart does not reset them. The ledger stores only keyed hashes of names
@@ -32,7 +32,7 @@ PASSWORD_LENGTH = 4096
 
 
 class LinkInvalid(Refusal):
-    """The link is used, expired or unknown. The error does not say which."""
+    """The link was used, has expired or is unknown. The message does not say which."""
 
     code = "login_link_invalid"
     status = 403
@@ -48,7 +48,9 @@ class WrongCredentials(Refusal):
 
 
 class LoginThrottled(Refusal):
-    """Too many failed sign-ins or invalid API keys came from this address or for this account."""
+    """Too many failed sign-ins or invalid API keys came from this address or for this account.
+    Wait.
+    """
 
     code = "login_throttled"
     status = 429
@@ -259,6 +261,7 @@ class SignInAttempt:
 
     @transaction.atomic
     def succeed(self, user: User) -> None:
+        """Record the sign-in in the ledger, and delete the attempt's failure."""
         self.forget()
         data = {"by": self.door, **self.origin()}
         ledger.record_event("login.succeeded", actor=f"user:{user.pk}", now=self.now, data=data)
@@ -317,7 +320,7 @@ def strip_port(address: str) -> str:
 
 @transaction.atomic
 def ensure_admin(*, username: str, now: datetime) -> tuple[User, bool]:
-    """Return an active superuser, and whether it was created now.
+    """Return an active superuser, and True if it was created now.
 
     A new one has no password and signs in by link. An existing one is returned whatever its name.
     Raises `NameTaken`.

@@ -77,9 +77,9 @@ def resolve_session_zone(*, session: SessionBase, browser: str) -> tzinfo:
 
 
 def remember_zone(*, user: AbstractBaseUser, session: SessionBase, zone: str) -> None:
-    """Store the browser's time zone with the account, once for each change in a session.
+    """Store the browser's time zone with the account, once per change in a session.
 
-    A zone that the person chose stays.
+    A zone that the person chose in the settings is not replaced.
     """
     if session.get(CHOSEN) or session.get(STORED) == zone:
         return

@@ -91,7 +91,7 @@ class ServerRefused(Refusal):
 
 
 class NoModelsOffered(Refusal):
-    """The server answers but lists no models."""
+    """The server answers but lists no models. Load a model there first."""
 
     code = "no_models_offered"
     status = 422
@@ -102,7 +102,7 @@ class NoModelsOffered(Refusal):
 
 
 class AlreadyConnected(Refusal):
-    """Another account has this address."""
+    """Another account has this address. Edit that account instead."""
 
     code = "already_connected"
     status = 409
@@ -113,7 +113,7 @@ class AlreadyConnected(Refusal):
 
 
 class NameTooLong(Refusal):
-    """The account's name is too long."""
+    """The account's name has more than 200 characters."""
 
     code = "too_long"
     status = 422
@@ -122,7 +122,7 @@ class NameTooLong(Refusal):
 
 
 class UnknownKind(Refusal):
-    """The kind of server is unknown."""
+    """The kind of server is unknown. Choose one from the list."""
 
     code = "unknown_kind"
     status = 422
@@ -200,10 +200,9 @@ def update_server(
 ) -> ProviderAccount:
     """Change a connected server after a successful call to its address.
 
-    An empty key keeps the stored one.
-
-    Raises PackageMissing, NameTooLong, AddressRefused, AlreadyConnected, KeyNotPlain,
-    ServerRefused, NoModelsOffered and SecretUnreadable; then nothing is changed.
+    An empty key keeps the stored one. Raises PackageMissing, NameTooLong, AddressRefused,
+    AlreadyConnected, KeyNotPlain, ServerRefused, NoModelsOffered and SecretUnreadable; then nothing
+    is changed.
     """
     kinds.require_kind(account.kind)
     checked = check_server_url(base_url, kind=account.kind)
@@ -228,9 +227,7 @@ def update_server(
 
 
 def refresh_models(*, account: ProviderAccount, actor: str, now: datetime) -> list[ModelSpec]:
-    """List a connected server's models again.
-
-    Add and return the new ones.
+    """List a connected server's models again. Adds the new ones and returns them.
 
     Fills in context windows that the server states, for models without one. Raises PackageMissing,
     AddressRefused, ServerRefused, NoModelsOffered and SecretUnreadable.
@@ -251,9 +248,7 @@ def save_provider_account(
     api_key: str = "",
     forget_key: bool = False,
 ) -> ProviderAccount:
-    """Store a new or changed account.
-
-    `values` holds fields of `ACCOUNT_FIELDS`.
+    """Store a new or changed account. `values` holds fields of `ACCOUNT_FIELDS`.
 
     A stored key is never sent to another server: a change of scheme, host or port clears it, unless
     a new key is given. Raises AddressRefused and KeyNotPlain.
@@ -288,9 +283,7 @@ def save_provider_account(
 
 
 def rotate_keys(*, actor: str, now: datetime) -> int:
-    """Re-encrypt all stored keys with the newest encryption key.
-
-    Return their number.
+    """Re-encrypt all stored keys with the newest encryption key. Returns their number.
 
     All or none: older encryption keys may only be removed once they are unused. Raises
     SecretUnreadable.
@@ -307,9 +300,7 @@ def rotate_keys(*, actor: str, now: datetime) -> int:
 
 
 def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> None:
-    """Delete an account with its key.
-
-    Its models stay in the database, disabled.
+    """Delete an account with its key. Its models stay in the database, disabled.
 
     If one of them was the default, another model replaces it: one of a server, else the demo model.
     """
@@ -353,9 +344,7 @@ def check_server_kind(kind: str) -> str:
 
 
 def check_server_url(base_url: str, *, kind: str) -> CheckedUrl:
-    """Return the address if this instance may call it.
-
-    Empty means Anthropic's own.
+    """Return the address if this instance may call it. Empty means Anthropic's own.
 
     Raises AddressRefused.
     """

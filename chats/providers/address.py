@@ -73,9 +73,8 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 @dataclass(frozen=True, slots=True)
 class CheckedUrl:
-    """A base URL that passed.
-
-    `url` has no trailing slash, `host` is lower case without brackets.
+    """A base URL that passed: `url` has no trailing slash, `host` is lower case without
+    brackets.
     """
 
     url: str
@@ -126,9 +125,7 @@ def check_base_url(url: str, *, allowed_private: Collection[str]) -> CheckedUrl:
 def check_addresses(
     *, host: str, port: int, addresses: Iterable[str], allowed_private: Collection[str]
 ) -> tuple[str, ...]:
-    """Check all addresses that a host resolved to.
-
-    One bad address refuses them all.
+    """Check all addresses to which a host resolved. One bad address refuses them all.
 
     DNS rebinding uses names that mix good and bad addresses. Returns the addresses to connect to,
     in the given order. Raises AddressRefused.
@@ -265,7 +262,7 @@ def _standing(address: IPAddress) -> Standing:
 
 
 def _embedded_ipv4(address: IPAddress) -> IPAddress:
-    """Return the IPv4 address that is really reached: mapped, or translated by NAT64 (RFC 6052)."""
+    """Return the IPv4 address that an IPv6 address leads to: mapped, or by NAT64 (RFC 6052)."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:

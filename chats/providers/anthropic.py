@@ -1,6 +1,4 @@
-"""Adapter to servers with Anthropic's Messages API.
-
-The only user of that package.
+"""Adapter to servers with Anthropic's Messages API. Only this module uses their package.
 
 The package, an optional extra, sends the request through the product's HTTP client. `reading` reads
 the response.

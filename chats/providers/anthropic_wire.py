@@ -39,10 +39,7 @@ Block = dict[str, Any]
 
 
 def build_anthropic_body(request: ProviderRequest) -> dict[str, Any]:
-    """Return the body of a call.
-
-    Only sampling options that the API supports are passed, under its names.
-    """
+    """Return the body of a call. Only sampling options that the API supports are passed."""
     system, messages = _conversation(request)
     body: dict[str, Any] = {
         "model": request.model,
@@ -119,10 +116,7 @@ def _blocks(message: WireMessage, *, images: Mapping[str, str]) -> Iterator[Bloc
 
 
 def _piece(piece: str | FilePart, *, images: Mapping[str, str]) -> Block:
-    """Return a text or an image block.
-
-    An image without bytes becomes a line of text with its name.
-    """
+    """Return a text or an image block. An image without bytes becomes a line with its name."""
     if isinstance(piece, str):
         return {"type": "text", "text": piece}
     image = piece.image
@@ -157,9 +151,8 @@ def _arguments(call: ToolCallPart) -> dict[str, Any]:
 
 
 def _tools(request: ProviderRequest) -> dict[str, Any]:
-    """Return the tools.
-
-    Tools that only earlier messages used are declared but may not be called.
+    """Return the tools. Tools that only earlier messages used are declared but may not be
+    called.
     """
     choice = _tool_choice(request.parameters)
     if request.tools:
@@ -195,9 +188,7 @@ def _tool_choice(parameters: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _thinking(request: ProviderRequest) -> dict[str, Any]:
-    """Return the thinking options.
-
-    Empty without thinking.
+    """Return the thinking options. Empty without thinking.
 
     A budget is left out if tool calls must be answered: the server would require the signed
     thinking of the previous step, which is not stored. It is also left out if a certain tool must

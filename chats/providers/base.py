@@ -71,9 +71,7 @@ class SentBody:
 
 @dataclass(frozen=True, slots=True)
 class ProviderRequest:
-    """One model call.
-
-    `parameters` are sampling options (temperature, stop), passed unchanged.
+    """One model call. `parameters` are sampling options (temperature, stop), passed unchanged.
 
     `cache_marks`: the message counts after which to set cache breakpoints, ascending. `thinking`:
     "adaptive", or a number of tokens for thinking before the reply; empty: the model's default.
@@ -145,9 +143,8 @@ class UsageReport:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event.
-
-    Reason "none": the stream ended without a reason, so the reply is incomplete.
+    """The last event. Reason "none": the stream ended without a reason, so the reply is
+    incomplete.
     """
 
     reason: FinishReason
@@ -158,8 +155,8 @@ ProviderEvent = TextDelta | ReasoningDelta | ToolCallDelta | ExtraFields | Usage
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """In seconds: to connect, to the first piece of the reply, between two pieces, for the whole
-    call.
+    """Time limits in seconds: to connect, to the first piece of the reply, between two pieces, for
+    the whole call.
     """
 
     connect: float = 5.0

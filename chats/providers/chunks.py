@@ -206,9 +206,7 @@ def parse_chunk(payload: bytes) -> Mapping[str, Any]:
 
 
 def decode_payload(payload: bytes, *, end: StreamEnd) -> Mapping[str, Any] | None:
-    """Return the object in a payload.
-
-    None for the end mark, an empty payload, and after the mark.
+    """Return the object in a payload. None for the end mark, an empty payload, and after the mark.
 
     Raises ProviderError for an error that was reported after the mark, and for unreadable payloads.
     """

@@ -29,7 +29,7 @@ Say = Callable[[str, str, int], None]
 
 
 def discard_piece(_kind: str, _piece: str, _offset: int) -> None:
-    """Forward nothing: this reply has no live viewers."""
+    """Do nothing with a piece, because this reply has no live viewers."""
 
 
 class Growing:
@@ -196,7 +196,7 @@ class ReplyCollector:
         self.say(kind, piece, offset)
 
     def fitting(self, piece: str) -> str:
-        """Return as much of a piece as fits into the reply, in code points.
+        """Return the beginning of a piece that fits into the reply, in code points.
 
         A piece that is cut fills the reply.
         """

@@ -1,6 +1,4 @@
-"""The demo model: describes the context it received.
-
-Needs no server and no key.
+"""The demo model: describes the context it received. Needs no server and no key.
 
 It is not a language model, and says so. Its reply is a pure function of the request, so the effect
 of a policy can be seen and tested without cost.
@@ -150,7 +148,7 @@ def _first_words(text: str) -> str:
 def _plain(text: str) -> str:
     """Escape Markdown characters in a text.
 
-    Of brackets only the closing one: a backslash before an opening one starts a formula.
+    Of brackets only the closing one, because a backslash before an opening one starts a formula.
     """
     return re.sub(r"([\\`*_\]<>#|!~$])", r"\\\1", text)
 

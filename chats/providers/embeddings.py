@@ -1,6 +1,4 @@
-"""Requests embeddings from a server.
-
-Request and response pass through unchanged.
+"""Requests embeddings from a server. Request and response pass through unchanged.
 
 Uses the guarded client, because the vendor's package would cost the web process 30 MB.
 """

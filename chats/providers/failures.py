@@ -136,7 +136,7 @@ def _error_object(answer: object) -> Mapping[str, Any]:
 
 
 def _is_filtered(error: Mapping[str, Any], codes: Collection[str]) -> bool:
-    """Return True if a content filter answered. OpenRouter marks that in a plain 403."""
+    """Return True if a content filter caused the error. OpenRouter marks that in a plain 403."""
     metadata = error.get("metadata")
     is_flagged = isinstance(metadata, dict) and "flagged_input" in metadata
     return is_flagged or bool(_FILTER_CODES & set(codes))
@@ -148,7 +148,7 @@ def _codes(error: Mapping[str, Any]) -> list[str]:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the time in seconds that the provider asks to wait.
+    """Return the number of seconds that the provider asks to wait, or None.
 
     It is given in milliseconds (Azure, OpenAI), in seconds or as a date. A date is compared with
     the response's Date header, so no clock is needed.

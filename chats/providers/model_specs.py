@@ -55,11 +55,9 @@ SMALL_MODEL_VALUES = {"supports_tools": False, "takes_images": False, "max_outpu
 def save_model(
     *, model: ModelSpec, actor: str, now: datetime, forget_calibration: bool = False
 ) -> ModelSpec:
-    """Store a new or changed model.
+    """Store a new or changed model. A new default replaces the previous one.
 
-    A new default replaces the previous one.
-
-    Learned calibration is kept, unless `forget_calibration` resets it to local counts.
+    Learned calibration stays, unless `forget_calibration` resets it to local counts.
     """
     with transaction.atomic():
         stored = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model.pk).first()
@@ -87,9 +85,7 @@ def add_models(
     actor: str,
     now: datetime,
 ) -> list[ModelSpec]:
-    """Store the models of an account that are not stored yet.
-
-    Call inside a transaction.
+    """Store the models of an account that are not stored yet. Call inside a transaction.
 
     `models` maps names to windows. Stored models without a window get theirs.
     """

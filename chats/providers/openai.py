@@ -1,6 +1,4 @@
-"""Adapter to servers with OpenAI's chat completions API.
-
-The only user of that package.
+"""Adapter to servers with OpenAI's chat completions API. Only this module uses their package.
 
 The package sends the request through the product's HTTP client. `reading` reads the response.
 """
@@ -23,7 +21,7 @@ from chats.providers.wire import build_openai_body
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """The options that a server turned out to accept."""
+    """The request options that a server accepted or rejected so far."""
 
     takes_usage_option: bool = True
     limit_name: str = "max_tokens"

@@ -25,7 +25,7 @@ CURRENCY_LENGTH = 8
 
 
 class PriceNotRead(Refusal):
-    """A price is not a valid number."""
+    """A price is not a valid number. The message names the model."""
 
     code = "invalid_price"
     status = 422
@@ -53,9 +53,7 @@ def set_prices(
     actor: str,
     now: datetime,
 ) -> int:
-    """Store the prices of an account's models, given as text by slug.
-
-    Return the number changed.
+    """Store the prices of an account's models, given as text by slug. Returns the number changed.
 
     Missing columns stay unchanged. Raises `PriceNotRead` and `CurrencyNotRead`; then nothing is
     stored.

@@ -30,10 +30,7 @@ _ADAPTERS = {
 
 @dataclass(frozen=True, slots=True)
 class ProviderAccountValue:
-    """The address and key of a model server.
-
-    The key is plain text, so it is excluded from `repr`.
-    """
+    """The address and key of a model server. `repr` leaves out the key, which is plain text."""
 
     slug: str
     kind: Kind
@@ -51,9 +48,8 @@ _providers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, Provider]] =
 
 
 def get_provider(account: ProviderAccountValue, *, timeouts: Timeouts) -> Provider:
-    """Return the provider of an account, the same one for equal values.
-
-    Call it in a running loop.
+    """Return the provider of an account, the same one for equal values. Call it in a running
+    loop.
     """
     kept = _providers.setdefault(asyncio.get_running_loop(), {})
     key = (account, timeouts)
@@ -63,10 +59,7 @@ def get_provider(account: ProviderAccountValue, *, timeouts: Timeouts) -> Provid
 
 
 def load_adapters(used: Collection[str]) -> None:
-    """Import the adapters for these kinds.
-
-    Takes about a second, which would block a running loop.
-    """
+    """Import the adapters for these kinds. Takes about a second, so never call it in a loop."""
     for kind, (module, _) in _ADAPTERS.items():
         if kind in used and kinds.is_kind_installed(kind):
             importlib.import_module(module)

@@ -120,9 +120,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._session: aiohttp.ClientSession | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one request unchanged.
-
-        Follows no redirects and stores no cookies.
+        """Send one request unchanged. Follows no redirects and stores no cookies.
 
         The response has the SHA-256 of the body that was sent, as `sent`. Raises AddressRefused and
         ProviderError.
@@ -185,9 +183,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 class ResponseBody(httpx2.AsyncByteStream):
-    """The body of a response as it arrives.
-
-    Of an error response only the beginning.
+    """The body of a response as it arrives. Of an error response only the beginning.
 
     `read` is for reading token by token: `httpx2.Response` wraps four generators around each piece.
     """
@@ -230,9 +226,7 @@ class _AddressGuard(AbstractResolver):
         self._judged: dict[tuple[str, int], tuple[str, ...]] = {}
 
     async def judge(self, url: URL) -> None:
-        """Resolve the host of a request.
-
-        Raises AddressRefused if one of its addresses is refused.
+        """Resolve the host of a request. Raises AddressRefused if one of its addresses is refused.
 
         Called for each request, because aiohttp does not resolve the host when it reuses a
         connection, or when the host is an address.

@@ -53,7 +53,9 @@ def build_openai_body(
 
 
 def open_loop(messages: Sequence[WireMessage]) -> int:
-    """Return the index after the newest user message, where a tool loop may be open."""
+    """Return the index after the newest user message. A tool loop can be open only from there
+    on.
+    """
     users = (place for place, message in enumerate(messages) if message.role == "user")
     return max(users, default=-1) + 1
 
@@ -146,10 +148,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _piece(piece: str | FilePart, *, images: Mapping[str, str]) -> dict[str, Any]:
-    """Return a text or an image part.
-
-    An image without bytes becomes a line of text with its name.
-    """
+    """Return a text or an image part. An image without bytes becomes a line with its name."""
     if isinstance(piece, str):
         return {"type": "text", "text": piece}
     image = piece.image

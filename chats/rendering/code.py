@@ -49,10 +49,7 @@ CLASSES: tuple[tuple[_TokenType, str], ...] = (
 
 
 def render_code_figure(code: str, language: str) -> str:
-    """Return the figure for one code block.
-
-    `language` is the name on the fence, in any case.
-    """
+    """Return the figure for one code block. `language` is the name on the fence, in any case."""
     name = language.lower()
     body = highlight_code(code, name) if is_suited(code, name) else escape(code)
     return (
@@ -65,7 +62,9 @@ def render_code_figure(code: str, language: str) -> str:
 
 
 def is_suited(code: str, language: str) -> bool:
-    """Return True if the code can be coloured: a known language, and within the limits."""
+    """Return True if the code can be coloured: its language is known, and it is within the
+    limits.
+    """
     return language in LANGUAGES and len(code) <= HIGHLIGHT_LIMIT and UNSUITED.search(code) is None
 
 

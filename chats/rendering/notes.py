@@ -61,9 +61,7 @@ def link_footnotes(html: str, *, key: str) -> str:
 
 
 def parse_outermost_note(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
-    """Apply the plugin's rule to unindented notes.
-
-    It loses text of a note within a note.
+    """Apply the plugin's rule to unindented notes only. It loses text of a note within a note.
 
     In silent mode, which asks whether a paragraph ends here, the plugin's result is always right.
     """

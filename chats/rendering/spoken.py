@@ -38,8 +38,8 @@ _OPEN_MARKER = re.compile(
 class SpokenSoFar:
     """The displayed text of a reply while it is written, as `extract_displayed_text` of the whole.
 
-    A few characters that may become a label or marker are held back until that is known. After text
-    in another member's name, nothing more is shown. Markers in code are shown once the reply ends.
+    A few characters that may become a label or marker are held back until that is known. Text after
+    another member's name is never shown. Markers in code are shown once the reply ends.
     """
 
     def __init__(self, name: str, *, at_start: bool = True) -> None:

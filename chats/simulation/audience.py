@@ -1,7 +1,4 @@
-"""Lets policy checks know which people a policy reaches without an assignment.
-
-Also gives each person's share of the chats.
-"""
+"""Determines which people a policy reaches without an assignment, and their share of the chats."""
 
 from datetime import datetime
 

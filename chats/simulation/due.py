@@ -17,9 +17,7 @@ DELETED_AT_ONCE = 1_000
 
 
 def enqueue_due(*, now: datetime) -> int:
-    """Enqueue the task of each count and each evaluation with work to do.
-
-    Return their number.
+    """Enqueue the task of each count and each evaluation with work to do. Returns their number.
 
     Also deletes some evaluated turns that are too old.
     """

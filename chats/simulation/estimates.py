@@ -42,7 +42,7 @@ class Estimate:
 
 
 def estimate_turns(outlook: Outlook, sizes: Sequence[Size]) -> Estimate:
-    """Estimate the turns after a composed prompt; `sizes` are those of the chat's messages."""
+    """Estimate the turns after a composed prompt. `sizes` are those of the chat's messages."""
     choice, given = outlook.choice, outlook.given
     values, window = choice.values, choice.model.window
     length, measured = estimate_next_summary(values)

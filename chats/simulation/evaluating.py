@@ -33,7 +33,7 @@ COUNTS = (
 
 
 class NothingToEvaluate(Refusal):
-    """The version is not a draft, or not the newest version of its policy."""
+    """The version is not a draft, or a newer version of its policy exists."""
 
     code = "nothing_to_evaluate"
     status = 409
@@ -44,7 +44,7 @@ class NothingToEvaluate(Refusal):
 
 
 class TooManyEvaluations(Refusal):
-    """The limit of running evaluations is reached. End one first."""
+    """Three evaluations are running, which is the limit. End one first."""
 
     code = "too_many_evaluations"
     status = 409
@@ -144,7 +144,7 @@ def promote_evaluation(
 
 
 def end_if_due(row: Evaluation, *, now: datetime) -> bool:
-    """End an evaluation after its time or once its policy changed; return True if it has ended."""
+    """End an evaluation after its time or once its policy changed. Returns True if it has ended."""
     policy = row.policy
     moved = blast.get_active_number(policy) != row.base
     if now < row.ends_at and not moved:

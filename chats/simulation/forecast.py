@@ -1,4 +1,4 @@
-"""Estimate the prompts of a chat's turns under a policy, from the message sizes alone.
+"""Estimates the prompts of a chat's turns under a policy, from the message sizes alone.
 
 Only the prompt of the next message is exact. Pages mark these numbers with ≈.
 """
@@ -74,9 +74,8 @@ class _Kept:
         self.turns -= oldest.asks
 
     def down_to(self, tokens: int, *, keep: int = 1) -> bool:
-        """Drop the oldest messages until the prompt fits into `tokens`.
-
-        Return True if any was dropped.
+        """Drop the oldest messages until the prompt fits into `tokens`. Returns True if any was
+        dropped.
         """
         before = len(self.messages)
         while self.prompt > tokens and len(self.messages) > keep:
@@ -140,10 +139,7 @@ def _cut(size: Size, values: PolicyValues) -> Size:
 
 
 def _count(kept: _Kept) -> bool:
-    """Keep a fixed number of messages.
-
-    This happens at every turn and does not count as a compaction.
-    """
+    """Keep a fixed number of messages, as at every turn. This does not count as a compaction."""
     while kept.values.window_size is not None and len(kept.messages) > kept.values.window_size + 1:
         kept.drop()
     return False

@@ -1,4 +1,4 @@
-"""Compare the next prompt of a chat under the current policy and under a proposed one.
+"""Compares the next prompt of a chat under the current policy and under a proposed one.
 
 Both prompts are composed with the worker's own functions. They are exact as long as the state token
 does not change. Nothing is written and no model is called.
@@ -242,7 +242,7 @@ def compute_state_token(branch: Branch, *, proposal: PolicyProposal) -> str:
 
 
 def describe_chat_change(before: str, after: str) -> str:
-    """Describe how a chat changed between two state tokens; empty if it did not.
+    """Describe the change of a chat between two state tokens. Empty without a change.
 
     Also empty for tokens of different chats.
     """

@@ -1,4 +1,4 @@
-"""The policy that would apply to a chat if one of its policies had other values, or ended."""
+"""Policies of a chat if one of them had other values, or ended."""
 
 import json
 from collections.abc import Collection, Mapping

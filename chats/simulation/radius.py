@@ -1,4 +1,4 @@
-"""Count over all chats in use how many an edited policy would change.
+"""Counts over all chats in use how many an edited policy would change.
 
 Each chat is compared with the preview's function, and its text is discarded at once. The count
 pages through the chats by id. One statement under a lease stores the counts and the position of a
@@ -48,7 +48,7 @@ OPEN = (BlastRadius.State.COUNTING, BlastRadius.State.STOPPED)
 
 
 class RadiusOver(Refusal):
-    """The count has finished or is void."""
+    """The count has finished or is void, so it cannot be stopped or resumed."""
 
     code = "radius_over"
     status = 409
@@ -287,7 +287,7 @@ def compare_page(
     clock: Callable[[], datetime],
     is_closing: Callable[[], bool],
 ) -> CountedPage | None:
-    """Compare chats and add the changed ones to `worst`; None if the process is closing.
+    """Compare chats and add the changed ones to `worst`. None if the process is closing.
 
     Raises `LeaseLost`.
     """

@@ -1,4 +1,4 @@
-"""Estimate how many chats a policy would change, from a random sample of the chats in use.
+"""Estimates how many chats a policy would change, from a random sample of the chats in use.
 
 A chat counts as changed if its next prompt would differ or be refused, not merely because the
 policy applies to it. Both prompts are composed with the worker's functions.
@@ -108,7 +108,7 @@ def sample_chats(
 
 
 def select_chats_in_use(*, now: datetime, group_id: int | None = None) -> QuerySet[Chat, Any]:
-    """Return the ids of recently used chats without a team.
+    """Return the ids of chats without a team that were used in the last 90 days.
 
     `group_id`: only chats of the members of this group.
     """
@@ -144,7 +144,7 @@ def compare_chats(
 def compare_chat(pk: Any, *, proposal: PolicyProposal, now: datetime) -> Judged | None:
     """Compose the next prompt of a chat under both policies, and discard its text.
 
-    None if deleted.
+    None if the chat was deleted.
     """
     chat = find_previewable_chat(pk)
     if chat is None:

@@ -1,10 +1,10 @@
-"""Compare finished turns with the prompts that an evaluated draft would have produced.
+"""Compares finished turns with the prompts that an evaluated draft would have produced.
 
 One side is the turn's receipt. The other is composed from the same messages under the draft, with
 the worker's functions. No model is called and the ledger is not written. A missing fact makes the
-result unknown, never equal. The draft keeps a separate history (`VirtualCoverage`): messages that
-it would have summarised stay summarised. Otherwise it would compact at every turn. Sizes of
-summaries that were never written are estimates.
+result unknown, never equal. The draft has a separate history (`VirtualCoverage`): messages that it
+would have summarised stay summarised. Otherwise it would compact at every turn. Sizes of summaries
+that were never written are estimates.
 """
 
 import statistics
@@ -68,7 +68,7 @@ class Recorded:
 
 @dataclass(slots=True)
 class Judgement:
-    """The row of one turn, and the coverage after it."""
+    """The result of one turn, and the draft's coverage after it."""
 
     row: EvaluatedTurn
     coverage: VirtualCoverage | None = None
@@ -243,10 +243,7 @@ def compose_draft_prompt(
 
 
 def build_comparison_key(side: Side) -> tuple[object, ...]:
-    """Return the values that must be equal for two sides to be the same.
-
-    Token counts are estimates.
-    """
+    """Return the values that must be equal for two sides to be the same, without token counts."""
     return (side.full, side.cut, side.summarised, sorted(side.left_out.items()), side.due[0])
 
 

@@ -61,7 +61,7 @@ class Command(BaseCommand):
             self.tell_if_alone(told)
 
     def tell(self, scope: str | None, *, told: Counter[str]) -> None:
-        """Print what was verified. Raises CommandError for an unknown chain."""
+        """Print the numbers of verified rows. Raises CommandError for an unknown chain."""
         chains, rows = LedgerHead.objects.all(), AuditEvent.objects.all()
         if scope is not None:
             chains, rows = chains.filter(pk=scope), rows.filter(scope=scope)
