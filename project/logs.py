@@ -90,7 +90,7 @@ class JsonFormatter(OneLineFormatter):
 
 
 class WithoutStack(logging.Filter):
-    """A filter that removes the traceback of an expected error and keeps its line."""
+    """A filter that removes the traceback of an expected error but not its line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = None

@@ -72,7 +72,7 @@ EXPOSED = (
 
 
 class AddressTooLong(Refusal):
-    """Path and query together are too long."""
+    """Path and query together exceed the limit. Shorten the address."""
 
     code = "address_too_long"
     status = 414

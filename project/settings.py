@@ -203,7 +203,9 @@ class ProcessSettings(NamedTuple):
 
 
 def read_process_settings() -> ProcessSettings:
-    """Read them from the environment. A fork of a loaded process reads them again."""
+    """Read the settings that differ between processes. A fork of a loaded process reads them
+    again.
+    """
     unique = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     return ProcessSettings(
         env.read_string("PALIMPSEST_WORKER") or unique,

@@ -52,7 +52,7 @@ def describe_path_owner(path: Path) -> str:
 
 
 def describe_process_user() -> str:
-    """Return the user and groups of this process."""
+    """Return the user id and the group ids of this process, for an error message."""
     groups = ", ".join(map(str, sorted({os.getegid(), *os.getgroups()})))
     return f"user {os.geteuid()} (groups {groups})"
 

@@ -1,4 +1,4 @@
-"""Run the summariser once on a chat, under an unsaved policy.
+"""Runs the summariser once on a chat, under an unsaved policy.
 
 Only the call is recorded: its tokens, outcome and duration. The text is returned to the requester
 and not stored.
@@ -49,7 +49,7 @@ SHARES = (None, 0.75, 0.5, 0.25)
 
 
 class NoSummariser(Refusal):
-    """The policy has no model or strategy that writes summaries."""
+    """The policy has no model or strategy that writes summaries. Choose one first."""
 
     code = "no_summariser"
     status = 409

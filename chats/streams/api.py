@@ -48,7 +48,7 @@ class StreamRefused(Refusal):
 
 
 class OnlyGet(Refusal):
-    """Streams are read-only."""
+    """The event stream supports GET only."""
 
     code = "method_not_allowed"
     status = 405
@@ -180,7 +180,7 @@ class Program:
                 return self.end(row)
 
     def begin_anew(self, beginning: Beginning) -> str:
-        """Return the `reshaped` event: the client discards the text of the step."""
+        """Return the `reshaped` event, which makes the client discard the text of the step."""
         self.beginning, self.position = beginning, 0
         return self.event("reshaped")
 

@@ -73,7 +73,7 @@ class TurnNotice:
 
 @dataclass(frozen=True, slots=True)
 class Reshaped:
-    """A step ended, a message was accepted, or a text restarts: read the rows again."""
+    """A step ended, a message was accepted, or a text starts again: read the rows."""
 
     beginning: Beginning
 
@@ -186,7 +186,7 @@ class TurnFollower:
         ]
 
     async def look(self) -> TurnRow:
-        """Read the turn's row again, and note the time for the next silence."""
+        """Read the turn's row again, and restart the timer of silence."""
         self.looked_at = asyncio.get_running_loop().time()
         return await self.read(self.turn_id)
 
@@ -209,7 +209,7 @@ class TurnFollower:
         return [Thoughts(offset=offset, text=text)]
 
     def over(self, row: TurnRow) -> list[Update]:
-        """Return `Done` in a list if the turn has ended, else an empty list."""
+        """Return [`Done`] if the turn has ended, else an empty list."""
         return [Done(row)] if row.is_over else []
 
     def catch_up(self, row: TurnRow) -> list[Update]:
@@ -298,9 +298,7 @@ async def follow_turn(
     whole: bool = False,
     with_thoughts: bool = False,
 ) -> AsyncIterator[list[Update]]:
-    """Yield the updates of a turn until it ends.
-
-    An empty list at least once per `PATIENCE`.
+    """Yield the updates of a turn until it ends, and an empty list at least once per `PATIENCE`.
 
     `row` is the turn when the stream was requested: the bus has the frames since then. `seen` is
     the position to resume from. A `whole` stream starts with a snapshot anyway, once the row has

@@ -22,7 +22,9 @@ ReadPart = Callable[[int], Awaitable[tuple[bytes, int | None]]]
 
 
 class ListCut(Refusal):
-    """The list took too long, the server restarts, or permission was withdrawn."""
+    """The list took too long, the server restarts, or permission was withdrawn. Continue at the
+    cursor.
+    """
 
     code = "list_cut"
     status = 409

@@ -145,9 +145,7 @@ async def follow_person(
     since: int,
     hub: Callable[[], Hub],
 ) -> AsyncIterator[list[PersonUpdate]]:
-    """Yield the updates for a person's pages, without end.
-
-    An empty list at least every `IDLE`.
+    """Yield the updates for a person's pages, without end. Empty lists at least every `IDLE`.
 
     `since`: the pages know notices up to this time, in milliseconds. `hub` is called in the event
     loop. Ends if the browser reads too slowly; it then reconnects with its positions.

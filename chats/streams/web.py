@@ -113,12 +113,12 @@ def load_agent_names(turn_ids: list[uuid.UUID]) -> dict[uuid.UUID, str]:
 
 
 def parse_query_time(text: str) -> int:
-    """Return a time from the query, or 0 if it is invalid."""
+    """Return a time of the query in milliseconds since 1970. 0 if it is invalid."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else 0
 
 
 def is_session_valid(request: HttpRequest) -> bool:
-    """Return True if the session is valid."""
+    """Return True if the request's session exists, has not expired, and its user is active."""
     return bool(load_session_user(get_session_cookie(request)).pk == request.user.pk)
 
 

@@ -1,13 +1,13 @@
-"""Send queued webhook deliveries at least once, in order for each webhook.
+"""Sends queued webhook deliveries at least once, in order for each webhook.
 
 One sender per process serves up to 100 webhooks concurrently, a few deliveries of each. A webhook
 whose server hangs delays only its own deliveries. Slow servers use a separate lane, so that they
 cannot fill the 100 slots. If all slots are taken while other webhooks wait, requests that have no
-answer yet are moved to the lane of slow servers, where they begin again under the same id.
+answer yet are moved to the lane of slow servers, where they start again under the same id.
 
-After a failed attempt a webhook pauses until the next retry, so its queue keeps its order. Only a
+After a failed attempt a webhook pauses until the next retry, so its queue stays in order. Only a
 delivery that its server has refused four times with a 4xx status, within about six minutes, lets
-later ones pass, because one delivery must not hold up the others for a day.
+later ones pass, because one delivery must not delay the others for a day.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ class Batch:
 def send_due_deliveries(
     *, lane: str, clock: Callable[[], datetime], is_closing: Callable[[], bool] = lambda: False
 ) -> int:
-    """Send the due deliveries of a lane until none are left; return how many were accepted.
+    """Send the due deliveries of a lane until none are left. Returns the number accepted.
 
     Does nothing while another thread of this process serves the lane.
     """
@@ -318,7 +318,7 @@ async def send_delivery(
 
 
 def store_results_safely(batch: Batch, *, now: datetime) -> int:
-    """Store the results of one webhook's deliveries.
+    """Store the results of one webhook's deliveries. Returns the number that succeeded.
 
     An error is logged and blocks no other webhook.
     """

@@ -1,4 +1,4 @@
-"""Create, change and delete a person's webhooks, send test events and redeliver."""
+"""Creates, changes and deletes a person's webhooks, sends test events and redelivers."""
 
 import re
 import uuid

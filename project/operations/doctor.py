@@ -74,7 +74,7 @@ def check_versions(part: str) -> Iterator[Diagnosis]:
 
 
 def check_database(part: str) -> Iterator[Diagnosis]:
-    """Yield whether the database answers, is migrated, and answers soon."""
+    """Yield diagnoses of the database: it answers, is migrated, and answers soon."""
     fault = probes.find_database_fault()
     if fault == probes.NEWER_DATABASE:
         yield Diagnosis(part, FAILURE, fault, "Install that version, or restore a backup.")
@@ -116,7 +116,7 @@ def check_database_settings(part: str) -> Iterator[Diagnosis]:
 
 
 def check_broker(part: str) -> Iterator[Diagnosis]:
-    """Yield whether the broker answers, keeps tasks, and stays off the disk."""
+    """Yield diagnoses of the broker: it answers, keeps tasks, and does not write to disk."""
     if fault := probes.find_broker_fault():
         remedy = BROKER if "connection" in fault else "Set maxmemory-policy to noeviction."
         yield Diagnosis(part, FAILURE, fault, remedy)
@@ -149,7 +149,7 @@ def load_workers() -> list[heartbeats.HeartbeatAge]:
 
 
 def check_schedule(part: str) -> Iterator[Diagnosis]:
-    """Yield whether the schedule sends the sweep."""
+    """Yield a diagnosis of the schedule: it sends the sweep."""
     ages = {one.name: one.age for one in heartbeats.list_heartbeats()}
     age = ages.get(heartbeats.SCHEDULE)
     if age is None or age >= heartbeats.schedule_limit():
@@ -174,7 +174,9 @@ def check_disk(part: str) -> Iterator[Diagnosis]:
 
 
 def check_keys(part: str) -> Iterator[Diagnosis]:
-    """Yield whether stored keys can be decrypted, and whether others may read the key files."""
+    """Yield diagnoses of stored keys: they can be decrypted, and others cannot read the key
+    files.
+    """
     for name in KEY_FILES:
         path = Path(settings.DATA_DIR) / name
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -197,7 +199,7 @@ def check_keys(part: str) -> Iterator[Diagnosis]:
 
 
 def check_clock(part: str) -> Iterator[Diagnosis]:
-    """Yield whether the clocks of this host, the database and the broker agree."""
+    """Yield a diagnosis that compares the clocks of this host, the database and the broker."""
     skews = {}
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -213,7 +215,7 @@ def check_clock(part: str) -> Iterator[Diagnosis]:
 
 
 def check_audit_log(part: str) -> Iterator[Diagnosis]:
-    """Yield whether the audit log needs attention."""
+    """Yield the warnings about the audit log."""
     if probes.list_audit_log_warnings():
         remedy = "Open its page in the administration, or run manage.py ledger_verify."
         yield Diagnosis(part, WARNING, "needs attention", remedy)

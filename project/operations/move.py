@@ -42,7 +42,7 @@ Tell = Callable[[str], object]
 
 @dataclass(slots=True)
 class TableProgress:
-    """How far a table is copied. `digest` is a number too large for a column."""
+    """The progress of copying a table. `digest` is a number too large for a column."""
 
     last_key: Any = None
     rows: int = 0

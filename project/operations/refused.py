@@ -2,7 +2,10 @@
 
 
 class OperationRefused(Exception):
-    """A command cannot go on. `code` is stable, `sentence` says what happened and what to do."""
+    """A command stops before it changes anything.
+
+    `code` is stable, `sentence` says what happened and what to do.
+    """
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(f"{code}: {sentence}")
