@@ -360,6 +360,10 @@ def get_list_items(value: object) -> Sequence[Any]:
 def describe_object_names(value: object) -> str | Promise:
     """Return the names in an object, for messages that describe a file."""
     if not isinstance(value, Mapping):
-        return gettext_lazy("a list") if is_json_list(value) else gettext_lazy("no object")
+        return (
+            gettext_lazy("a list")
+            if is_json_list(value)
+            else gettext_lazy("a value that is not an object")
+        )
     names = [json.dumps(name[:40], ensure_ascii=True) for name in list(value)[:8]]
     return ", ".join(names) or gettext_lazy("an empty object")

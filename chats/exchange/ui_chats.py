@@ -99,17 +99,17 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
     trigger = body.get("trigger", "submit-message")
     if trigger not in ("submit-message", "regenerate-message"):
         raise InvalidUIRequest(
-            problem=gettext_lazy("`trigger` is submit-message or regenerate-message.")
+            problem=gettext_lazy("`trigger` must be submit-message or regenerate-message.")
         )
     message_id, model = body.get("messageId"), body.get("model") or ""
     if message_id is not None:
         check_id(message_id, name="messageId")
     if not isinstance(model, str):
-        raise InvalidUIRequest(problem=gettext_lazy("`model` is the id of a model."))
+        raise InvalidUIRequest(problem=gettext_lazy("`model` must be the id of a model."))
     request = UIRequest(check_id(body.get("id"), name="id"), trigger, message_id, model=model)
     listed = [body["message"]] if "message" in body else body.get("messages")
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
-        raise InvalidUIRequest(problem=gettext_lazy("`messages` is a list of messages."))
+        raise InvalidUIRequest(problem=gettext_lazy("`messages` must be a list of messages."))
     if not listed:
         return request
     last = parse_last_message(listed[-1])
@@ -120,7 +120,7 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
     ]
     if len(json.dumps([last.metadata, extras])) > MOST_EXTRAS:
         sentence = gettext_lazy(
-            "metadata and data parts of a message have at most {limit:,} bytes."
+            "metadata and data parts of a message may have at most {limit:,} bytes."
         )
         raise InvalidUIRequest(problem=format_lazy(sentence, limit=MOST_EXTRAS))
     previous = check_id(listed[-2].get("id"), name="messages") if len(listed) > 1 else None

@@ -118,7 +118,7 @@ def parse_query_time(text: str) -> int:
 
 
 def is_session_valid(request: HttpRequest) -> bool:
-    """Return True if the request's session exists, has not expired, and its user is active."""
+    """Return True if the session cookie is still valid and belongs to the same user."""
     return bool(load_session_user(get_session_cookie(request)).pk == request.user.pk)
 
 

@@ -35,7 +35,7 @@ MOST_TEAMS = 100
 LONGEST_TEAM_NAME = 100
 LEAST_CAP, MOST_CAP = 20, 100_000
 LEAST_BYTES, MOST_BYTES = 1_024, 100_000_000
-UNKNOWN_TYPE = gettext_noop("A member is `ai` or `human`.")
+UNKNOWN_TYPE = gettext_noop("Set the type of each member to `ai` or `human`.")
 POLICY_NOT_ASSIGNABLE = gettext_noop(
     "The policy “{policy}” cannot be assigned to an agent: it does not exist, or only an "
     "administrator can assign it."

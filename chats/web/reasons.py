@@ -190,7 +190,7 @@ FACT_KINDS: Mapping[str, FactWords] = {
 # CSS class and label of a call's outcome on a receipt.
 CALL_OUTCOMES: Mapping[str, tuple[str, StrOrPromise]] = {
     Receipt.Outcome.OPEN: ("accent", gettext_lazy("in progress")),
-    Receipt.Outcome.OK: ("ok", gettext_lazy("answered")),
+    Receipt.Outcome.OK: ("ok", gettext_lazy("completed")),
     Receipt.Outcome.FAILED: ("danger", gettext_lazy("failed")),
     Receipt.Outcome.STOPPED: ("warn", gettext_lazy("stopped")),
     Receipt.Outcome.LOST: ("warn", gettext_lazy("worker lost")),

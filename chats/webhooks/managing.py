@@ -71,7 +71,7 @@ class WebhookIsOff(Refusal):
 
     code = "webhook_off"
     status = 409
-    sentence = gettext_noop("This webhook is switched off. Switch it on first.")
+    sentence = gettext_noop("This webhook is disabled. Enable it first.")
 
 
 class DeliveryWaits(Refusal):

@@ -78,7 +78,10 @@ class ImportForm(forms.Form):
         except UnicodeDecodeError:
             self.add_error(
                 "file",
-                forms.ValidationError(gettext("The file is not UTF-8 text."), code="not_text"),
+                forms.ValidationError(
+                    gettext("The file is not UTF-8 text. Save it as UTF-8, then choose it again."),
+                    code="not_text",
+                ),
             )
         else:
             if not cleaned["text"].strip():

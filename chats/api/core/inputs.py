@@ -25,7 +25,7 @@ FIELD_UNKNOWN = gettext_noop("This field does not exist or cannot be set.")
 class PlainText(serializers.CharField):
     """A string, unchanged. Other JSON types are refused."""
 
-    default_error_messages: ClassVar = {"invalid": gettext_lazy("This is not a string.")}
+    default_error_messages: ClassVar = {"invalid": gettext_lazy("Send a JSON string here.")}
 
     def __init__(self, **options: Any) -> None:
         super().__init__(trim_whitespace=False, allow_blank=True, **options)
