@@ -230,7 +230,6 @@ def get_latest_version(policy: ContextPolicy) -> PolicyVersion | None:
 
 
 def find_form_problems(form: Mapping[str, Any]) -> list[Problem]:
-    """List all problems of an exported policy."""
     found = [
         Problem(
             "unknown_key",

@@ -140,7 +140,6 @@ class _Said:
 
 
 def load_policy_values(row: EffectivePolicy) -> PolicyValues:
-    """Return the values of an effective policy in the engine's type."""
     return _values(_Said(row.digest, row))
 
 

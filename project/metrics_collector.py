@@ -42,7 +42,6 @@ UNDER_WAY = [Compaction.Status.PREPARING, Compaction.Status.PREPARED]
 
 
 def format_metrics(now: datetime) -> bytes:
-    """Return all metrics in Prometheus's text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(InstanceCollector(now))
     return generate_latest(registry)

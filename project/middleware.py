@@ -404,7 +404,7 @@ class ForeseenErrorsMiddleware(Around):
     """Turns a refusal or an unavailable database into an error message instead of a stack trace."""
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Answer a request that `RequestSizeLimits` refused or that is malformed."""
+        """Return the error response to a request that is too large or malformed. Else None."""
         resolution.ONLY_READS.set(request.method in {"GET", "HEAD"})
         refused = getattr(request, "scope", {}).get(REFUSED)
         if refused is None and is_malformed(request):

@@ -84,7 +84,6 @@ def format_table_row(combination: Combination, tally: Tally) -> str:
 def play_combination(
     combination: Combination, chats: Sequence[Sequence[PlayedTurn]], *, counter: TokenCounter
 ) -> Tally:
-    """Play all conversations under one combination."""
     tally = Tally()
     for turns in chats:
         play_conversation(turns, values=combination.values, counter=counter, tally=tally)

@@ -193,7 +193,6 @@ def build_local_runtime(tools: RecordedTools) -> Runtime:
 
 
 def configure_fake_server(base: str, **settings: Any) -> None:
-    """Change the settings of the fake server."""
     httpx2.post(f"{base}/_config", json=settings).raise_for_status()
 
 
@@ -244,7 +243,6 @@ def wait_for(turn_id: uuid.UUID) -> Turn:
 
 
 def fill_replay_report(report: ReplayReport, *, chat: Chat, counter: TokenCounter) -> None:
-    """Fill the report from the stored rows."""
     for receipt in Receipt.objects.filter(turn__branch__chat=chat).iterator():
         report.calls += 1
         report.prompt_tokens += receipt.prompt_tokens

@@ -106,7 +106,6 @@ def group_recorded_turns(messages: Iterable[dict[str, Any]]) -> list[RecordedTur
 
 
 def parse_recorded_calls(message: dict[str, Any]) -> list[RecordedCall]:
-    """Return the tool calls of an assistant message."""
     return [
         RecordedCall(
             call_id=call["id"],

@@ -39,7 +39,6 @@ def main() -> int:
 
 
 def build_options(report: Path) -> list[str]:
-    """Return the options of pip-audit."""
     files = [word for name in LOCKED for word in ("-r", name)]
     options = ["--require-hashes", "--disable-pip", "--progress-spinner", "off"]
     return [*options, "--format", "json", "--output", str(report), *files]
@@ -69,7 +68,6 @@ def judge_report(report: Path, said: str) -> int:
 
 
 def describe_package(package: dict[str, Any]) -> list[str]:
-    """Return a text for each problem of a package."""
     if "skip_reason" in package:
         return [f"not checked: {package['skip_reason']}"]
     texts = []

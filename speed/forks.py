@@ -73,11 +73,9 @@ class ForkedProcess:
         return self.process.exitcode
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
         self.process.terminate()
 
     def kill(self) -> None:
-        """Send SIGKILL."""
         self.process.kill()
 
 
@@ -125,7 +123,6 @@ def run_in_child(
 
 
 def list_open_files() -> set[int]:
-    """Return the descriptors of this process's open files."""
     return {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
 
 

@@ -205,7 +205,6 @@ class RowReader:
             self.related = populators(self.klass_info, compiler.select, DEFAULT_DB_ALIAS)
 
     def tuples(self, cursor: Any, connection: Any) -> list[tuple[Any, ...]]:
-        """Return the rows as Python values."""
         return [tuple(row) for row in self.converted(cursor, connection)]
 
     def models(self, cursor: Any, connection: Any) -> list[Any]:

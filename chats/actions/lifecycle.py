@@ -81,8 +81,6 @@ class UnknownModel(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class OfferedModel:
-    """One entry of the model picker."""
-
     spec: ModelSpec
     provider_name: str
     allowed: bool

@@ -98,7 +98,6 @@ def list_deleted_chats(
 
 
 def list_folders(*, owner: AbstractBaseUser) -> list[Folder]:
-    """List the folders of a person by name."""
     return list(Folder.objects.filter(owner=owner.pk).order_by("name"))
 
 

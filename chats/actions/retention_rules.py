@@ -79,7 +79,6 @@ def find_new_chat_days(user: AbstractBaseUser, *, now: datetime) -> int | None:
 
 
 def map_retention_days(chats: Sequence[Chat]) -> dict[uuid.UUID, int]:
-    """Return the retention periods in days, for the chats that have one."""
     ids = [chat.pk for chat in chats]
     own = set(PolicyAssignment.objects.filter(chat_id__in=ids).values_list("chat_id", flat=True))
     of_people: dict[int, int | None] = {}

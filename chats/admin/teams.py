@@ -193,7 +193,6 @@ class TeamAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Chats"))
     def chats(self, team: Team) -> int:
-        """Return the number of chats that use the team."""
         known: int | None = getattr(team, "chat_count", None)
         return count_chats_by_team([team.pk]).get(team.pk, 0) if known is None else known
 
@@ -308,7 +307,10 @@ class TeamAdmin(ReadOnlyAdmin):
 
 
 def build_agent_namer(team: Team) -> Callable[[int, str], str]:
-    """Return a function that names an agent: by number in a personal team."""
+    """Return a function that maps a position and a name to a display name.
+
+    In a personal team, agents are only numbered, because their names are private.
+    """
     if team.owner_id is None:
         return lambda _number, name: name
     return lambda number, _name: format_agent_number(number)

@@ -73,7 +73,6 @@ def parse_last_line(tail: bytes) -> Mapping[str, str] | None:
 
 
 def list_later_checkpoints(last: Mapping[str, str] | None) -> QuerySet[LedgerCheckpoint]:
-    """Return the checkpoints after the last one in the list, in order."""
     rows = LedgerCheckpoint.objects.order_by("origin", "size")
     if last is None:
         return rows

@@ -104,7 +104,6 @@ def hash_leaf(entry: bytes) -> bytes:
 
 
 def hash_node(left: bytes, right: bytes) -> bytes:
-    """Hash two subtrees."""
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 

@@ -101,7 +101,6 @@ class SummarySources:
         return found
 
     def request(self, call: SummaryCall, record: CallRecord) -> tuple[WireMessage, ...]:
-        """Return the messages that a call of this summary sends, in order."""
         previous = self.previous if call.is_last else None
         if call.texts:
             return build_merge_request(

@@ -30,7 +30,6 @@ HANDED_BACK = "handed_back"
 
 
 def load_locked_branches(chat: Chat) -> list[Branch]:
-    """Return the branches of a locked chat with their active compactions loaded."""
     rows = Branch.objects.filter(chat=chat).select_related("active_compaction__base", "chat")
     return list(rows.order_by("pk"))
 

@@ -26,7 +26,6 @@ class Cursor:
 
 
 def get_summary_cursor(branch: Branch) -> Cursor:
-    """Return the cursor of a branch from its active compaction."""
     summary = get_active_summary(branch.active_compaction)
     visible = Q()
     for part in history.list_path_segments(branch):

@@ -188,7 +188,6 @@ def compare_with_previous_call(
 
 
 def compare_summary_prefix(found: SummaryRequest, old: Sequence[WireMessage]) -> Prefix:
-    """Return the prefix that a request shares with the previous one."""
     pairs = zip(found.messages, old, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     tokens = sum(piece.tokens for pieces in found.pieces[:same] for piece in pieces)

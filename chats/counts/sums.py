@@ -106,7 +106,6 @@ def add_to_columns(
 
 
 def sum_named_counters(stored: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
-    """Return the sums of two counters by name."""
     names = {**stored, **added}
     return {name: stored.get(name, 0) + added.get(name, 0) for name in names}
 

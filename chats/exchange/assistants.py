@@ -226,7 +226,6 @@ class _Words(HTMLParser):
         self.is_code = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Begin an element."""
         if tag == "a":
             self.address = str(dict(attrs).get("href") or "")
             self.pieces.append("[" if self.address else "")
@@ -237,7 +236,6 @@ class _Words(HTMLParser):
         self.pieces.append(OPENING.get(tag, ""))
 
     def handle_endtag(self, tag: str) -> None:
-        """End an element."""
         if tag == "a" and self.address:
             self.pieces.append(f"]({self.address})")
             self.address = ""

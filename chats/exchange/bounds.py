@@ -83,7 +83,6 @@ def build_file_size_error(limit: int) -> ImportRefused:
 
 
 def build_chat_size_error() -> ImportRefused:
-    """Return the error for a chat over the size limit."""
     limit = settings.IMPORT_CHAT_BYTES // MIB
     problem = gettext_lazy("This chat has more than {limit} MiB in the file.")
     return ImportRefused("import_too_large", Sentence(problem, limit=limit))
@@ -119,7 +118,6 @@ def describe_message_position(number: int, *, name: str | Promise) -> Promise:
 
 
 def build_line_size_error(number: int) -> ImportRefused:
-    """Return the error for a line over the size limit."""
     problem = gettext_lazy("Line {number} has more than {limit} MiB.")
     return ImportRefused(
         "import_too_large", Sentence(problem, number=number, limit=LINE_BYTES // MIB)
@@ -212,7 +210,6 @@ def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
 
 
 def build_archive_entries_error() -> ImportRefused:
-    """Return the error for an archive with too many entries."""
     limit = settings.IMPORT_ENTRIES
     problem = gettext_lazy("The archive has more than {limit:,} entries.")
     return ImportRefused("import_too_many", Sentence(problem, limit=limit))

@@ -228,7 +228,6 @@ def find_known_messages(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | 
 
 
 def list_missing_messages(chat: Chat, draft: ChatDraft) -> tuple[Node, ...]:
-    """Return the messages of a draft that an imported chat lacks."""
     known = find_known_messages(chat, draft)
     return tuple(n for n in draft.nodes if n.id not in known[0]) if known is not None else ()
 

@@ -98,7 +98,6 @@ def is_archive(file: IO[bytes]) -> bool:
 
 
 def build_chat_limit_error() -> NotTaken:
-    """Return the error for the chats of a file beyond the limit."""
     problem = gettext_noop(
         "The file has more than {limit:,} chats. Only the first {limit:,} were imported."
     )

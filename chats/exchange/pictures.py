@@ -35,7 +35,6 @@ def iterate_unique_images(rows: QuerySet[Message]) -> Iterator[MessageImage]:
 
 
 def collect_image_hashes(nodes: Sequence[Node]) -> set[str]:
-    """Return the hashes of the images in a draft's messages."""
     parts = (part for node in nodes for part in node.parts if isinstance(part, FilePart))
     return {part.image.sha256 for part in parts if part.image and part.image.sha256}
 

@@ -104,7 +104,6 @@ def parse_chatgpt_node(own: str, node: Mapping[str, Any], *, builder: Builder) -
 
 
 def link_part_citations(part: Part, references: object) -> Part:
-    """Return a part with links in place of its citation marks."""
     if not isinstance(part, TextPart):
         return part
     return TextPart(replace_citation_marks(part.text, get_list_items(references)))

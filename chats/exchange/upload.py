@@ -99,7 +99,6 @@ def read_import_pieces(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def list_imports(user: AbstractBaseUser) -> QuerySet[FileImport]:
-    """Return the imports of a person, unordered."""
     return FileImport.objects.filter(owner=user.pk)
 
 

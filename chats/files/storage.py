@@ -69,7 +69,6 @@ def open_file_bytes(path: str) -> IO[bytes]:
 
 
 def iter_file_bytes(path: str) -> Iterator[bytes]:
-    """Yield stored bytes in pieces."""
     with open_file_bytes(path) as file:
         while piece := file.read(CHUNK_BYTES):
             yield piece

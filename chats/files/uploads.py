@@ -191,7 +191,6 @@ def check_quota(owner: AbstractBaseUser, *, name: str, size: int) -> None:
 
 
 def list_files(user: AbstractBaseUser | AnonymousUser) -> QuerySet[StoredFile]:
-    """Return the files of a person, unordered."""
     if not user.is_authenticated:
         return StoredFile.objects.none()
     return StoredFile.objects.filter(owner=user.pk)

@@ -247,7 +247,10 @@ def match_request(request: Request, *, sent: Sent, chat: Chat | None = None) -> 
 
 
 def find_room_chat(sent: Sent, *, room: str) -> uuid.UUID | None:
-    """Return the chat that a request names, or that its conversation id belongs to, or None."""
+    """Return the id of the chat that a request names, or that its conversation id belongs to.
+
+    None if there is no such chat.
+    """
     if sent.chat is not None:
         return sent.chat.pk
     if not sent.is_named:

@@ -187,7 +187,6 @@ class DatabaseUnreachable(DatabaseBusy):
 
 
 def build_database_refusal(error: BaseException) -> Refusal:
-    """Return the refusal for a temporary database error, with its cause."""
     if is_full(error):
         return StorageFull()
     cause = describe_connection_error(error)

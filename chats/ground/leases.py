@@ -49,5 +49,4 @@ def match_held_leases() -> Q:
 
 
 def match_expired_leases() -> Q:
-    """Return the condition for rows with an expired lease."""
     return Q(lease_until__lt=Now())

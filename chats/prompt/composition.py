@@ -547,7 +547,6 @@ def find_wider_window(
 
 
 def measure_prompt_scripts(given: ComposeInput) -> dict[str, float]:
-    """Return the share of each script in the texts of a prompt."""
     texts = [text for _, text in given.system]
     texts += [given.summary.text] if given.summary else []
     told = iter_prompt_texts((*given.history, *given.question, *given.steps))

@@ -173,7 +173,6 @@ def explain_policy_layers(
 
 
 def get_server_defaults() -> dict[str, object]:
-    """Return the server's default values."""
     return {
         "window_size": settings.HISTORY_WINDOW,
         "max_chars_per_message": settings.MAX_CHARS_PER_MESSAGE,

@@ -180,13 +180,11 @@ class _Build:
         return (system, WireMessage("user", "\n\n".join(said)))
 
     def inferring(self) -> Sequence[WireMessage]:
-        """Build the call that inferred preferences."""
         said = [self.message(segment) for segment in self.segments[1:]]
         system = WireMessage("system", self.text(self.segments[0]))
         return (system, WireMessage("user", inference_checks.format_conversation(said)))
 
     def reply(self) -> Rebuilt:
-        """Build the prompt of a reply, or its prefix."""
         by_origin: Mapping[str, list[Segment]] = defaultdict(list)
         for segment in self.segments:
             by_origin[segment.origin].append(segment)
@@ -285,7 +283,6 @@ class _Build:
         return maker.dated(block, message)._replace(segments=(day, *block.segments))
 
     def as_sent(self, segment: Segment, made: Entry) -> Block:
-        """Return the block of a message with the receipt's segment."""
         return build_entry_block(segment.origin, made)._replace(segments=(segment,))
 
 

@@ -204,7 +204,6 @@ def serialise_body(body: Mapping[str, Any]) -> str:
 
 
 def compare_body_hash(found: Rebuilt) -> BodyCheck:
-    """Compare the rebuilt body with the hash of the request as sent."""
     known = found.receipt.body_sha256
     if found.fault or not known:
         return "unknown"

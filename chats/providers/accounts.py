@@ -75,7 +75,7 @@ ANSWERED_SENTENCES = {
 
 
 class ServerRefused(Refusal):
-    """The server did not return its list of models. `code` is the provider error's."""
+    """The server did not return its list of models. `code` is that of the provider's error."""
 
     status = 422
     sentence = "{reason}"

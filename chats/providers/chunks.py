@@ -249,7 +249,6 @@ def extract_delta_reasoning(delta: Mapping[str, Any]) -> str:
 
 
 def extract_delta_calls(delta: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the tool calls in a delta or message."""
     calls = delta.get("tool_calls")
     listed = calls if isinstance(calls, list) else [calls]
     found: list[Mapping[str, Any]] = [call for call in listed if isinstance(call, dict)]

@@ -92,7 +92,6 @@ def parse_response_failure(*, status: int, headers: Mapping[str, str], body: str
 
 
 def parse_stream_failure(chunk: Mapping[str, Any]) -> ProviderError:
-    """Return the error of an error event within a stream."""
     error = _error_object(chunk)
     codes = _codes(error)
     overflow = find_overflow(status=None, codes=codes, body=json.dumps(chunk))

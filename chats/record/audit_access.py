@@ -277,7 +277,6 @@ def parse_actor_id(actor: str) -> int:
 
 
 def filter_existing_chats(chats: Iterable[uuid.UUID]) -> set[uuid.UUID]:
-    """Return those of the chats that still exist."""
     return set(Chat.objects.filter(pk__in=list(chats)).values_list("pk", flat=True))
 
 

@@ -225,7 +225,6 @@ def is_gone(scope: str) -> bool:
 
 
 def load_ledger_claims(chat_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, LedgerClaims]:
-    """Return the ledger's commitments by chat."""
     said = {chat_id: LedgerClaims(f"{SCOPE}{chat_id}") for chat_id in chat_ids}
     rows = AuditEvent.objects.filter(scope__in=[one.scope for one in said.values()])
     telling = Q(type__in=[*ENDINGS, *BESIDE, *ERASURES, DELETED, ERASED_WHOLE]) | Q(

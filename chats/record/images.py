@@ -66,7 +66,6 @@ def iter_image_hashes(row: Message) -> Iterable[str]:
 
 
 def iter_part_hashes(parts: Iterable[Mapping[str, str]]) -> Iterable[str]:
-    """Yield the hashes of the stored images of parts."""
     for part in parts:
         image = parse_image_reference(part["reference"]) if part["type"] == "file" else None
         if image is not None and image.sha256:

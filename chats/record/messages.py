@@ -167,7 +167,6 @@ def store_message_file(message: Message, *, file: AttachedFile) -> None:
 
 
 def list_waiting_messages(*, branch_id: uuid.UUID) -> Sequence[Message]:
-    """Return the waiting messages in order of acceptance."""
     return statements.WAITING_MESSAGES.rows(branch=branch_id)
 
 

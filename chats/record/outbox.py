@@ -161,7 +161,6 @@ def build_delivery(name: str, data: Data, *, webhook: uuid.UUID, at: datetime) -
 
 
 def list_webhook_events(event: AuditEvent) -> list[tuple[str, Data]]:
-    """Return the webhook events for a ledger event: names with their data."""
     data: Data = dict(event.data)
     about: Data = {}
     if event.chat_id:

@@ -137,7 +137,6 @@ def add_calls(found: dict[str, GroupUsage], rows: Any) -> None:
 
 
 def aggregate_usage(rows: QuerySet[Any], grouped_by: Expression | F) -> Any:
-    """Return the rows as groups with their number and tokens."""
     return (
         rows.annotate(told=grouped_by)
         .values("told")

@@ -169,7 +169,6 @@ def render_table_close(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """Close table and box."""
     return "</table></div>\n"
 
 

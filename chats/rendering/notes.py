@@ -111,7 +111,6 @@ def unwrap_unused_notes(tokens: Sequence[Token], kept: Collection[int]) -> Itera
 
 
 def build_paragraph_tokens(words: str) -> list[Token]:
-    """Return the tokens of a plain text paragraph."""
     inline = Token("inline", "", 0, content=words, children=[build_text_token(words)])
     return [Token("paragraph_open", "p", 1), inline, Token("paragraph_close", "p", -1)]
 

@@ -188,7 +188,6 @@ def release_evaluation(row: Evaluation) -> None:
 
 
 def identify_evaluation(row: Evaluation) -> dict[str, Any]:
-    """Return the fields that identify an evaluation in the ledger."""
     return {
         "evaluation": str(row.pk),
         "policy": row.policy.slug,

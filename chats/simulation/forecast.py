@@ -86,7 +86,6 @@ class _Kept:
 def forecast_prompts(
     sizes: Iterable[Size], *, values: PolicyValues, model_window: int | None
 ) -> Iterator[Point]:
-    """Yield the estimated prompt of each turn."""
     limit = compute_prompt_limit(values, model_window=model_window)
     yield from _points(_Kept(values, limit, estimate_tokens(values.system_text)), sizes)
 

@@ -41,7 +41,6 @@ def build_list_response(
     cursor_at: Callable[[int], str],
     after: int = 0,
 ) -> StreamingHttpResponse:
-    """Return the response of a list, starting after a position."""
     body = stream_list_lines(
         user_id=user_id,
         read=read,

@@ -225,7 +225,6 @@ class ChunkEncoder:
         return [{"type": f"{kind}-end", "id": part}]
 
     async def end(self, row: TurnRow) -> list[Chunk]:
-        """Return the unsent rest of the turn, and its end."""
         self.is_over = True
         chunks: list[Chunk] = []
         has_text = self.beginning.step in self.streamed
@@ -254,7 +253,6 @@ def build_notice(sentence: str) -> Chunk:
 
 
 def build_tool_chunks(part: Mapping[str, Any]) -> list[Chunk]:
-    """Return the chunks of a tool call with its result."""
     call = {"toolCallId": part["toolCallId"]}
     name = part["type"].removeprefix("tool-")
     chunks: list[Chunk] = [

@@ -141,7 +141,6 @@ class _Found:
 
 
 def build_version_draft(version: TeamVersion) -> TeamDraft:
-    """Return a version as a draft, for a form or a copy."""
     values = {name: getattr(version, name) for name in RULES}
     agents = [
         AgentDraft(

@@ -37,7 +37,6 @@ def find_lane_cutoff(turn: Turn) -> int | None:
 
 
 def list_earlier_lane_statuses(turn: Turn) -> list[str]:
-    """Return the statuses of the unfinished lanes before a turn's lane."""
     if not turn.lane:
         return []
     lanes = Turn.objects.filter(

@@ -363,7 +363,6 @@ def record_round_event(event: str, made: Round, *, actor: str, now: datetime, **
 
 
 def find_newest_branch_round(branch: Branch) -> Round | None:
-    """Return the round that started last on a branch."""
     return (
         Round.objects.filter(branch=branch)
         .select_related("version")

@@ -301,7 +301,6 @@ def format_price(price: Decimal | None) -> str:
 
 
 def list_connected_servers() -> list[tuple[ProviderAccount, list[ModelSpec]]]:
-    """Return the enabled servers, each with its enabled models."""
     rows = ProviderAccount.objects.filter(enabled=True).annotate(
         is_paused=ExpressionWrapper(Q(paused_until__gt=Now()), output_field=BooleanField())
     )

@@ -91,7 +91,6 @@ def build_native_event(event: AuditEvent) -> dict[str, Any]:
 
 
 def build_ocsf_event(event: AuditEvent) -> dict[str, Any]:
-    """Return an event as the closest OCSF class."""
     about, _, action = event.type.partition(".")
     uid = CLASSES.get(event.type) or CLASSES.get(about, API_ACTIVITY)
     number, name = map_ocsf_activity(uid, event.type, action)

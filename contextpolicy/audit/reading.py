@@ -23,6 +23,5 @@ def record_ledger_read(*, actor: str, search: str, now: datetime) -> None:
 
 
 def record_file_download(name: str, *, actor: str, now: datetime) -> None:
-    """Record that a person downloaded a file for verification."""
     with transaction.atomic():
         ledger.record_event("ledger.read", actor=actor, now=now, data={"file": name})

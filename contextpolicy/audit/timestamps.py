@@ -45,7 +45,6 @@ def encode_der_value(tag: int, *parts: bytes) -> bytes:
 
 
 def encode_der_integer(number: int) -> bytes:
-    """Encode a non-negative number in DER."""
     return encode_der_value(INTEGER, number.to_bytes(number.bit_length() // 8 + 1, "big"))
 
 

@@ -144,7 +144,6 @@ class ArchiveReader:
             shutil.copyfileobj(stream, file, CHUNK)
 
     def list_members(self, folder: str) -> list[str]:
-        """Return the names of the members below a folder."""
         return [name for name in self.manifest.members if name.startswith(folder)]
 
     def close(self) -> None:

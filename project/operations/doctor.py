@@ -46,7 +46,6 @@ class Diagnosis:
     remedy: str = ""
 
     def describe(self) -> dict[str, str]:
-        """Return the fields by name."""
         return asdict(self)
 
 
@@ -96,7 +95,6 @@ def check_database(part: str) -> Iterator[Diagnosis]:
 
 
 def describe_database() -> str:
-    """Return the kind and the version of the database."""
     if connection.vendor == "sqlite":
         return f"SQLite file {settings.DATABASES['default']['NAME']}"
     with connection.cursor() as cursor:
@@ -233,7 +231,6 @@ def check_providers(part: str) -> Iterator[Diagnosis]:
 
 
 def check_provider(part: str, account: ProviderAccount) -> Diagnosis:
-    """Return the diagnosis of one model server."""
     remedy = "Open Model servers in the administration, correct the entry and save it."
     if account.paused_until and account.paused_until > timezone.now():
         return Diagnosis(part, FAILURE, f"{account.slug}: paused, {account.paused_reason}", remedy)

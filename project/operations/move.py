@@ -263,7 +263,7 @@ def close_and_verify(fingerprint: str, tell: Tell) -> None:
 
 
 def load_facts(name: str = WHOLE) -> dict[str, Any]:
-    """Return the facts of a table, or of the whole move; empty if there are none."""
+    """Return the stored progress of a table, or of the whole move. Empty if nothing is stored."""
     with connection.cursor() as cursor:
         cursor.execute(LOAD, [name])
         row = cursor.fetchone()
@@ -271,6 +271,6 @@ def load_facts(name: str = WHOLE) -> dict[str, Any]:
 
 
 def store_facts(name: str, facts: dict[str, Any]) -> None:
-    """Store the facts of a table, or of the whole move."""
+    """Store the progress of a table, or of the whole move."""
     with connection.cursor() as cursor:
         cursor.execute(STORE, [name, json.dumps(facts)])

@@ -48,14 +48,11 @@ class Checksum:
 
 @dataclass(frozen=True, slots=True)
 class CopiedTable:
-    """A table of the product, with its model."""
-
     name: str
     model: type[models.Model]
     fields: "Sequence[models.Field[Any, Any]]"
 
     def count_rows(self, alias: str) -> int:
-        """Return the number of rows in a database."""
         return self._rows(alias).count()
 
     def iter_batches(self, alias: str, after: Any = None) -> Iterator[tuple[list[Row], Any]]:
@@ -74,7 +71,6 @@ class CopiedTable:
             yield [row[1:] for row in batch], after
 
     def compute_checksum(self, alias: str) -> Checksum:
-        """Return the checksum of all rows in a database."""
         names = [field.attname for field in self.fields]
         return Checksum().add(self._rows(alias).values_list(*names).iterator(chunk_size=BATCH))
 
@@ -126,7 +122,6 @@ def list_copied_tables() -> list[CopiedTable]:
 
 
 def encode_key(key: Any) -> Any:
-    """Return a primary key as JSON."""
     if isinstance(key, tuple):
         return [encode_key(part) for part in key]
     return str(key) if isinstance(key, uuid.UUID) else key

@@ -61,7 +61,6 @@ class MeasuringWorker:
 
     @property
     def counter(self) -> TokenCounter:
-        """The counter of the tokens that are stored and sent."""
         return self._counter
 
     async def db(self, function: Callable[..., Result], **arguments: Any) -> Result:
@@ -124,7 +123,6 @@ class MeasuredChat:
         self.catch_up()
 
     async def complete(self, turn_id: uuid.UUID) -> None:
-        """Work on a turn to its end."""
         opened = self.worker.db(
             open_turn,
             turn_id=turn_id,
@@ -222,7 +220,6 @@ def index_whole_chat(chat_id: uuid.UUID) -> None:
 
 
 def format_file_message(said: SaidMessage) -> dict[str, Any]:
-    """Return a message in the product's own file format."""
     metadata: dict[str, Any] = {"ts": int(said.at.timestamp() * 1000)}
     if said.name:
         kind = "human" if said.role == "user" else "ai"

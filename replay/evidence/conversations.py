@@ -130,7 +130,6 @@ def build_questioned_conversation(
 
 
 def read_own_conversation(path: Path) -> QuestionedConversation:
-    """Read a conversation in the project's own format."""
     said = [
         SaidMessage(
             id=str(line["id"]),

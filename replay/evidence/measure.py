@@ -58,7 +58,6 @@ class Scores:
         return sum(row.is_complete for row in self.rows) / max(len(self.rows), 1)
 
     def share_of_messages(self) -> float:
-        """Return the share of the evidence messages that are in the prompt."""
         needed = sum(len(row.question.evidence) for row in self.rows)
         return sum(row.present for row in self.rows) / max(needed, 1)
 

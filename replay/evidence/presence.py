@@ -26,7 +26,6 @@ Sequences = set[tuple[str, ...]]
 
 
 def split_lowercase_words(text: str) -> list[str]:
-    """Return the words of a text in lower case."""
     return WORD.findall(text.lower())
 
 
@@ -51,13 +50,10 @@ class WordRarity:
         return cls(len(listed), Counter(word for words in listed for word in words))
 
     def weight(self, words: Iterable[str]) -> float:
-        """Return the sum of the weights of some words."""
         return sum(math.log(1 + self.total / (1 + self.messages[word])) for word in words)
 
 
 class SearchedPrompt:
-    """The text of a prompt, searched for messages."""
-
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = list(texts)
         self.words = [split_lowercase_words(text) for text in self.texts]

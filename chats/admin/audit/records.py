@@ -194,7 +194,7 @@ class ReceiptAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Rebuildable"))
     def rebuildable(self, receipt: Receipt) -> SafeString | str:
-        """Return the time since which the prompt cannot be rebuilt, or that it can be."""
+        """Return "Yes", or the time at which a part of the prompt was erased."""
         if receipt.erased_at is None:
             return gettext("Yes")
         at = dateformat.format(receipt.erased_at, gettext("d M Y H:i:s"))

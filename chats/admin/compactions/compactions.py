@@ -283,5 +283,4 @@ class CompactionAdmin(SummaryReviewAdmin):
 
 
 def count_facts_by_kind(retention: Mapping[str, Any], side: str) -> dict[str, int]:
-    """Count the facts of each kind on one side (kept or lost)."""
     return {kind: len(retention.get(side, {}).get(kind, ())) for kind in KINDS}

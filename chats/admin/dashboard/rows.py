@@ -81,7 +81,6 @@ class Rows:
         self.compactions = request.user.has_perm("chats.view_compaction")
 
     def of_turns(self, wanted: Range, **found_by: str) -> str:
-        """Return a link to the turns that ended in a range."""
         if not self.turns:
             return ""
         more = {
@@ -315,7 +314,6 @@ def build_failure_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[N
 
 
 def build_outcome_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
-    """Return the number of compactions per outcome."""
     counted = whole.named["compactions"]
     return [
         NumberInWords(str(words), f"{counted[outcome]:,}", "", rows.of_compactions(wanted, outcome))

@@ -51,7 +51,6 @@ def find_edit_conflicts(
 
 
 def format_version_field(version: PolicyVersion, name: str) -> str:
-    """Return a field's value in a version, as a text."""
     return format_locked_value(name, version.values, version.locks)
 
 

@@ -44,7 +44,6 @@ def describe_policy(values: PolicyValues) -> str:
 
 
 def build_description_parts(values: PolicyValues) -> list[str | Figure]:
-    """Describe these values as a list of texts and figures."""
     limit = compute_prompt_limit(values, model_window=None)
     describe = {
         "simple": _simple,

@@ -449,7 +449,6 @@ class ContextPolicyAdmin(DomainAdmin):
 
 
 def describe_saved_version(policy: ContextPolicy) -> str:
-    """Return a sentence with the saved version and the active one."""
     policy = ContextPolicy.objects.select_related("current").get(pk=policy.pk)
     newest, active = policy.newest, policy.current
     if newest is None or newest == active:

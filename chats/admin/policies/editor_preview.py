@@ -249,7 +249,6 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
 
 
 def build_form_proposal(form: PolicyForm, *, place: str) -> PolicyProposal:
-    """Return the edited policy as a proposal at a place offered by the form."""
     newest = form.newest
     said: dict[str, Any] = {
         "slug": form.instance.slug or "-new-",

@@ -228,7 +228,6 @@ def group_explained_fields(
 
 
 def get_base_field_label(name: str) -> str:
-    """Return the label of a field in the policy form."""
     field = PolicyForm.base_fields.get(name)
     return str(field.label) if field and field.label else name.replace("_", " ").capitalize()
 

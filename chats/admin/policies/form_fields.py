@@ -55,7 +55,6 @@ def build_choice_field(
 
 
 def build_yes_no_field(label: StrOrPromise, text: StrOrPromise) -> forms.ChoiceField:
-    """Make a field for yes, no, or unset."""
     return build_choice_field(
         label, text, [UNSET, ("yes", gettext_lazy("Yes")), ("no", gettext_lazy("No"))]
     )
@@ -140,7 +139,6 @@ class LinesField(forms.Field):
 
 
 def build_tool_rules_field(label: StrOrPromise, text: StrOrPromise) -> LinesField:
-    """Make a field for rules of tools, one per line."""
     return LinesField(
         write=format_tool_rules, read=parse_tool_rules, rows=4, label=label, help_text=text
     )

@@ -33,7 +33,6 @@ def is_empty(value: object) -> bool:
 
 
 def parse_form_value(name: str, value: Any) -> Any:
-    """Convert a form value to the stored value."""
     if name in SHARES:
         return float(Decimal(value) / 100)
     if name in NONE_IS_ZERO and value == 0:
@@ -48,7 +47,6 @@ def parse_form_value(name: str, value: Any) -> Any:
 
 
 def format_form_value(name: str, value: Any) -> Any:
-    """Convert a stored value to the form value."""
     if name in SHARES:
         return f"{(Decimal(str(value)) * 100).normalize():f}"
     if name in NONE_IS_ZERO and value is None:

@@ -117,7 +117,6 @@ class PolicyForm(
 
     @cached_property
     def edited(self) -> PolicyVersion | None:
-        """The version that the user started to edit."""
         newest = self.newest
         said = str(self.data.get("based_on", "")) if self.is_bound else ""
         if newest is None or not said.isdecimal() or int(said[:9]) == newest.number:
@@ -125,7 +124,6 @@ class PolicyForm(
         return self.instance.versions.filter(number=int(said[:9])).first() or newest
 
     def initial_of(self, version: PolicyVersion | None) -> dict[str, Any]:
-        """Return the initial values of the fields for a version."""
         if version is None:
             return {}
         values = version.values
@@ -352,6 +350,5 @@ def format_fix_value(name: str, value: object) -> Any:
 
 
 def add_config_fields(form: type[PolicyForm]) -> type[PolicyForm]:
-    """Add the config fields of the installed strategies to the form."""
     made = {field.name: field.make() for field in list_config_fields()}
     return type(form.__name__, (form,), made)

@@ -100,7 +100,6 @@ class Editor:
 
     @property
     def errors(self) -> list[FieldRow]:
-        """The rows with an error, in page order."""
         return [row for row in self.rows if row.bound.errors]
 
 
@@ -157,7 +156,6 @@ def load_initial_values(form: PolicyForm) -> dict[str, Any]:
 
 
 def load_initial_locks(form: PolicyForm) -> list[str]:
-    """Return the locks of a form before it is submitted."""
     return list(form.newest.locks) if form.newest else list(form.start_locks)
 
 

@@ -83,7 +83,6 @@ def format_estimate_rows(likely: Estimate) -> list[tuple[str, str]]:
 
 
 def format_summary_length(likely: Estimate) -> str:
-    """Return the estimated length of the next summary, and its basis."""
     if likely.summaries:
         form = ngettext(
             "≈ {tokens:,} tokens, based on the last {n} summary by this model",

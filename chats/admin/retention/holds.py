@@ -154,7 +154,6 @@ class LegalHoldAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("State"))
     def state(self, hold: LegalHold) -> SafeString:
-        """Return the state of the hold in words, with its code."""
         code, said = "in_force", gettext("active")
         if hold.ends_at is not None and hold.ends_at > timezone.now():
             time = date_format(hold.ends_at.astimezone(UTC), gettext("d M Y H:i"))

@@ -240,7 +240,7 @@ class PreferenceChange(Strict):
 
 
 class PreferenceDeletion(Strict):
-    """What replaces the deleted preference."""
+    """Options for deleting a preference."""
 
     reopen = serializers.BooleanField(
         default=False,

@@ -164,7 +164,6 @@ def select_chat_nodes(owner_id: int, *, chat: Chat | None) -> QuerySet[GatewayNo
 
 
 def load_branches_in_order(ids: Sequence[uuid.UUID]) -> list[Branch]:
-    """Return branches with their chats, in the given order."""
     rows = Branch.objects.select_related("chat", "parent").in_bulk(list(ids))
     return [rows[pk] for pk in ids if pk in rows]
 

@@ -51,7 +51,6 @@ def build_room_key(*, owner_id: int, end_user: str, source: str, value: str) -> 
 
 
 def hash_messages(items: Sequence[Item], *, room: str) -> list[Hashes]:
-    """Return the hashes of each message of a request."""
     made = []
     chain, loose = room, _keyed("loose", room)
     for item in items:

@@ -68,8 +68,6 @@ def is_item_reference(item: Any) -> bool:
 
 
 class _Items:
-    """Parses items one at a time."""
-
     def __init__(self, earlier: tuple[Item, ...], unseal: Unseal, known: Known) -> None:
         self.messages = RequestReader()
         self.unseal = unseal

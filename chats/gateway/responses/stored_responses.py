@@ -106,7 +106,6 @@ def build_response_form(turn: Turn) -> ResponseForm:
 
 
 def find_reply_model(turn: Turn) -> str:
-    """Return the name of the model that replied."""
     return turn.model.slug if turn.model is not None else turn.model_name
 
 

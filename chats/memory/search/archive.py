@@ -227,7 +227,6 @@ Looking.here = Looking()
 
 
 def find_unmarked_branches() -> QuerySet[Branch, tuple[Any, ...]]:
-    """Return the unmarked branches that are behind, with their chats."""
     rows = Branch.objects.filter(chat__temporary=False, last_seq__gt=F("fork_seq"))
     none = Q(search_place__isnull=True)
     short = Q(search_place__to_seq__lt=F("last_seq")) | ~Q(search_place__version=VERSION)
@@ -522,7 +521,6 @@ def build_owner_key(owner_id: int) -> str:
 
 
 def build_chat_key(chat_id: uuid.UUID) -> str:
-    """Return the key that all texts of a chat share."""
     return f"c{chat_id.hex}"
 
 

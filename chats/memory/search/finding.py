@@ -199,7 +199,6 @@ def choose_candidates(
 
 
 def add_word_weight(marks: dict[int, float], found: Sequence[int], value: float) -> None:
-    """Add the weight of a word to the texts that contain it."""
     for key in found:
         marks[key] = marks.get(key, 0.0) + value
 

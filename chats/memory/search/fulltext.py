@@ -204,7 +204,6 @@ def fetch_text_ids(statement: str, values: Sequence[Any]) -> list[int]:
 
 
 def build_id_condition(numbers: Collection[int]) -> Statement:
-    """Write the condition that an id is one of these numbers."""
     if connection.vendor == "sqlite":
         return "IN (SELECT value FROM json_each(%s))", [json.dumps(list(numbers))]
     # As text, because psycopg checks each number of a list for quoting.

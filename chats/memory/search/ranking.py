@@ -126,7 +126,6 @@ def count_search_words(words_of_text: Sequence[str], wanted: Mapping[str, float]
 
 
 def count_word_pairs(words_of_text: Sequence[str], wanted: Collection[Pair]) -> dict[Pair, int]:
-    """Count the given pairs of neighbouring words."""
     if not wanted:
         return {}
     found: dict[Pair, int] = {}
@@ -206,7 +205,6 @@ def rank_texts(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tupl
 
 
 def score_text_windows(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, float]:
-    """Score each text together with its neighbours."""
     found = {text.place: text for text in texts}
     places = list(found)
     steps = [step for step in range(-REACH, REACH + 1) if step]

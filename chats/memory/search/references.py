@@ -146,7 +146,6 @@ def choose_references(
 
 
 def get_sent_range(passage: Passage) -> tuple[int, int]:
-    """Return the part of a passage's text that is sent."""
     return passage.start, min(passage.end, passage.start + LONGEST)
 
 

@@ -36,7 +36,6 @@ def list_known_speakers(branch: Branch, *, to: int) -> list[KnownSpeaker]:
 
 
 def list_path_speakers(branch: Branch, *, after: int, to: int) -> set[KnownSpeaker]:
-    """Return the speakers with a role in a part of a branch's path."""
     rows = history.select_path_messages(branch, after=after, before=to + 1).order_by()
     said = rows.filter(speaker__isnull=False).values_list("speaker", flat=True).distinct()
     return {KnownSpeaker(each["roleName"], each["roleId"]) for each in said if each}
@@ -62,7 +61,6 @@ def build_speaker_filter(branch: Branch, *, speaker: str, to: int) -> Q:
 
 
 def match_role_ids(speakers: Iterable[KnownSpeaker], *, speaker: str) -> set[str]:
-    """Return the ids of the roles with this id or name."""
     name = fold_member_name(speaker)
     return {
         each.role_id

@@ -72,7 +72,6 @@ MALFORMED = "The arguments are not valid: {reason}. Send {{query: text, limit: 1
 
 
 def build_search_spec(chat: Chat) -> ToolSpec:
-    """Return the tool as offered in a chat."""
     return SPEC if chat.team_id is None else SPEC_OF_TEAM
 
 

@@ -68,7 +68,7 @@ def compaction_undo(
 def compaction_redo(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Publish an undone summary again."""
+    """Make an undone summary active again."""
     row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     undo.redo_summary(user=request.user, compaction=row, now=timezone.now())
     return render_changed_compaction(request, chat_id, row.pk)

@@ -146,7 +146,6 @@ def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 
 
 def count_chat_contents(chat: Chat) -> dict[str, int]:
-    """Count the messages and branches of the chat."""
     return {
         "messages": Message.objects.filter(branch__chat=chat).count(),
         "branches": chat.branches.count(),

@@ -50,7 +50,6 @@ class StateView:
 
 
 def build_state_view(kept: Kept) -> StateView:
-    """Return the state with the source of each value."""
     return StateView(
         fields=[build_field_view(kept, name) for name in kept.names], version=kept.version
     )

@@ -46,8 +46,6 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class ShownFile:
-    """A document of a message."""
-
     id: str
     name: str
     words: str
@@ -63,7 +61,6 @@ def describe_size(file: StoredFile) -> list[str]:
 
 
 def format_pages(pages: int) -> str:
-    """Return a number of pages in words."""
     return ngettext("{n} page", "{n} pages", pages).format(n=format_number(pages))
 
 
@@ -88,7 +85,6 @@ def load_attachments(request: PersonRequest) -> list[Attachment]:
 
 
 def list_documents(parts: Sequence[Mapping[str, str]]) -> list[ShownFile]:
-    """Return the uploaded documents of a message's parts."""
     files = [part for part in parts if part["type"] == "file"]
     found = [(part["name"], parse_document_reference(part["reference"])) for part in files]
     return [

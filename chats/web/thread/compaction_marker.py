@@ -48,8 +48,6 @@ class Bullet:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of a summary with its heading."""
-
     title: str
     bullets: Sequence[Bullet]
 

@@ -309,6 +309,5 @@ def build_bar_parts(sizes: Sequence[tuple[str, int]], *, whole: int) -> list[Bar
 
 
 def reserve_part(tokens: int, *, whole: int) -> BarPart | None:
-    """Return the bar part that is reserved for the reply, at the end of the bar."""
     width = 100 * tokens / max(whole, 1)
     return BarPart("reserve", f"{100 - width:.2f}%", f"{width:.2f}%") if tokens else None

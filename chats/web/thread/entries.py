@@ -66,7 +66,7 @@ class DayMark:
 
 @dataclass(frozen=True, slots=True)
 class MessageEntry:
-    """A message with the rail beside it."""
+    """A message of the thread, with the rail that says how the next prompt sends it."""
 
     partial: ClassVar[str] = "chats/_message.html"
     message: Message
@@ -101,7 +101,6 @@ class MessageEntry:
 
     @property
     def acts_label(self) -> str:
-        """Name of the link to the message's actions."""
         seq = self.message.seq
         return gettext("Actions of message {seq}").format(seq=seq) if seq else gettext("Actions")
 
@@ -197,7 +196,6 @@ class MessageEntry:
 
     @property
     def documents(self) -> list[ShownFile]:
-        """The uploaded documents of the message, in order."""
         return list_documents(self.message.parts)
 
     @property
@@ -316,7 +314,6 @@ def is_reply(message: Message) -> bool:
 
 
 def build_tool_calls(parts: Sequence[dict[str, str]]) -> list[ToolCall]:
-    """Return the tool calls of a message, each with its result."""
     results = {part["call_id"]: part["content"] for part in parts if part["type"] == "tool_result"}
     return [
         ToolCall(part["name"], part["arguments"], results.get(part["call_id"]))

@@ -116,7 +116,7 @@ def select_inactive_compactions(branch: Branch) -> QuerySet[Compaction]:
 
 
 def load_newest_turns(branch: Branch) -> list[Turn]:
-    """Return a branch's unfinished turns, its last and its last finished turn, newest first.
+    """Return a branch's unfinished turns, its newest and its newest finished turn, newest first.
 
     One statement reads them, so a turn that ends at the same time appears once.
     """

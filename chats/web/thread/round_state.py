@@ -78,7 +78,6 @@ def describe_round(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
 
 
 def describe_running_round(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
-    """Return the title and body for a running round."""
     behind = gettext("Next: {names}.").format(names=join_items(following)) if following else ""
     together = lanes.select_unfinished_lanes(made).count() if made.version.independent else 1
     number, limit = made.hops + 1, made.version.hop_limit

@@ -102,7 +102,7 @@ def render_thread_part(
 
 
 def parse_shown_state(request: PersonRequest) -> ShownState | None:
-    """Return the state the page shows; None if the page shows no end of a thread."""
+    """Return the state that the page was rendered from. None if the request has none."""
     state = parse_seen_state(request)
     start = parse_seq(request, "from") or 1
     top = parse_seq(request, "top") or start

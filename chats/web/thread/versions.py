@@ -77,7 +77,6 @@ def find_holding_branch(path: Sequence[PathSegment], *, seq: int) -> uuid.UUID:
 def build_message_versions(
     pk: uuid.UUID, group: Sequence[tuple[uuid.UUID, uuid.UUID]]
 ) -> MessageVersions:
-    """Return the position of a message among its versions."""
     index = [key for key, _ in group].index(pk)
     return MessageVersions(
         number=index + 1,

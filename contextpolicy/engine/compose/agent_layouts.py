@@ -59,7 +59,6 @@ class AgentMaker(TextMaker):
         return super().system([(name, text) for name, text in parts if name not in inner])
 
     def summary(self, summary: Summary) -> Block:
-        """Return the block with the summary, in the agent's text form."""
         segment = Segment("summary", summary.id, 0, "user", 0)
         return self._piece(segment, self._guard(summary.text))
 

@@ -115,7 +115,6 @@ class TextMaker(Maker):
         self.frame_bytes = len(SECTION_JOINT.join(titles).encode("utf-8", "surrogatepass"))
 
     def summary(self, summary: Summary) -> Block:
-        """Build the block of the summary: a section with its text."""
         return self._piece(
             Segment("summary", summary.id, 0, "user", 0), self.writer.guarded(summary.text)
         )

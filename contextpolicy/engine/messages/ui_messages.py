@@ -127,7 +127,6 @@ def serialize_ui_message(message: UIMessage) -> dict[str, object]:
 
 
 def build_ui_message(message: Message, **metadata: object) -> UIMessage:
-    """Make the UI message of a stored message."""
     return UIMessage(message.id, message.role, message.parts, {"kind": "normal", **metadata})
 
 

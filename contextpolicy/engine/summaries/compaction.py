@@ -65,7 +65,6 @@ class CompactionPlan:
 
     @property
     def source_ids(self) -> tuple[str, ...]:
-        """The ids of the source messages, in order."""
         return tuple(message.id for message in self.sources)
 
     @property

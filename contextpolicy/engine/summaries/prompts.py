@@ -126,7 +126,6 @@ def select_prompt_version(window: int | None) -> str:
 
 
 def select_summary_headings(values: PolicyValues) -> tuple[str, ...]:
-    """Return the headings of a summary under a policy, in order."""
     return values.summary_sections or SECTIONS
 
 
@@ -283,7 +282,6 @@ def _so_far(previous: Summary, version: str, cited: Sequence[Message]) -> str:
 
 
 def get_author_label(message: Message) -> str:
-    """Return the author of a message as summaries name it."""
     return message.speaker or (USER if message.role == "user" else ASSISTANT)
 
 

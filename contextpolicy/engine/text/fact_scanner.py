@@ -45,8 +45,6 @@ _PATH = re.compile(r"(?:[\w.-]*/)+[\w.-]+\.\w+")
 
 
 class FoundFact(NamedTuple):
-    """A fact of a text and its position."""
-
     kind: Kind
     start: int
     end: int

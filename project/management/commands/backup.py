@@ -25,7 +25,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the place of the backup."""
         parser.add_argument(
             "place",
             help="a new file, an existing folder, or - for the standard output (without keys)",

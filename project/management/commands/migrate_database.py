@@ -18,7 +18,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the SQLite file."""
         parser.add_argument(
             "--from",
             type=Path,

@@ -111,7 +111,6 @@ def measure_preset(
     is_played: bool,
     results: Results,
 ) -> None:
-    """Add the scores of one conversation to the results."""
     counter = O200kCounter()
     scorer, baselines = (
         Scorer(conversation, counter=counter),
