@@ -36,7 +36,7 @@ BRANCHES_PER_CHAT = 200
 
 
 class TooManyBranches(Refusal):
-    """The chat has reached its limit of branches. Continue on one of them."""
+    """The chat has 200 branches, which is the limit. Continue in a new chat."""
 
     code = "too_many_branches"
     status = 409

@@ -31,7 +31,7 @@ TITLE_LENGTH = 200
 
 
 class TooManyChats(Refusal):
-    """You have reached your limit of chats. Delete some first."""
+    """You have 20,000 chats (the default of `CHATS_PER_USER`). Delete some first."""
 
     code = "chat_full"
     status = 409

@@ -54,7 +54,7 @@ class FolderExists(Refusal):
 
 
 class TooManyFolders(Refusal):
-    """You have reached your limit of folders. Delete one first."""
+    """You have 200 folders (the default of `FOLDERS_PER_USER`). Delete one first."""
 
     code = "too_many_folders"
     status = 409

@@ -30,7 +30,9 @@ REPORTS = 20
 
 
 class ImportsUnderWay(Refusal):
-    """You have reached the limit of running imports. Wait for one to end, or stop one."""
+    """Two of your imports are running (the default of `IMPORTS_PER_USER`). Wait for one, or stop
+    it.
+    """
 
     code = "imports_under_way"
     status = 409

@@ -70,7 +70,7 @@ class FileNotRead(Refusal):
 
 
 class TooManyFiles(Refusal):
-    """The message has more than 20 files."""
+    """The message has more than 20 files (the default of `FILES_PER_MESSAGE`)."""
 
     code = "too_many_files"
     status = 422
@@ -81,7 +81,7 @@ class TooManyFiles(Refusal):
 
 
 class FilesTooLarge(Refusal):
-    """The files of the message have more than 100 MB together."""
+    """The files of the message exceed 100 MiB together (the default of `MESSAGE_FILES_BYTES`)."""
 
     code = "files_too_large"
     status = 422

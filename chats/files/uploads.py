@@ -45,7 +45,7 @@ class FileUploadsOff(Refusal):
 
 
 class FileTooLarge(Refusal):
-    """The file exceeds the size limit, which the message names."""
+    """The file exceeds 25 MiB (the default of `FILE_BYTES`)."""
 
     code = "file_too_large"
     status = 413
@@ -87,7 +87,7 @@ class FileInUse(Refusal):
 
 
 class FileQuotaExceeded(Refusal):
-    """Your files would exceed your quota, which the message names. Delete some first."""
+    """Your files would exceed 2 GiB (the default of `FILES_PER_USER_BYTES`). Delete some first."""
 
     code = "file_quota_exceeded"
     status = 409

@@ -90,7 +90,7 @@ class InvalidLifetime(Refusal):
 
 
 class TooManyKeys(Refusal):
-    """You have reached your limit of API keys. Revoke one first."""
+    """You have 20 API keys that are neither revoked nor expired. Revoke one first."""
 
     code = "too_many_keys"
     status = 422

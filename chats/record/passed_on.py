@@ -26,7 +26,10 @@ TOLD = ("input", "output", "cached", "written")
 
 
 class TooManyPassedOn(Refusal):
-    """The key has the maximum number of pass-through requests in progress. Wait for one to end."""
+    """The key has 100 pass-through requests in progress (the default of `GATEWAY_TURNS_PER_KEY`).
+
+    Wait for one to end.
+    """
 
     code = "too_many_passed_on"
     status = 429

@@ -30,7 +30,9 @@ RESUME = "retry: 1000\nevent: server.resume\ndata: {}\n\n"
 
 
 class TooManyStreams(Refusal):
-    """You, or the server, have reached the limit of open streams. Close one first."""
+    """You have 20 open streams (the default of `STREAMS_PER_USER`), or the server has 2,000
+    (`STREAMS_PER_INSTANCE`). Close one first.
+    """
 
     code = "too_many_streams"
     status = 429

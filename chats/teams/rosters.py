@@ -73,7 +73,7 @@ class NotYours(Refusal):
 
 
 class TooManyTeams(Refusal):
-    """You have reached your limit of teams. Delete one first."""
+    """You have 100 teams, which is the limit. Delete one first."""
 
     code = "too_many_teams"
     status = 409

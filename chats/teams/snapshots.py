@@ -38,7 +38,7 @@ LONGEST_ID = 100
 
 
 class SnapshotTooLarge(Refusal):
-    """The chat has more messages or text than a snapshot can have. The message names the limits."""
+    """The chat has more than 40,000 messages or 5 MiB of text. Read its messages page by page."""
 
     code = "snapshot_too_large"
     status = 409

@@ -46,7 +46,9 @@ AROUND = re.compile(
 
 
 class ChatBusy(Refusal):
-    """The limit of queued messages in the chat is reached. Send this one after the next reply."""
+    """The chat has 20 queued messages (the default of `WAITING_PER_CHAT`). Send this one after a
+    reply.
+    """
 
     code = "chat_busy"
     status = 409
@@ -58,7 +60,9 @@ class ChatBusy(Refusal):
 
 
 class ChatFull(Refusal):
-    """The chat has reached its limit of messages. Continue in a new chat."""
+    """The chat has 200,000 messages (the default of `MESSAGES_PER_CHAT`). Continue in a new
+    chat.
+    """
 
     code = "chat_full"
     status = 409
@@ -68,7 +72,7 @@ class ChatFull(Refusal):
 
 
 class TooManyTurns(Refusal):
-    """You have reached your limit of running replies. Wait for one to end."""
+    """Four of your replies are running (the default of `TURNS_PER_USER`). Wait for one to end."""
 
     code = "too_many_runs"
     status = 429
@@ -79,7 +83,7 @@ class TooManyTurns(Refusal):
 
 
 class TooManyTurnsOfKey(TooManyTurns):
-    """The API key has reached its limit of running replies. Wait for one to end."""
+    """Eight replies of the API key are running (the default of `TURNS_PER_KEY`). Wait for one."""
 
     sentence = gettext_noop(
         "{limit} replies for this API key are already running in other chats. Wait for one to end."

@@ -59,7 +59,7 @@ class EventNotAllowed(Refusal):
 
 
 class TooManyWebhooks(Refusal):
-    """You have reached your limit of webhooks. Delete one first."""
+    """You have 10 webhooks, which is the limit. Delete one first."""
 
     code = "too_many_webhooks"
     status = 422

@@ -81,7 +81,9 @@ class SentReceiptsOut(serializers.Serializer[Any]):
 class ContextOut(serializers.Serializer[Any]):
     """Preview of the next prompt, with its token counts."""
 
-    form = serializers.ChoiceField(choices=FORMS, help_text="Requested format.")
+    form = serializers.ChoiceField(
+        choices=FORMS, help_text="Format as requested: `sent`, `messages` or `text`."
+    )
     model = serializers.CharField(help_text="Id of the model.")
     policy = serializers.CharField(
         help_text=("Digest of the effective policy. Equal digests mean equal values and sources.")

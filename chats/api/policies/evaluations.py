@@ -126,7 +126,9 @@ class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
     )
     reason = serializers.CharField(
         allow_blank=True,
-        help_text=("Error code with which the next message would be refused. Empty: it would not."),
+        help_text=(
+            "Code of the refusal that the reply would have got under the draft. Empty: not refused."
+        ),
     )
     tokens_now = serializers.IntegerField(help_text="Prompt tokens under the active version.")
     tokens_then = serializers.IntegerField(help_text="Prompt tokens under the draft.")

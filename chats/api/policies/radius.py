@@ -69,7 +69,7 @@ class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
     )
     code = serializers.CharField(
         allow_blank=True,
-        help_text=("Error code with which the next message would be refused. Empty: it would not."),
+        help_text="Code of the refusal that the next message would get. Empty: not refused.",
     )
     now = serializers.IntegerField(
         help_text=(
