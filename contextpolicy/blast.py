@@ -91,8 +91,8 @@ def describe_count_progress(row: BlastRadius | None) -> str:
 
 
 def compute_content_digest(values: Mapping[str, Any], locks: Collection[str]) -> str:
-    said = json.dumps([dict(values), sorted(locks)], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(said.encode()).hexdigest()
+    content = json.dumps([dict(values), sorted(locks)], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def get_active_number(policy: ContextPolicy) -> int:
@@ -218,7 +218,7 @@ def is_sufficient_count(row: BlastRadius) -> bool:
 
 def build_radius_data(row: BlastRadius) -> dict[str, Any]:
     """Return the numbers of a count for its ledger events, without texts."""
-    told: dict[str, Any] = {
+    data: dict[str, Any] = {
         "radius": str(row.pk),
         "policy": row.policy.slug,
         "digest": row.digest,
@@ -231,14 +231,14 @@ def build_radius_data(row: BlastRadius) -> dict[str, Any]:
         "failed": row.failed,
     }
     if row.group_id is not None:
-        told["group"] = row.group_id
+        data["group"] = row.group_id
     if row.sampled is not None:
-        told |= {
+        data |= {
             "sampled": row.sampled,
             "sampled_changed": row.sampled_changed,
             "sampled_refuse": row.sampled_refuse,
         }
-    return told
+    return data
 
 
 def build_count_data(row: BlastRadius | None) -> dict[str, Any]:

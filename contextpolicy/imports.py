@@ -117,15 +117,15 @@ def convert_history_form(form: object, *, into: ContextPolicy | None) -> dict[st
 
     Keys may be nested or dotted. Raises `MalformedImport`.
     """
-    told = extract_history_values(form)
-    if not told:
+    values = extract_history_values(form)
+    if not values:
         return {}
     found = [
         gettext("context.history has the unknown key {key!r}. Remove it.").format(key=key)
-        for key in sorted(set(told) - set(HISTORY_KEYS))
+        for key in sorted(set(values) - set(HISTORY_KEYS))
     ]
-    for key in HISTORY_KEYS.keys() & told.keys():
-        value, wanted = told[key], bool if key == "archiveOnCompact" else int
+    for key in HISTORY_KEYS.keys() & values.keys():
+        value, wanted = values[key], bool if key == "archiveOnCompact" else int
         if type(value) is not wanted or (wanted is int and value < 1):
             sentence = gettext("context.history.{key} must be a whole number above 0.")
             if wanted is bool:
@@ -133,7 +133,7 @@ def convert_history_form(form: object, *, into: ContextPolicy | None) -> dict[st
             found.append(sentence.format(key=key))
     if found:
         raise MalformedImport(" ".join(sorted(found)), reason="wrong_keys")
-    fields: dict[str, Any] = {HISTORY_KEYS[key]: value for key, value in told.items()}
+    fields: dict[str, Any] = {HISTORY_KEYS[key]: value for key, value in values.items()}
     if "token_budget" in fields:
         # Their limit applies to the prompt alone, ours to prompt and reply.
         before = into.current.values if into and into.current else {}

@@ -53,17 +53,17 @@ def run_verification(*, pk: int, clock: Callable[[], datetime]) -> None:
     if not rows.update(started_at=clock()):
         return
     asked = LedgerVerification.objects.get(pk=pk)
-    told = Counter[str]()
+    counts = Counter[str]()
     scopes = select_verification_scopes(asked)
-    found = [each for scope in scopes for each in find_ledger_breaks(scope=scope, told=told)]
+    found = [each for scope in scopes for each in find_ledger_breaks(scope=scope, told=counts)]
     if asked.since_leaf is not None:
-        found += [each for compare in ANCHORS for each in compare(told=told)]
+        found += [each for compare in ANCHORS for each in compare(told=counts)]
     # A nightly run also checks some other chains, because changed content adds no row.
     others = [*scopes, None] if asked.since_leaf is not None else scopes
-    found += verify_contents(others, told=told, seconds=CONTENT_SECONDS)
+    found += verify_contents(others, told=counts, seconds=CONTENT_SECONDS)
     asked.breaks = [[each.scope, each.seq, each.reason] for each in found[:KEPT_BREAKS]]
     asked.broken = len({each.scope for each in found})
-    asked.told = dict(told)
+    asked.told = dict(counts)
     if scopes == [None]:
         asked.chains, asked.rows = LedgerHead.objects.count(), AuditEvent.objects.count()
     else:

@@ -63,11 +63,11 @@ def apply_to_rows(
         try:
             action(row)
         except Refusal as refusal:
-            said = format_row_message(name(row), refusal.localized)
-            page.message_user(request, said, ERROR, refusal.code)
+            message = format_row_message(name(row), refusal.localized)
+            page.message_user(request, message, ERROR, refusal.code)
         else:
-            said = format_row_message(name(row), done)
-            page.message_user(request, said, INFO, request.POST["action"])
+            message = format_row_message(name(row), done)
+            page.message_user(request, message, INFO, request.POST["action"])
 
 
 def format_row_message(name: str, message: str) -> str:

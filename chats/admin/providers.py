@@ -114,11 +114,11 @@ class ProviderAccountAdmin(FreshSignInAdmin):
             now=timezone.now(),
         )
         if had_key and not obj.encrypted_key:
-            said = gettext(
+            message = gettext(
                 "The stored API key of this server was deleted. Requests to it are sent without a "
                 "key."
             )
-            self.message_user(request, said, messages.WARNING, "key_deleted")
+            self.message_user(request, message, messages.WARNING, "key_deleted")
 
     def delete_model(self, request: HttpRequest, obj: ProviderAccount) -> None:
         """Delete the account and its key, and disable its models."""
@@ -136,13 +136,13 @@ class ProviderAccountAdmin(FreshSignInAdmin):
                     account=account, actor=get_request_actor(request), now=timezone.now()
                 )
             except Refusal as refusal:
-                said = format_row_message(str(account), refusal.localized)
-                self.message_user(request, said, messages.ERROR)
+                message = format_row_message(str(account), refusal.localized)
+                self.message_user(request, message, messages.ERROR)
             else:
-                said = ngettext("{n} new model.", "{n} new models.", len(added)).format(
+                message = ngettext("{n} new model.", "{n} new models.", len(added)).format(
                     n=len(added)
                 )
-                self.message_user(request, format_row_message(str(account), said))
+                self.message_user(request, format_row_message(str(account), message))
 
     @admin.display(description=gettext_lazy("Stored key"))
     def stored_key(self, account: ProviderAccount) -> str:

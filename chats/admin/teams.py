@@ -210,11 +210,11 @@ class TeamAdmin(ReadOnlyAdmin):
     def page(self, team: Team) -> str | SafeString:
         """Return a link to the page where a shared team is edited."""
         if team.owner_id is not None:
-            said = gettext("Personal team: only its owner can open and edit it.")
-            return format_html('<span data-note="owner-only">{}</span>', said)
+            message = gettext("Personal team: only its owner can open and edit it.")
+            return format_html('<span data-note="owner-only">{}</span>', message)
         if team.deleted_at is not None or team.current is None:
-            said = gettext("Restore the team to edit it.")
-            return format_html('<span data-note="restore-to-edit">{}</span>', said)
+            message = gettext("Restore the team to edit it.")
+            return format_html('<span data-note="restore-to-edit">{}</span>', message)
         address = reverse("chats:team-edit", args=[team.pk])
         return format_html('<a href="{}">{}</a>', address, gettext("Edit team"))
 
@@ -290,11 +290,11 @@ class TeamAdmin(ReadOnlyAdmin):
         found = Agent.objects.filter(version=team.current_id)
         heads = [gettext("Name"), gettext("Instruction"), gettext("Instruction file")]
         if team.owner_id is None:
-            told = [[each.name, each.instruction, each.instruction_file_text] for each in found]
+            rows = [[each.name, each.instruction, each.instruction_file_text] for each in found]
             task = team.current.task if team.current else ""
             if task:
-                told.append([gettext("Task of the team"), task, ""])
-            return render_table(heads, told)
+                rows.append([gettext("Task of the team"), task, ""])
+            return render_table(heads, rows)
         sizes = [
             [
                 format_agent_number(number),

@@ -102,14 +102,14 @@ def render_balance_table(found: Sequence[tuple[str, Balance]]) -> SafeString:
 
 def format_effect(money: Money, tokens: str) -> str:
     """Format an amount, the known part of an unknown amount, and its tokens."""
-    said = balances.format_money(money)
+    text = balances.format_money(money)
     if money.unknown:
         known = balances.format_known_money(money)
         form = gettext("unknown for {n:,}, and {known}") if known else gettext("unknown for {n:,}")
-        said = form.format(n=money.unknown, known=known)
+        text = form.format(n=money.unknown, known=known)
     if not tokens:
-        return said
-    return gettext("{amount} ({tokens})").format(amount=said, tokens=tokens)
+        return text
+    return gettext("{amount} ({tokens})").format(amount=text, tokens=tokens)
 
 
 def format_token_estimate(number: int) -> str:

@@ -196,8 +196,8 @@ def prepare_warm_up(
 def load_newest_question(branch: Branch, *, counter: TokenCounter) -> engine.Message | None:
     """Return the newest user message of the branch with its token count, or None."""
     rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
-    said = rows.filter(role=Message.Role.USER).order_by("-seq")[:1]
-    return next(iter(history.load_all(said, counter=counter)), None)
+    messages = rows.filter(role=Message.Role.USER).order_by("-seq")[:1]
+    return next(iter(history.load_all(messages, counter=counter)), None)
 
 
 def find_idle_branch(branch_id: uuid.UUID) -> Branch | None:

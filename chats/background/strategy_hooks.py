@@ -27,8 +27,8 @@ def tell_strategy(*, turn_id: uuid.UUID, counter: TokenCounter) -> None:
     if turn is None or turn.reply is None or turn.effective_policy is None:
         return
     values = load_policy_values(turn.effective_policy)
-    told = load_completed_messages(turn, reply=turn.reply, values=values, counter=counter)
-    fault = call_turn_hook(plugins.find_strategy(values.strategy), history=told)
+    messages = load_completed_messages(turn, reply=turn.reply, values=values, counter=counter)
+    fault = call_turn_hook(plugins.find_strategy(values.strategy), history=messages)
     if fault:
         logger.warning("strategy %s failed after turn %s: %s", values.strategy, turn_id, fault)
 

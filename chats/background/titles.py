@@ -170,8 +170,8 @@ def prepare_title_call(
             "calls": [[str(receipt.pk), receipt.commitment]],
         },
     )
-    said = "\n".join(engine.extract_message_text(message) for message in read)
-    return TitleCall(branch.chat_id, branch.chat.title, said, receipt.pk, prompt.request, account)
+    text = "\n".join(engine.extract_message_text(message) for message in read)
+    return TitleCall(branch.chat_id, branch.chat.title, text, receipt.pk, prompt.request, account)
 
 
 def load_opening_messages(branch: Branch) -> list[Message]:

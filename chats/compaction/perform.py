@@ -182,10 +182,10 @@ def measure_fact_retention(
     sources: Sequence[Message], previous: Summary | None, text: str
 ) -> dict[str, Any]:
     """Compare numbers, dates, addresses, identifiers and names of sources and summary."""
-    said = [extract_message_text(m) for m in sources if is_quoted(m.role, extract_message_text(m))]
+    texts = [extract_message_text(m) for m in sources if is_quoted(m.role, extract_message_text(m))]
     if previous:
-        said.insert(0, strip_summary_labels(previous.text))
-    found = compare_summary_facts("\n".join(said), text)
+        texts.insert(0, strip_summary_labels(previous.text))
+    found = compare_summary_facts("\n".join(texts), text)
     return {"kept": dict(found.kept), "lost": dict(found.lost), "share": found.share}
 
 
@@ -259,10 +259,10 @@ class Calls:
         texts: list[int] = []
         if calls.before:
             most, sections = values.summary_max_tokens, select_summary_headings(values)
-            said = extract_summary_text(
+            text = extract_summary_text(
                 calls.before, None, most=most, counter=self.counter, sections=sections
             )
-            texts.append(self.kept(said))
+            texts.append(self.kept(text))
         for chunk in calls.chunks:
             first, last = chunk.messages[0].seq, chunk.messages[-1].seq
             part = self.ask(self.cut(SummaryCall(first, last, max_chars=chunk.max_chars)))

@@ -146,8 +146,8 @@ def rebuild_summary_request(
     file = next((text for text in made if compute_text_ref(text) == known), made[0])
     own = values.summary_instruction.strip()
     if own and values.hide_system_text and not sees_hidden:
-        told = f"(The policy hides its instruction of {len(own):,} characters.)"
-        hiding = replace(sources, values=replace(values, summary_instruction=told))
+        notice = f"(The policy hides its instruction of {len(own):,} characters.)"
+        hiding = replace(sources, values=replace(values, summary_instruction=notice))
         messages, file = hiding.request(call, record), ""
     instruction = messages[0].content
     system = Segment("system", "instruction", 0, "system", COUNTER.count(instruction))

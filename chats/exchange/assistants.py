@@ -103,18 +103,18 @@ def parse_grok_chat(chat: Mapping[str, Any]) -> Found:
     builder = Builder(is_chain=True)
     before: str | None = None
     for place, item in enumerate(get_list_items(chat.get("responses")), start=1):
-        said = item.get("response", item) if isinstance(item, Mapping) else None
-        if not isinstance(said, Mapping):
+        message = item.get("response", item) if isinstance(item, Mapping) else None
+        if not isinstance(message, Mapping):
             builder.drop(f"message_dropped:{place}")
             continue
-        own = str(said.get("_id") or said.get("response_id") or f"response-{place}")
-        parent = said.get("parent_response_id") or said.get("parentResponseId") or before
-        is_user = str(said.get("sender") or "").lower() in ("human", "user")
-        thoughts = select_texts([said.get("thinking_trace")])
+        own = str(message.get("_id") or message.get("response_id") or f"response-{place}")
+        parent = message.get("parent_response_id") or message.get("parentResponseId") or before
+        is_user = str(message.get("sender") or "").lower() in ("human", "user")
+        thoughts = select_texts([message.get("thinking_trace")])
         parts: list[Part] = [ReasoningPart(text) for text in thoughts]
-        texts = builder.texts([said.get("message")])
+        texts = builder.texts([message.get("message")])
         parts += [TextPart(remove_citation_cards(text)) for text in texts]
-        for file in get_list_items(said.get("file_attachments")):
+        for file in get_list_items(message.get("file_attachments")):
             builder.losses.append("file_by_name_only")
             parts.append(FilePart("file/*", str(file)[:200], ""))
         before = builder.add(
@@ -122,8 +122,8 @@ def parse_grok_chat(chat: Mapping[str, Any]) -> Found:
             parent=parent if isinstance(parent, str) else None,
             role="user" if is_user else "assistant",
             parts=parts,
-            ts=parse_grok_time(said.get("create_time")),
-            model=said.get("model"),
+            ts=parse_grok_time(message.get("create_time")),
+            model=message.get("model"),
         )
     return builder.draft(source=str(about.get("id") or ""), title=title)
 

@@ -140,7 +140,7 @@ def encode_chat_document(chat: Chat) -> bytes:
     writer = Writer(chat, scope="all")
     active = get_active_summary(writer.branch.active_compaction)
     listed = [json.loads(line) for part in writer.lines() for line in part.splitlines()]
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "id": str(chat.pk),
         "title": chat.title,
         "system_text": chat.system_text,
@@ -149,4 +149,4 @@ def encode_chat_document(chat: Chat) -> bytes:
         "summary": active.text if active else None,
         "messages": listed,
     }
-    return json.dumps(told, ensure_ascii=False, indent=1).encode() + b"\n"
+    return json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"

@@ -65,12 +65,12 @@ def read_chat_list(archive: zipfile.ZipFile) -> list[ListedChat]:
 
 def parse_listed_chat(value: object, *, place: int) -> ListedChat:
     """Return a chat of the list. Raises `ImportRefused` without a file or an id."""
-    said: Mapping[str, Any] = value if isinstance(value, dict) else {}
+    fields: Mapping[str, Any] = value if isinstance(value, dict) else {}
     try:
-        chat_id = str(uuid.UUID(get_text_value(said, "id")))
+        chat_id = str(uuid.UUID(get_text_value(fields, "id")))
     except ValueError:
         chat_id = ""
-    file = get_text_value(said, "file")
+    file = get_text_value(fields, "file")
     if not chat_id or not file.startswith(CHATS):
         problem = Sentence(
             gettext_noop(
@@ -83,12 +83,12 @@ def parse_listed_chat(value: object, *, place: int) -> ListedChat:
     return ListedChat(
         file=file,
         chat_id=chat_id,
-        title=get_text_value(said, "title"),
-        system_text=get_text_value(said, "system_text"),
-        folder=get_text_value(said, "folder"),
-        pinned=said.get("pinned") is True,
-        archived=said.get("archived") is True,
-        temporary=said.get("temporary") is True,
+        title=get_text_value(fields, "title"),
+        system_text=get_text_value(fields, "system_text"),
+        folder=get_text_value(fields, "folder"),
+        pinned=fields.get("pinned") is True,
+        archived=fields.get("archived") is True,
+        temporary=fields.get("temporary") is True,
     )
 
 

@@ -240,8 +240,8 @@ def parse_codex_item(
     if kind == "message" and item.get("role") in ROLES:
         parts = builder.blocks(item.get("content"))
     elif kind in ("function_call", "custom_tool_call"):
-        told = str(item.get("arguments") or item.get("input") or "{}")
-        parts = [ToolCallPart(str(item.get("call_id")), str(item.get("name")), told)]
+        arguments = str(item.get("arguments") or item.get("input") or "{}")
+        parts = [ToolCallPart(str(item.get("call_id")), str(item.get("name")), arguments)]
     elif kind == "reasoning":
         listed = [
             s.get("text") for s in get_list_items(item.get("summary")) if isinstance(s, Mapping)
@@ -438,5 +438,5 @@ def parse_plain_messages(lines: Lines) -> Found:
 
 def derive_chat_session_id(builder: Builder) -> str:
     """Return a name for a session without an id, derived from the ids in it."""
-    said = (own_id for own_id, entry in builder.entries.items() if entry.parts)
-    return "ids:" + hashlib.sha256("\n".join(said).encode("utf-8", "surrogatepass")).hexdigest()
+    own_ids = (own_id for own_id, entry in builder.entries.items() if entry.parts)
+    return "ids:" + hashlib.sha256("\n".join(own_ids).encode("utf-8", "surrogatepass")).hexdigest()

@@ -121,8 +121,10 @@ def parse_chatgpt_parts(content: Mapping[str, Any], builder: Builder) -> list[Pa
         return [TextPart(text) for text in builder.texts([content.get("text")])]
     if kind == "thoughts":
         thoughts = content.get("thoughts")
-        told = [t.get("content") if isinstance(t, Mapping) else t for t in get_list_items(thoughts)]
-        return [ReasoningPart(text) for text in builder.texts(told)]
+        texts = [
+            t.get("content") if isinstance(t, Mapping) else t for t in get_list_items(thoughts)
+        ]
+        return [ReasoningPart(text) for text in builder.texts(texts)]
     if kind not in ("reasoning_recap", "user_editable_context", "model_editable_context"):
         builder.losses.append(f"content_dropped:{str(kind)[:40]}")
     return []

@@ -159,7 +159,7 @@ class Writer:
         """Return the values of a message's columns that differ from the default."""
         usual = Message.Finish.STOP if row.role == Message.Role.ASSISTANT else ""
         is_active = self.scope == "all" and self.is_active_end(row)
-        said = {
+        columns = {
             "active": is_active,
             "erased": row.erased_at is not None,
             "pinned": row.pinned_at is not None,
@@ -169,7 +169,7 @@ class Writer:
             "speaker": row.speaker,
             "addressees": row.addressees,
         }
-        return {name: value for name, value in said.items() if value}
+        return {name: value for name, value in columns.items() if value}
 
     def is_active_end(self, row: Message) -> bool:
         """Return True if a message is the last of the active path."""

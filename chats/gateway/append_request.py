@@ -409,7 +409,7 @@ def accept_request(
     prepared.save_row_fields(
         chat, "updated_at", "accepted_count", "active_branch", "model", "policy"
     )
-    told = {"gateway": place.decision, "identity": sent.identity.source[:40]}
+    details = {"gateway": place.decision, "identity": sent.identity.source[:40]}
     actor = f"user:{sent.user.pk}"
     record_turn_started(
         turn,
@@ -418,7 +418,7 @@ def accept_request(
         now=now,
         message=trigger,
         stored=[*completed, *rows],
-        more=told,
+        more=details,
     )
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     known = {"turn": str(turn.pk), "message": str(trigger.pk), "chat": str(chat.pk)}

@@ -195,10 +195,10 @@ def refuse_unsupported_fields(
 
 def parse_bool_field(body: Mapping[str, Any], name: str) -> bool:
     """Return a boolean field. False if absent. Raises `InvalidRequest`."""
-    said = body.get(name)
-    if said is not None and not isinstance(said, bool):
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
         raise InvalidRequest(f"{name} must be true or false.", param=name)
-    return bool(said)
+    return bool(value)
 
 
 def should_include_usage(body: Mapping[str, Any]) -> bool:
@@ -214,12 +214,12 @@ def should_include_usage(body: Mapping[str, Any]) -> bool:
 
 def parse_token_limit(body: Mapping[str, Any], name: str) -> int | None:
     """Return a field that is a number of tokens. None if absent. Raises `InvalidRequest`."""
-    said = body.get(name)
-    if said is None:
+    value = body.get(name)
+    if value is None:
         return None
-    if isinstance(said, bool) or not isinstance(said, int) or not 0 < said < 10**9:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 10**9:
         raise InvalidRequest(f"{name} must be a positive number.", param=name)
-    return said
+    return value
 
 
 def parse_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
@@ -232,12 +232,12 @@ def parse_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
 
 def parse_tool_entries(body: Mapping[str, Any]) -> list[Any]:
     """Return the entries of `tools`. Raises `InvalidRequest`."""
-    said = body.get("tools")
-    if said is None:
+    entries = body.get("tools")
+    if entries is None:
         return []
-    if not isinstance(said, list) or len(said) > MOST_TOOLS:
+    if not isinstance(entries, list) or len(entries) > MOST_TOOLS:
         raise InvalidRequest(f"tools must be a list of at most {MOST_TOOLS} tools.", param="tools")
-    return said
+    return entries
 
 
 def validate_tool(item: Any, *, param: str) -> dict[str, Any]:

@@ -75,16 +75,16 @@ async def stream_embeddings_body(
 def check_embedding_request(sent: Mapping[str, Any]) -> None:
     """Raise `InvalidRequest` for invalid input and for fields that select a provider."""
     body.refuse_unsupported_fields(sent, known=parameters.EMBEDDINGS)
-    said = sent.get("input")
-    if said in (None, "", []):
+    value = sent.get("input")
+    if value in (None, "", []):
         raise InvalidRequest("Send the input.", param="input", code="missing_field")
-    if not is_input(said):
+    if not is_input(value):
         problem = (
             "input must be a text, a list of texts, or lists of tokens. None of them may be empty."
         )
         raise InvalidRequest(problem, param="input")
-    if isinstance(said, list) and not isinstance(said[0], int) and len(said) > MOST_INPUTS:
-        problem = f"input has {len(said):,} entries. The maximum is {MOST_INPUTS:,}."
+    if isinstance(value, list) and not isinstance(value[0], int) and len(value) > MOST_INPUTS:
+        problem = f"input has {len(value):,} entries. The maximum is {MOST_INPUTS:,}."
         raise InvalidRequest(problem, param="input")
     dimensions = body.parse_token_limit(sent, "dimensions")
     if dimensions is not None and dimensions > MOST_DIMENSIONS:

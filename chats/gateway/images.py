@@ -64,7 +64,7 @@ def build_image_error(problem: str, *, param: str, code: str = "invalid_image") 
 
 def parse_image_part(part: Mapping[str, Any], *, param: str, found: dict[str, Bytes]) -> FilePart:
     """Parse an image part of chat completions. Raises `InvalidRequest`."""
-    told = part.get("image_url")
-    fields = told if isinstance(told, dict) else {"url": told}
+    value = part.get("image_url")
+    fields = value if isinstance(value, dict) else {"url": value}
     at = f"{param}.image_url"
     return parse_image(fields.get("url"), detail=fields.get("detail"), param=at, found=found)

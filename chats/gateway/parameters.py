@@ -81,5 +81,5 @@ def list_dropped_fields(
 
 def build_dropped_header(names: Iterable[str]) -> dict[str, str]:
     """Return the header that names the dropped fields, if any."""
-    told = ", ".join(names)
-    return {"X-Context-Parameters-Left-Out": told} if told else {}
+    value = ", ".join(names)
+    return {"X-Context-Parameters-Left-Out": value} if value else {}

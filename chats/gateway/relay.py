@@ -328,13 +328,13 @@ class Relay:
 
         Only the closing tag shows such thinking (`think_tags.split_unopened`).
         """
-        said = "".join(self.pieces)
-        if not said or not reply.thoughts or reply.text.startswith(said):
+        text = "".join(self.pieces)
+        if not text or not reply.thoughts or reply.text.startswith(text):
             return None
-        if split := split_unopened(said):
+        if split := split_unopened(text):
             return reply.text[len(split[1]) :] if reply.text.startswith(split[1]) else None
         # The last piece may end within the tag.
-        begun = re.sub(r"\s*(?:</?\w*)?\Z", "", said).lstrip("\n")
+        begun = re.sub(r"\s*(?:</?\w*)?\Z", "", text).lstrip("\n")
         if not reply.thoughts.startswith(begun):
             return None
         return f"{reply.thoughts[len(begun) :]}\n</think>\n\n{reply.text}"

@@ -577,8 +577,8 @@ def get_calibration_factor(branch: Branch, *, model: ModelSpec) -> float:
         "-seq"
     )
     parts = (part for row in rows[:NEWEST] for part in engine.parse_parts(row.parts))
-    told = (part.text for part in parts if isinstance(part, engine.TextPart))
-    return model.factors.of(scripts.compute_script_shares(told))
+    texts = (part.text for part in parts if isinstance(part, engine.TextPart))
+    return model.factors.of(scripts.compute_script_shares(texts))
 
 
 def get_base_system_texts(chat: Chat, *, values: PolicyValues) -> tuple[tuple[str, str], ...]:

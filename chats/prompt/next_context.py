@@ -138,7 +138,6 @@ def collect_segment_texts(found: next_prompt.Outlook, *, chat: Chat) -> Mapping[
 
 
 def has_origin(found: next_prompt.Outlook, origin: str) -> bool:
-    """Return True if the prompt has a segment of that origin."""
     return any(segment.origin == origin for segment in found.sent.segments)
 
 
@@ -169,11 +168,11 @@ def build_context_entries(
             continue
         values = found.choice.values
         wires, _ = sent_texts.recreate_wire_messages(message, segment, values=values)
-        told = [wire.shown() for wire in wires if wire.role != "tool" and wire.shown()]
+        entries = [wire.shown() for wire in wires if wire.role != "tool" and wire.shown()]
         if any(wire.role == "tool" or wire.tool_calls for wire in wires):
             notes.append(f"{seq}:tool_parts_left_out")
-        if told:
+        if entries:
             role: engine.Role = "user" if message.role == "user" else "assistant"
-            listed[origin].append(TextEntry(role, SECTION_JOINT.join(told)))
+            listed[origin].append(TextEntry(role, SECTION_JOINT.join(entries)))
     known = {name: tuple(found_here) for name, found_here in listed.items()}
     return known, [note for note in notes if note not in found.sent.notes]

@@ -171,18 +171,18 @@ class _Build:
         return (WireMessage("system", self.text(self.segments[0])), made[1])
 
     def title(self) -> Sequence[WireMessage]:
-        said = []
+        texts = []
         for segment in self.segments[1:]:
             text = engine.extract_message_text(self.message(segment))
             limit = len(text) if segment.cut_to is None else segment.cut_to
-            said.append(cut_text(text, limit=max(limit, 1), style=self.values.cut_style).text)
+            texts.append(cut_text(text, limit=max(limit, 1), style=self.values.cut_style).text)
         system = WireMessage("system", self.text(self.segments[0]))
-        return (system, WireMessage("user", "\n\n".join(said)))
+        return (system, WireMessage("user", "\n\n".join(texts)))
 
     def inferring(self) -> Sequence[WireMessage]:
-        said = [self.message(segment) for segment in self.segments[1:]]
+        messages = [self.message(segment) for segment in self.segments[1:]]
         system = WireMessage("system", self.text(self.segments[0]))
-        return (system, WireMessage("user", inference_checks.format_conversation(said)))
+        return (system, WireMessage("user", inference_checks.format_conversation(messages)))
 
     def reply(self) -> Rebuilt:
         by_origin: Mapping[str, list[Segment]] = defaultdict(list)

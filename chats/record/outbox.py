@@ -107,7 +107,7 @@ def store_event_deliveries(event: AuditEvent, **_signal: Any) -> None:
 @receiver(ledger.checkpointed)
 def store_checkpoint_deliveries(checkpoint: LedgerCheckpoint, **_signal: Any) -> None:
     """Store the deliveries of a checkpoint: the note itself, which contains no text of people."""
-    told = [one for one in SUBSCRIBERS.current() if CHECKPOINT in one.events]
+    subscribers = [one for one in SUBSCRIBERS.current() if CHECKPOINT in one.events]
     data = {
         "origin": checkpoint.origin.name,
         "size": checkpoint.size,
@@ -115,20 +115,20 @@ def store_checkpoint_deliveries(checkpoint: LedgerCheckpoint, **_signal: Any) ->
     }
     at = checkpoint.signed_at
     WebhookDelivery.objects.bulk_create(
-        build_delivery(CHECKPOINT, data, webhook=one.webhook, at=at) for one in told
+        build_delivery(CHECKPOINT, data, webhook=one.webhook, at=at) for one in subscribers
     )
-    for lane in {LANES[one.is_slow] for one in told}:
+    for lane in {LANES[one.is_slow] for one in subscribers}:
         queue.enqueue(queue.DELIVER, lane=lane)
 
 
 def store_deliveries(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> None:
     """Store a delivery of one webhook event for each subscriber."""
-    told = list_webhook_events(event)
+    events = list_webhook_events(event)
     if any(AUDIT in subscriber.events for subscriber in subscribers):
-        told.append((AUDIT, build_recorded_data(event)))
+        events.append((AUDIT, build_recorded_data(event)))
     wanted = [
         (subscriber, name, data)
-        for name, data in told
+        for name, data in events
         for subscriber in subscribers
         if name in subscriber.events
     ]
@@ -209,8 +209,8 @@ def _said(data: Data) -> list[tuple[str, Data]]:
 
 
 def _folded(data: Data) -> list[tuple[str, Data]]:
-    told = ("compaction", "from_seq", "to_seq", "sources", "tokens_before", "tokens_after")
-    return [("compaction.published", {name: data[name] for name in told})]
+    fields = ("compaction", "from_seq", "to_seq", "sources", "tokens_before", "tokens_after")
+    return [("compaction.published", {name: data[name] for name in fields})]
 
 
 def _task(data: Data) -> list[tuple[str, Data]]:

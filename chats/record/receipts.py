@@ -60,11 +60,11 @@ def seal_receipt(receipt: Receipt) -> Receipt:
 
 def recompute_commitment(receipt: Receipt) -> str:
     """Return the commitment to the receipt's current values."""
-    said = {name: getattr(receipt, name) for name in WRITTEN}
-    said |= {"id": str(receipt.pk), "turn": str(receipt.turn_id)}
+    values = {name: getattr(receipt, name) for name in WRITTEN}
+    values |= {"id": str(receipt.pk), "turn": str(receipt.turn_id)}
     # The only part with fractions, which databases may return in another format.
-    said["budget"] = ledger.normalise_event_data(receipt.budget)
-    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    values["budget"] = ledger.normalise_event_data(receipt.budget)
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return compute_commitment(text, salt=receipt.salt)
 
 

@@ -39,9 +39,12 @@ def estimate_next_message(chat: Chat, *, roster: Roster, outlook: Outlook) -> Ah
 
     Runs no query.
     """
-    said = (m.role_id for m in reversed(outlook.given.history) if m.role == "assistant")
+    role_ids = (m.role_id for m in reversed(outlook.given.history) if m.role == "assistant")
     queue = build_opening_queue(
-        roster.members, roster.rules, addressees=(), last=next((role for role in said if role), "")
+        roster.members,
+        roster.rules,
+        addressees=(),
+        last=next((role for role in role_ids if role), ""),
     )
     first = roster.agent(queue[0]) if queue else None
     if first is None:

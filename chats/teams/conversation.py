@@ -161,11 +161,11 @@ def add_message(
     is ignored. Raises `TeamMessageRefused`, `InvalidSpeaker`, `InvalidCharacter`, `MessageTooLong`,
     `ReplyUnderWay`, `ChatFull`, `PolicyRefused`, and the errors of the idempotency key.
     """
-    said = validate_team_message(chat, data)
+    message = validate_team_message(chat, data)
     body = json.dumps(data, sort_keys=True)
     keyed = IdempotentRequest(user=user, route=f"team:{chat.pk}", key=idempotency_key, body=body)
-    parts = [{"type": "text", "text": said.content}]
-    role = Message.Role.ASSISTANT if said.speaker.type == "ai" else Message.Role.USER
+    parts = [{"type": "text", "text": message.content}]
+    role = Message.Role.ASSISTANT if message.speaker.type == "ai" else Message.Role.USER
     counted = messages.count_parts_tokens(parts, role=role, counter=counter)
     with transaction.atomic():
         chat = lock_chat_for_writing(chat.pk)
@@ -176,9 +176,11 @@ def add_message(
             )
         branch = get_active_branch(chat)
         check_can_append(branch)
-        row = messages.append_spoken(chat=chat, branch=branch, said=said, counted=counted, now=now)
-        if not chat.title and said.content.strip():
-            chat.title = derive_title(said.content)
+        row = messages.append_spoken(
+            chat=chat, branch=branch, said=message, counted=counted, now=now
+        )
+        if not chat.title and message.content.strip():
+            chat.title = derive_title(message.content)
         chat.updated_at = now
         prepared.save_row_fields(chat, "title", "updated_at", "accepted_count")
         added = build_visible_message(row, branch=branch, chat=chat)
@@ -190,7 +192,7 @@ def add_message(
             data={
                 "message": str(row.pk),
                 "seq": row.seq,
-                "characters": len(said.content),
+                "characters": len(message.content),
                 **build_stored_data([row]),
             },
         )
@@ -209,11 +211,11 @@ def validate_team_message(chat: Chat, data: object) -> TeamMessage:
     `PolicyRefused`.
     """
     try:
-        said = team.read_team_message(data, id="")
+        message = team.read_team_message(data, id="")
     except team.InvalidTeamMessage as error:
         raise TeamMessageRefused(error) from error
-    check_words(said, limit=find_message_limit(chat))
-    return said
+    check_words(message, limit=find_message_limit(chat))
+    return message
 
 
 def find_message_limit(chat: Chat) -> int:

@@ -97,9 +97,9 @@ def load_new_user_messages(
         return ()
     after = base.to_seq if base else 0
     rows = history.select_path_messages(branch, after=after, before=(question[0].seq or 0) + 1)
-    said = rows.filter(role=Message.Role.USER, excluded=False).order_by("-seq")
+    messages = rows.filter(role=Message.Role.USER, excluded=False).order_by("-seq")
     fitting: list[engine.Message] = []
-    for message in history.load_all(said[:MOST_MESSAGES], counter=counter):
+    for message in history.load_all(messages[:MOST_MESSAGES], counter=counter):
         room -= message.tokens
         if fitting and room < 0:
             break

@@ -97,7 +97,7 @@ def build_ocsf_event(event: AuditEvent) -> dict[str, Any]:
     category, category_name = CATEGORIES[uid // 1000]
     has_failed = action in FAILED
     user = {"uid": event.actor, "name": event.actor}
-    told: dict[str, Any] = {
+    data: dict[str, Any] = {
         "category_uid": category,
         "category_name": category_name,
         "class_uid": uid,
@@ -120,14 +120,14 @@ def build_ocsf_event(event: AuditEvent) -> dict[str, Any]:
     }
     if uid in {AUTHENTICATION, ACCOUNT_CHANGE}:
         concerned = event.data.get("user")
-        told["user"] = {"uid": f"user:{concerned}"} if concerned else user
+        data["user"] = {"uid": f"user:{concerned}"} if concerned else user
     elif uid == ENTITY_MANAGEMENT:
         named = event.data.get(about) or event.chat_id or event.scope
-        told["entity"] = {"type": about, "uid": str(named)}
+        data["entity"] = {"type": about, "uid": str(named)}
     else:
-        told["api"] = {"operation": event.type}
-        told["src_endpoint"] = {"name": "palimpsest"}
-    return told
+        data["api"] = {"operation": event.type}
+        data["src_endpoint"] = {"name": "palimpsest"}
+    return data
 
 
 def map_ocsf_activity(uid: int, kind: str, action: str) -> tuple[int, str]:

@@ -163,12 +163,12 @@ class EffectivePolicyAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("Values"))
     def where_from(self, row: EffectivePolicy) -> SafeString:
         """List each field with its value and source."""
-        told = [
+        rows = [
             {"field": name, "value": value, "source": row.sources[name]}
             for name, value in sorted(row.values.items())
         ]
         template = "admin/contextpolicy/effectivepolicy/_values.html"
-        return render_to_string(template, {"values": told})
+        return render_to_string(template, {"values": rows})
 
     @admin.display(description=gettext_lazy("Adjusted values"))
     def changed_to_fit(self, row: EffectivePolicy) -> str:

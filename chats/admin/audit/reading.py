@@ -77,8 +77,8 @@ class ReadReceiptAdmin(ReceiptAdmin):
     @admin.display(description=gettext_lazy("Prompt text"))
     def words(self, receipt: Receipt) -> SafeString:
         address = reverse("admin:chats_receipt_words")
-        said = gettext("Read the prompt (requires a reason)")
-        return format_html('<a href="{}?receipt={}">{}</a>', address, receipt.pk, said)
+        label = gettext("Read the prompt (requires a reason)")
+        return format_html('<a href="{}?receipt={}">{}</a>', address, receipt.pk, label)
 
     def read_words(self, request: HttpRequest) -> HttpResponse:
         """Ask for a reason, then show the prompt of a call or send it as a file.
@@ -139,16 +139,18 @@ class ReadReceiptAdmin(ReceiptAdmin):
                 asked_id, is_granted=is_granted, actor=actor, now=timezone.now()
             )
         except (ValueError, NotFound):
-            said = gettext("This request was already answered.")
-            self.message_user(request, said, messages.ERROR, "already_answered")
+            message = gettext("This request was already answered.")
+            self.message_user(request, message, messages.ERROR, "already_answered")
         except Refusal as refusal:
             self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
         else:
-            said = gettext("Request refused. The requester may not read the chat.")
+            message = gettext("Request refused. The requester may not read the chat.")
             if is_granted:
-                said = gettext("Request granted. The requester may read the chat for 30 minutes.")
+                message = gettext(
+                    "Request granted. The requester may read the chat for 30 minutes."
+                )
             code = "access_granted" if is_granted else "access_refused"
-            self.message_user(request, said, messages.SUCCESS, code)
+            self.message_user(request, message, messages.SUCCESS, code)
         return HttpResponseRedirect(request.get_full_path())
 
     def ended(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> HttpResponse:

@@ -198,8 +198,8 @@ class ReceiptAdmin(ReadOnlyAdmin):
         if receipt.erased_at is None:
             return gettext("Yes")
         at = dateformat.format(receipt.erased_at, gettext("d M Y H:i:s"))
-        said = gettext("Not rebuildable since {time} UTC: a part was erased").format(time=at)
-        return format_html('<span data-note="not-rebuildable">{}</span>', said)
+        text = gettext("Not rebuildable since {time} UTC: a part was erased").format(time=at)
+        return format_html('<span data-note="not-rebuildable">{}</span>', text)
 
     @admin.display(description=gettext_lazy("Budget"))
     def arithmetic(self, receipt: Receipt) -> SafeString:

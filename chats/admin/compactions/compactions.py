@@ -209,9 +209,9 @@ class CompactionAdmin(SummaryReviewAdmin):
     @admin.display(description=gettext_lazy("Request"))
     def words(self, row: Compaction) -> SafeString:
         """Link to the summary request, which auditors can read after giving a reason."""
-        said = gettext("Read request (auditors, requires a reason)")
+        label = gettext("Read request (auditors, requires a reason)")
         address = reverse("admin:chats_receipt_words")
-        return format_html('<a href="{}?compaction={}">{}</a>', address, row.pk, said)
+        return format_html('<a href="{}?compaction={}">{}</a>', address, row.pk, label)
 
     @admin.display(description=gettext_lazy("Chat"))
     def chat(self, compaction: Compaction) -> str:
@@ -278,8 +278,8 @@ class CompactionAdmin(SummaryReviewAdmin):
         """Return the number of the summary's lines, and of those without a source message."""
         bullets = [bullet for part in compaction.sections for bullet in part["bullets"]]
         unsupported = sum(bool(bullet.get("unsupported")) for bullet in bullets)
-        said = gettext("Lines: {lines}. Without a source: {unsupported}.")
-        return said.format(lines=len(bullets), unsupported=unsupported)
+        text = gettext("Lines: {lines}. Without a source: {unsupported}.")
+        return text.format(lines=len(bullets), unsupported=unsupported)
 
 
 def count_facts_by_kind(retention: Mapping[str, Any], side: str) -> dict[str, int]:

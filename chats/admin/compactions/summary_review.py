@@ -58,8 +58,8 @@ class SummaryReviewAdmin(CompactionDeeds):
                 return self.decided(request, row)
             return self.shown(request, row)
         except ValueError:
-            said = gettext("Choose a summary from the list.")
-            self.message_user(request, said, messages.ERROR)
+            message = gettext("Choose a summary from the list.")
+            self.message_user(request, message, messages.ERROR)
         except Refusal as refusal:
             self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
         return HttpResponseRedirect(reverse("admin:chats_compaction_changelist"))

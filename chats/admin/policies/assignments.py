@@ -56,13 +56,13 @@ class PolicyAssignmentAdmin(DomainAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        said = form.cleaned_data
+        data = form.cleaned_data
         row = publish.assign_policy(
-            policy=said["policy"],
-            level=said["place"],
-            group=said["members_of"],
-            user=said["person"],
-            chat_id=said["chat"],
+            policy=data["policy"],
+            level=data["place"],
+            group=data["members_of"],
+            user=data["person"],
+            chat_id=data["chat"],
             actor=get_request_actor(request),
             now=timezone.now(),
         )

@@ -84,10 +84,10 @@ def build_curve(kind: str, course: Sequence[Point], turns: int, top: int) -> Cur
 
 def format_mark_label(point: Point) -> str:
     """Return the label of a place where the history was shortened."""
-    said = ngettext(
+    text = ngettext(
         "turn {turn:,}, ≈ {tokens:,} token", "turn {turn:,}, ≈ {tokens:,} tokens", point.tokens
     )
-    return said.format(turn=point.turn, tokens=point.tokens)
+    return text.format(turn=point.turn, tokens=point.tokens)
 
 
 def build_chart_rows(
@@ -160,9 +160,9 @@ def build_bar_chart(
                 continue
             y, base = scale_tokens(below + value, top), scale_tokens(below, top)
             x, below = round(LEFT + place * step, 1), below + value
-            said = gettext("{day}: {count}").format(day=label, count=name(value))
+            text = gettext("{day}: {count}").format(day=label, count=name(value))
             height = max(round(base - y, 1), 0.5)
-            drawn.append(ChartBar(kind, x, y, round(step * 0.8, 1), height, said))
+            drawn.append(ChartBar(kind, x, y, round(step * 0.8, 1), height, text))
     whole = join_items(name(sum(values)) for name, values in zip(names, series, strict=True))
     return Bars(
         title=title,

@@ -117,10 +117,10 @@ def find_error_field(strategy: str, sentence: str) -> str:
 def _field(strategy: str, key: str, fact: Mapping[str, Any]) -> ConfigField:
     name = re.sub(r"\W", "_", f"config__{strategy}__{key or 'whole'}")
     label = str(fact.get("title") or key.replace("_", " ").capitalize())
-    told = [str(fact["description"])] if "description" in fact else []
+    texts = [str(fact["description"])] if "description" in fact else []
     if "default" in fact:
-        told.append(gettext("Not set: {value}.").format(value=_word(fact["default"])))
-    make, read, show = _kind(fact, label, " ".join(told))
+        texts.append(gettext("Not set: {value}.").format(value=_word(fact["default"])))
+    make, read, show = _kind(fact, label, " ".join(texts))
     return ConfigField(name, strategy, key, make, read, show)
 
 

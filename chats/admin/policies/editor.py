@@ -193,8 +193,8 @@ class ContextPolicyAdmin(DomainAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: ContextPolicy | None = None) -> Any:
         """Return the fields of the editor, or read-only fields for users who cannot edit."""
         if obj is not None and not self.has_change_permission(request, obj):
-            told = ["name", "slug", "description", "retired", "in_plain_words", "to_know"]
-            return [(None, {"fields": [*told, "where_it_applies", "says", "versions"]})]
+            fields = ["name", "slug", "description", "retired", "in_plain_words", "to_know"]
+            return [(None, {"fields": [*fields, "where_it_applies", "says", "versions"]})]
         name = ["name", "slug", "description", *(["retired"] if obj else [])]
         # The page arranges the fields; see `policy_page`.
         return [
@@ -207,8 +207,8 @@ class ContextPolicyAdmin(DomainAdmin):
         self, request: HttpRequest, obj: ContextPolicy | None = None
     ) -> tuple[str, ...]:
         """Return the read-only fields. The slug cannot be changed once it is set."""
-        told = ("in_plain_words", "to_know", "where_it_applies", "says", "versions")
-        return told if obj is None else ("slug", *told)
+        fields = ("in_plain_words", "to_know", "where_it_applies", "says", "versions")
+        return fields if obj is None else ("slug", *fields)
 
     def render_change_form(
         self,
@@ -389,8 +389,8 @@ class ContextPolicyAdmin(DomainAdmin):
     @admin.display(description=gettext_lazy("Strategy"))
     def strategy(self, policy: ContextPolicy) -> str:
         """Return the name of the strategy, if the policy sets one."""
-        said = policy.current.values if policy.current else {}
-        return str(said.get("strategy", gettext("not set")))
+        values = policy.current.values if policy.current else {}
+        return str(values.get("strategy", gettext("not set")))
 
     @admin.display(description=gettext_lazy("Assignments"), ordering="places")
     def applies(self, policy: ContextPolicy) -> str:

@@ -84,10 +84,10 @@ class PreviewForm(forms.Form):
         place = self.fields["place"]
         if isinstance(place, forms.ChoiceField):
             groups = Group.objects.order_by("name")[:GROUPS_OFFERED]
-            said = gettext("the members of {group}")
-            members = [(f"{GROUP}:{each.pk}", said.format(group=each.name)) for each in groups]
-            said = gettext("no chats of {group} (as if the policy were removed there)")
-            without = [(f"{REMOVED}:{each.pk}", said.format(group=each.name)) for each in groups]
+            label = gettext("the members of {group}")
+            members = [(f"{GROUP}:{each.pk}", label.format(group=each.name)) for each in groups]
+            label = gettext("no chats of {group} (as if the policy were removed there)")
+            without = [(f"{REMOVED}:{each.pk}", label.format(group=each.name)) for each in groups]
             place.choices = [*PLACES, *members, *without]
         chats = [(str(chat.pk), chat.title or gettext("Untitled chat")) for chat in own]
         found = self.fields["chat"]
@@ -185,8 +185,8 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         if not other and wanted == LONGEST:
             rows = Chat.objects.filter(deleted_at=None, team=None, active_branch__isnull=False)
             chats = rows.select_related("model", "owner").order_by("-active_branch__last_seq")
-            told = compose_chat_sides(list(chats[:CHATS_COMPARED]), proposal=proposal, now=now)
-            return {"compared": [build_comparison_row(request, *each) for each in told]}
+            sides = compose_chat_sides(list(chats[:CHATS_COMPARED]), proposal=proposal, now=now)
+            return {"compared": [build_comparison_row(request, *each) for each in sides]}
         if not other and wanted == SAMPLED:
             reach = sample_chats(proposal=proposal, now=now)
             worst = [
@@ -250,7 +250,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
 
 def build_form_proposal(form: PolicyForm, *, place: str) -> PolicyProposal:
     newest = form.newest
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         "slug": form.instance.slug or "-new-",
         "name": form.instance.name or gettext("This policy"),
         "version": newest.number if newest else 0,
@@ -259,10 +259,10 @@ def build_form_proposal(form: PolicyForm, *, place: str) -> PolicyProposal:
     }
     level, _, group = place.partition(":")
     if level == GROUP:
-        return build_group_proposal(int(group), **said)
+        return build_group_proposal(int(group), **values)
     if group:
-        return PolicyProposal(level=level, group_id=int(group), **said)
-    return PolicyProposal(level=level or "instance", **said)
+        return PolicyProposal(level=level, group_id=int(group), **values)
+    return PolicyProposal(level=level or "instance", **values)
 
 
 def build_trial_context(

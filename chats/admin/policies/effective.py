@@ -85,8 +85,8 @@ class EffectivePolicyForm(forms.Form):
         if not chats:
             self.fields["chat"].help_text = gettext("Choose a person to list their chats.")
         if not chat or not chat.team_id:
-            said = gettext("Choose a team chat to list its agents.")
-            self.fields["agent"].help_text = said
+            message = gettext("Choose a team chat to list its agents.")
+            self.fields["agent"].help_text = message
 
     def offer(self, name: str, choices: Sequence[tuple[str, str]]) -> None:
         field = self.fields[name]

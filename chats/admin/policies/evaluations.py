@@ -113,8 +113,8 @@ class EvaluationAdmin(ReadOnlyAdmin):
             if act == "promote":
                 emergency = request.POST.get("emergency", "")[:LONGEST_REASON]
                 row = evaluating.promote_evaluation(**options, emergency=emergency)
-                said = gettext("{version} is published.").format(version=row.version)
-                self.message_user(request, said, messages.SUCCESS, "version_published")
+                message = gettext("{version} is published.").format(version=row.version)
+                self.message_user(request, message, messages.SUCCESS, "version_published")
         except Refusal as refusal:
             self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
         except REFUSALS as refusal:

@@ -68,8 +68,8 @@ def describe_default_value(field: forms.Field, value: Any) -> str:
     if isinstance(field, forms.MultipleChoiceField):
         return gettext("all") if value is None else gettext("none")
     if isinstance(field, forms.ChoiceField):
-        said = str(dict(field.widget.choices).get(value, value))
-        return f"{said[:1].lower()}{said[1:]}"
+        text = str(dict(field.widget.choices).get(value, value))
+        return f"{text[:1].lower()}{text[1:]}"
     if value in ({}, NO_TEXT):
         return gettext("none")
     return gettext("“{value}”").format(value=value)

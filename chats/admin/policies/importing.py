@@ -85,8 +85,8 @@ class ImportForm(forms.Form):
             )
         else:
             if not cleaned["text"].strip():
-                said = gettext("Paste the JSON of a strategy, or choose a file.")
-                self.add_error("pasted", forms.ValidationError(said, code="empty"))
+                message = gettext("Paste the JSON of a strategy, or choose a file.")
+                self.add_error("pasted", forms.ValidationError(message, code="empty"))
         return cleaned
 
 
@@ -131,8 +131,10 @@ def import_submitted_strategy(request: HttpRequest, form: ImportForm) -> Context
     except REFUSALS as refusal:
         found = getattr(refusal, "problems", None)
         code = getattr(refusal, "reason", refusal.code)
-        said = [(each.sentence, each.code) for each in found] if found else [(str(refusal), code)]
-        for sentence, each_code in said:
+        problems = (
+            [(each.sentence, each.code) for each in found] if found else [(str(refusal), code)]
+        )
+        for sentence, each_code in problems:
             form.add_error(None, forms.ValidationError(sentence, code=each_code))
         return None
     newest = policy.newest

@@ -53,8 +53,8 @@ def format_tool_rules(rules: Mapping[str, Mapping[str, int]]) -> str:
     """Return rules for tools as text, one tool per line."""
     lines = []
     for tool, rule in rules.items():
-        said = [f"{words} {rule[name]}" for name, words in RULE_WORDS.items() if name in rule]
-        lines.append(f"{tool}: {', '.join(said) or NO_RULE}")
+        texts = [f"{words} {rule[name]}" for name, words in RULE_WORDS.items() if name in rule]
+        lines.append(f"{tool}: {', '.join(texts) or NO_RULE}")
     return "\n".join(lines) or NONE
 
 

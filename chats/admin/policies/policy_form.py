@@ -118,10 +118,10 @@ class PolicyForm(
     @cached_property
     def edited(self) -> PolicyVersion | None:
         newest = self.newest
-        said = str(self.data.get("based_on", "")) if self.is_bound else ""
-        if newest is None or not said.isdecimal() or int(said[:9]) == newest.number:
+        version = str(self.data.get("based_on", "")) if self.is_bound else ""
+        if newest is None or not version.isdecimal() or int(version[:9]) == newest.number:
             return newest
-        return self.instance.versions.filter(number=int(said[:9])).first() or newest
+        return self.instance.versions.filter(number=int(version[:9])).first() or newest
 
     def initial_of(self, version: PolicyVersion | None) -> dict[str, Any]:
         if version is None:

@@ -112,20 +112,20 @@ class ViewpointForm(forms.Form):
             chat = given.get("chat")
             layers = list_chat_layers(user_id=person.pk, chat_id=chat)
             if chat and model:
-                told = gettext("{person} in one chat with {model}")
+                text = gettext("{person} in one chat with {model}")
             elif chat:
-                told = gettext("{person} in one chat")
+                text = gettext("{person} in one chat")
             else:
-                told = gettext("{person} with {model}") if model else "{person}"
+                text = gettext("{person} with {model}") if model else "{person}"
             level = "chat" if chat else "user"
-            return Viewpoint(layers, level, window, told.format(person=person, model=model))
+            return Viewpoint(layers, level, window, text.format(person=person, model=model))
         if group is not None:
             layers = list_group_layers(group.pk)
-            told = gettext("group {group} with {model}") if model else gettext("group {group}")
-            return Viewpoint(layers, "group", window, told.format(group=group, model=model))
+            text = gettext("group {group} with {model}") if model else gettext("group {group}")
+            return Viewpoint(layers, "group", window, text.format(group=group, model=model))
         if model:
-            told = gettext("this policy alone with {model}").format(model=model)
-            return Viewpoint((), "instance", window, told)
+            text = gettext("this policy alone with {model}").format(model=model)
+            return Viewpoint((), "instance", window, text)
         return Viewpoint((), "instance", told=gettext("this policy alone"), is_alone=True)
 
 

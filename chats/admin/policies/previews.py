@@ -60,9 +60,9 @@ COST_WITHOUT_PRICE = gettext_lazy("unknown: no price is set, with ≈ {share} fr
 
 def format_estimate_rows(likely: Estimate) -> list[tuple[str, str]]:
     """Return (label, text) pairs for the estimates, including the basis of each."""
-    told = []
+    rows = []
     if likely.summary is not None:
-        told.append((str(SUMMARY_LENGTH), format_summary_length(likely)))
+        rows.append((str(SUMMARY_LENGTH), format_summary_length(likely)))
     if likely.turns is not None:
         slow, usual, fast = (
             f"≈ {n:,}" if n else gettext("over {n:,}").format(n=FARTHEST) for n in likely.turns
@@ -73,13 +73,13 @@ def format_estimate_rows(likely: Estimate) -> list[tuple[str, str]]:
             likely.by_turns,
         )
         turns = form.format(usual=usual, fast=fast, slow=slow, n=likely.by_turns)
-        told.append((gettext("Turns to the next compaction"), turns))
+        rows.append((gettext("Turns to the next compaction"), turns))
     if likely.cost is None:
-        told.append((str(NEXT_COST), str(COST_UNKNOWN)))
+        rows.append((str(NEXT_COST), str(COST_UNKNOWN)))
     else:
         label = ngettext("Cost of {n} turn", "Cost of {n} turns", TURNS)
-        told.append((label.format(n=TURNS), format_turns_cost(likely.cost, cached=likely.cached)))
-    return told
+        rows.append((label.format(n=TURNS), format_turns_cost(likely.cost, cached=likely.cached)))
+    return rows
 
 
 def format_summary_length(likely: Estimate) -> str:

@@ -33,10 +33,14 @@ def build_dry_run_report(
 
     Raises what `append_request.place_request` raises, and `PromptRefused`.
     """
-    told = {"object": OBJECT, "model": way.choice.model.slug, "policy": way.choice.effective.label}
+    report = {
+        "object": OBJECT,
+        "model": way.choice.model.slug,
+        "policy": way.choice.effective.label,
+    }
     if way.why:
         return {
-            **told,
+            **report,
             "decision": "off",
             "off": way.why,
             **measure_passthrough_request(sent, asked, way, counter),
@@ -49,7 +53,7 @@ def build_dry_run_report(
             known = placed.turn.branch.chat_id
         transaction.set_rollback(True)
     return {
-        **told,
+        **report,
         "decision": placed.decision,
         "identity": sent.identity.source or "messages",
         "chat": str(known) if known else None,

@@ -144,8 +144,8 @@ class RequestReader:
 
     def take_reply(self, message: Mapping[str, Any], *, param: str) -> None:
         """Parse a reply with its calls. Raises `InvalidRequest`."""
-        said = message.get("content")
-        texts = parse_text_parts(message, param=param) if said is not None else ()
+        content = message.get("content")
+        texts = parse_text_parts(message, param=param) if content is not None else ()
         calls = parse_tool_calls(message, param=param)
         thoughts = extract_reasoning(message) if calls else ""
         self.add_reply(texts, calls, param=f"{param}.tool_calls", thoughts=thoughts)
@@ -166,8 +166,8 @@ class RequestReader:
         if len(self.open) < len(calls):
             raise InvalidRequest(f"{param} has a duplicate id.", param=param)
         before = (ReasoningPart(thoughts),) if thoughts else ()
-        said = extract_reasoning_parts([part for part in texts if part.text])
-        self.items.append(Item("assistant", (*before, *said, *calls)))
+        parts = extract_reasoning_parts([part for part in texts if part.text])
+        self.items.append(Item("assistant", (*before, *parts, *calls)))
 
     def take_result(self, message: Mapping[str, Any], *, param: str) -> None:
         """Add a tool result to its call. Raises `InvalidRequest`."""
@@ -198,12 +198,12 @@ def extract_reasoning(message: Mapping[str, Any]) -> str:
 
 def parse_text_parts(message: Mapping[str, Any], *, param: str) -> tuple[TextPart, ...]:
     """Return the texts of a message, one per part. Raises `InvalidRequest`."""
-    said = message.get("content")
-    if isinstance(said, str):
-        return (TextPart(said),)
-    if not isinstance(said, list):
+    content = message.get("content")
+    if isinstance(content, str):
+        return (TextPart(content),)
+    if not isinstance(content, list):
         raise InvalidRequest(f"{param}.content must be a text or a list.", param=f"{param}.content")
-    found = [parse_part_text(part, param=f"{param}.content[{n}]") for n, part in enumerate(said)]
+    found = [parse_part_text(part, param=f"{param}.content[{n}]") for n, part in enumerate(content)]
     return tuple(TextPart(text) for text in found)
 
 
@@ -220,12 +220,14 @@ def parse_part_text(part: Any, *, param: str) -> str:
 
 def parse_tool_calls(message: Mapping[str, Any], *, param: str) -> list[ToolCallPart]:
     """Return the calls of a reply. Raises `InvalidRequest`."""
-    said = message.get("tool_calls")
-    if said is None:
+    calls = message.get("tool_calls")
+    if calls is None:
         return []
-    if not isinstance(said, list):
+    if not isinstance(calls, list):
         raise InvalidRequest(f"{param}.tool_calls must be a list.", param=f"{param}.tool_calls")
-    found = [parse_tool_call(item, param=f"{param}.tool_calls[{n}]") for n, item in enumerate(said)]
+    found = [
+        parse_tool_call(item, param=f"{param}.tool_calls[{n}]") for n, item in enumerate(calls)
+    ]
     return attach_provider_fields(found, message)
 
 

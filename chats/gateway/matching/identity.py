@@ -67,8 +67,8 @@ def iter_conversation_ids(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the conversation ids of a request with their sources."""
     for name in HEADERS:
-        if said := headers.get(name):
-            yield name.lower(), said
+        if value := headers.get(name):
+            yield name.lower(), value
     conversation = body.get("conversation")
     if isinstance(conversation, dict):
         conversation = conversation.get("id")
@@ -78,5 +78,5 @@ def iter_conversation_ids(
     if not isinstance(metadata, dict):
         return
     for name in IN_METADATA:
-        if said := metadata.get(name):
-            yield f"metadata.{name}", said
+        if value := metadata.get(name):
+            yield f"metadata.{name}", value

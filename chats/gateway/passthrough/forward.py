@@ -90,9 +90,9 @@ def build_passthrough_request(
     sent: Sent, *, asked: RequestFields, model: ModelSpec
 ) -> ProviderRequest:
     """Return the provider request, with only the client's messages."""
-    said = sent.conversation
-    wires = [WireMessage("system", text) for text in said.system]
-    for item in said.items:
+    conversation = sent.conversation
+    wires = [WireMessage("system", text) for text in conversation.system]
+    for item in conversation.items:
         wires += convert_parts_to_wires(item.role, item.parts)
     return ProviderRequest(
         model=model.name,
@@ -178,9 +178,9 @@ async def stream_passthrough_reply(
                 if event is not None:
                     collector.hear(event)
                 is_silent = await is_ping_due(watch) and spoken.is_stream
-                if said := voice.more():
+                if frame := voice.more():
                     watch.note_words()
-                    yield said
+                    yield frame
                 elif is_silent:
                     yield voice.wait()
                 if collector.is_full or is_closing():

@@ -64,15 +64,15 @@ def build_probe_chat(sent: Sent) -> Chat:
 
 def is_off(headers: Mapping[str, str]) -> bool:
     """Return True if a header asks to store nothing. Raises `InvalidRequest` for other values."""
-    said = headers.get(POLICY)
-    if said is not None and said.strip().lower() != "off":
+    value = headers.get(POLICY)
+    if value is not None and value.strip().lower() != "off":
         raise InvalidRequest(f"{POLICY} must be off.", param=POLICY)
-    return said is not None
+    return value is not None
 
 
 def is_dry_run(headers: Mapping[str, str]) -> bool:
     """Return True if a header asks for a dry run. Raises `InvalidRequest` for other values."""
-    said = headers.get(DRY_RUN, "false").strip().lower()
-    if said not in ("true", "false"):
+    value = headers.get(DRY_RUN, "false").strip().lower()
+    if value not in ("true", "false"):
         raise InvalidRequest(f"{DRY_RUN} must be true or false.", param=DRY_RUN)
-    return said == "true"
+    return value == "true"

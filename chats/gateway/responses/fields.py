@@ -105,28 +105,28 @@ def check_compaction(said: Any) -> None:
 
 def parse_instructions(sent: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the system text of a request. Raises `InvalidRequest`."""
-    said = sent.get("instructions")
-    if said is not None and not isinstance(said, str):
+    value = sent.get("instructions")
+    if value is not None and not isinstance(value, str):
         raise InvalidRequest("instructions must be a text.", param="instructions")
-    return (said,) if said else ()
+    return (value,) if value else ()
 
 
 def parse_tool_choice(sent: Mapping[str, Any], *, any_tools: bool) -> dict[str, Any]:
     """Return the tool choice for the provider. Raises `InvalidRequest`."""
-    said = sent.get("tool_choice")
-    if said is None or (said == "auto" and not any_tools):
+    choice = sent.get("tool_choice")
+    if choice is None or (choice == "auto" and not any_tools):
         return {}
-    if said == "required" and not sent.get("tools"):
+    if choice == "required" and not sent.get("tools"):
         # Tools and their choice are left out together.
         return {}
-    if said == "required" and not any_tools:
+    if choice == "required" and not any_tools:
         raise build_unsupported_error(
             "tool_choice", "tool_choice is required, but the request has no supported tool."
         )
-    if said in ("none", "auto", "required"):
-        return {"tool_choice": said}
-    if isinstance(said, dict) and said.get("type") in ("function", "custom"):
-        name = tools.join_function_name(said.get("namespace"), said.get("name"))
+    if choice in ("none", "auto", "required"):
+        return {"tool_choice": choice}
+    if isinstance(choice, dict) and choice.get("type") in ("function", "custom"):
+        name = tools.join_function_name(choice.get("namespace"), choice.get("name"))
         return {"tool_choice": {"type": "function", "function": {"name": name}}}
     raise build_unsupported_error(
         "tool_choice", "tool_choice must be none, auto, required or a function."
@@ -152,15 +152,15 @@ def parse_text_format(sent: Mapping[str, Any]) -> dict[str, Any]:
 
 def parse_reasoning_effort(sent: Mapping[str, Any]) -> dict[str, Any]:
     """Return the reasoning effort for the provider. Raises `InvalidRequest`."""
-    said = parse_object_field(sent, "reasoning").get("effort")
-    return {"reasoning_effort": said} if said else {}
+    value = parse_object_field(sent, "reasoning").get("effort")
+    return {"reasoning_effort": value} if value else {}
 
 
 def parse_object_field(holder: Mapping[str, Any], name: str, *, at: str = "") -> Mapping[str, Any]:
     """Return a field that is an object, or an empty one. Raises `InvalidRequest`."""
-    said = holder.get(name)
-    if said is None:
+    value = holder.get(name)
+    if value is None:
         return {}
-    if not isinstance(said, dict):
+    if not isinstance(value, dict):
         raise InvalidRequest(f"{at or name} must be an object.", param=at or name)
-    return said
+    return value

@@ -112,8 +112,8 @@ class _Items:
         if kind == "message":
             self.take_message(item, param=param)
         elif kind in ("function_call_output", "custom_tool_call_output"):
-            said = parse_text_field(item, "output", param=param)
-            content = "".join(part.text for part in said)
+            text = parse_text_field(item, "output", param=param)
+            content = "".join(part.text for part in text)
             self.messages.add_result(item.get("call_id"), content, param=f"{param}.call_id")
         elif kind == "compaction":
             self.take_compacted(item, param=param)
@@ -141,8 +141,12 @@ class _Items:
         if role == "assistant":
             self.texts, self.reply_at = parse_text_field(item, "content", param=param), param
         elif role == "user" or role in SYSTEM:
-            said = item.get("content")
-            parts = [convert_item_part(part) for part in said] if isinstance(said, list) else said
+            content = item.get("content")
+            parts = (
+                [convert_item_part(part) for part in content]
+                if isinstance(content, list)
+                else content
+            )
             self.messages.take({"role": role, "content": parts}, param=param)
         else:
             problem = f"{param}.role must be system, developer, user or assistant."
@@ -158,10 +162,10 @@ class _Items:
             at = f"{param}.encrypted_content"
             raise InvalidRequest(f"{at} must be a text.", param=at)
         self.messages.end_calls(param=param)
-        said = self.unseal(sealed)
-        self.messages.system += said.system
-        self.messages.images |= said.images
-        self.follow(said.items)
+        conversation = self.unseal(sealed)
+        self.messages.system += conversation.system
+        self.messages.images |= conversation.images
+        self.follow(conversation.items)
 
 
 def build_item_error(kind: Any, *, param: str) -> InvalidRequest:
@@ -176,13 +180,13 @@ def build_item_error(kind: Any, *, param: str) -> InvalidRequest:
 
 def parse_text_field(item: Mapping[str, Any], name: str, *, param: str) -> tuple[TextPart, ...]:
     """Return the texts of a field, one per part. Raises `InvalidRequest`."""
-    said = item.get(name)
-    if not isinstance(said, (str, list)):
+    value = item.get(name)
+    if not isinstance(value, (str, list)):
         at = f"{param}.{name}"
         raise InvalidRequest(f"{at} must be a text or a list.", param=at)
-    if isinstance(said, list):
-        said = [convert_item_part(part) for part in said]
-    return parse_text_parts({"content": said}, param=param)
+    if isinstance(value, list):
+        value = [convert_item_part(part) for part in value]
+    return parse_text_parts({"content": value}, param=param)
 
 
 def convert_item_part(part: Any) -> Any:

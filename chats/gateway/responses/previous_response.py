@@ -129,19 +129,25 @@ def encrypt_conversation(said: Conversation, *, user: User) -> str:
     """Encrypt a conversation. Only this instance can read it, for the same owner."""
     items: Sequence[Any] = [[item.role, serialize_parts(item.parts)] for item in said.items]
     images = {sha256: image.data_url for sha256, image in said.images.items()}
-    told = {"kind": KIND, "owner": user.pk, "system": said.system, "items": items, "images": images}
-    return SEAL + secrets.encrypt(json.dumps(told))
+    payload = {
+        "kind": KIND,
+        "owner": user.pk,
+        "system": said.system,
+        "items": items,
+        "images": images,
+    }
+    return SEAL + secrets.encrypt(json.dumps(payload))
 
 
 def decrypt_conversation(sealed: str, *, user: User) -> Conversation:
     """Decrypt a conversation. Raises `ForeignCompaction` if it is from another server or owner."""
     try:
-        told = json.loads(secrets.decrypt(sealed.removeprefix(SEAL)))
+        payload = json.loads(secrets.decrypt(sealed.removeprefix(SEAL)))
     except (secrets.SecretUnreadable, ValueError):
         raise ForeignCompaction from None
-    is_ours = sealed.startswith(SEAL) and isinstance(told, dict) and told.get("kind") == KIND
-    if not is_ours or told["owner"] != user.pk:
+    is_ours = sealed.startswith(SEAL) and isinstance(payload, dict) and payload.get("kind") == KIND
+    if not is_ours or payload["owner"] != user.pk:
         raise ForeignCompaction
-    items = [Item(role, parse_parts(parts)) for role, parts in told["items"]]
-    images = {sha256: parse_data_url(url) for sha256, url in told.get("images", {}).items()}
-    return Conversation(tuple(told["system"]), tuple(items), images)
+    items = [Item(role, parse_parts(parts)) for role, parts in payload["items"]]
+    images = {sha256: parse_data_url(url) for sha256, url in payload.get("images", {}).items()}
+    return Conversation(tuple(payload["system"]), tuple(items), images)

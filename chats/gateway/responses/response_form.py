@@ -121,12 +121,12 @@ class ResponseForm:
         is_custom = item["type"] == "custom_tool_call"
         name = "input" if is_custom else "arguments"
         begun = {**item, name: "", "status": "in_progress"}
-        told = {"input": item[name]} if is_custom else {"name": item["name"], name: item[name]}
+        fields = {"input": item[name]} if is_custom else {"name": item["name"], name: item[name]}
         kind = "response.custom_tool_call_input" if is_custom else ARGUMENTS
         return (
             self.event("response.output_item.added", output_index=place, item=begun)
             + self.event(f"{kind}.delta", **at, delta=item[name])
-            + self.event(f"{kind}.done", **at, **told)
+            + self.event(f"{kind}.done", **at, **fields)
         )
 
     def whole(self, reply: Reply) -> str:
@@ -137,8 +137,8 @@ class ResponseForm:
         code = RATE_LIMIT if refusal.code == RATE_LIMIT else SERVER_ERROR
         error = {"code": code, "message": refusal.sentence}
         failed = self.frame(status="failed", output=[], error=error)
-        told = {"code": refusal.code, "message": refusal.sentence, "param": refusal.param}
-        return self.event("error", **told) + self.event("response.failed", response=failed)
+        details = {"code": refusal.code, "message": refusal.sentence, "param": refusal.param}
+        return self.event("error", **details) + self.event("response.failed", response=failed)
 
     def compacted(self, item: Mapping[str, Any], *, is_stream: bool) -> str:
         whole = self.frame(status="completed", output=[item], usage=format_response_usage({}))
@@ -186,8 +186,8 @@ class ResponseForm:
 
     def completed(self, reply: Reply, output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         status = format_reply_status(reply)
-        told = format_response_usage(reply.usage) if reply.usage else None
-        made = self.frame(status=status, output=output, usage=told)
+        usage = format_response_usage(reply.usage) if reply.usage else None
+        made = self.frame(status=status, output=output, usage=usage)
         if status == "incomplete":
             made["incomplete_details"] = {"reason": "max_output_tokens"}
         return made
@@ -208,9 +208,9 @@ class ResponseForm:
         }
 
     def event(self, kind: str, **fields: Any) -> str:
-        told = {"type": kind, "sequence_number": self.number, **fields}
+        data = {"type": kind, "sequence_number": self.number, **fields}
         self.number += 1
-        return f"event: {kind}\ndata: {json.dumps(told, separators=(',', ':'))}\n\n"
+        return f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"
 
 
 def build_reasoning_item(

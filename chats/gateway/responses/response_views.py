@@ -100,7 +100,7 @@ def compact_input(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     known = stored_responses.load_referenced_items(
         sent.get("input"), user=key.owner, wanted=wanted, identity=who
     )
-    said = build_input_conversation(
+    conversation = build_input_conversation(
         remove_compaction_trigger(sent), before=before, known=known, user=key.owner
     )
     return JsonResponse(
@@ -108,7 +108,7 @@ def compact_input(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
             "id": generate_response_id(),
             "object": "response.compaction",
             "created_at": int(timezone.now().timestamp()),
-            "output": [build_compaction_item(said, user=key.owner)],
+            "output": [build_compaction_item(conversation, user=key.owner)],
             "usage": format_response_usage({}),
         },
         headers={"Cache-Control": "no-store"},
@@ -145,26 +145,26 @@ def build_input_conversation(
     Raises `InvalidRequest`, `ItemNotFound` and `ForeignCompaction`.
     """
     head = fields.parse_instructions(sent)
-    said = items.parse_input_items(
+    conversation = items.parse_input_items(
         sent.get("input"),
         earlier=before.items if before else (),
         known=known,
         unseal=partial(previous_response.decrypt_conversation, user=user),
     )
-    return replace(said, system=tuple(dict.fromkeys((*head, *said.system))))
+    return replace(conversation, system=tuple(dict.fromkeys((*head, *conversation.system))))
 
 
 def is_to_compact(sent: Mapping[str, Any]) -> bool:
     """Return True if the last item requests a compaction."""
-    said = sent.get("input")
-    last = said[-1] if isinstance(said, list) and said else None
+    value = sent.get("input")
+    last = value[-1] if isinstance(value, list) and value else None
     return isinstance(last, dict) and last.get("type") == items.TRIGGER
 
 
 def remove_compaction_trigger(sent: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the input to compact. Clients send the instructions again with the next request."""
-    said = sent.get("input")
-    kept = said[:-1] if isinstance(said, list) and is_to_compact(sent) else said
+    value = sent.get("input")
+    kept = value[:-1] if isinstance(value, list) and is_to_compact(sent) else value
     return {"input": kept}
 
 

@@ -190,9 +190,9 @@ def build_message_items(row: Message) -> list[dict[str, Any]]:
         item = tools.build_call_item(call, forms={})
         found.append({"id": f"fc_{own}_{number}", "status": "completed", **item})
     for number, result in enumerate(results):
-        told = {"call_id": result["call_id"], "output": result["content"]}
+        fields = {"call_id": result["call_id"], "output": result["content"]}
         kind = "function_call_output"
-        found.append({"id": f"fco_{own}_{number}", "type": kind, "status": "completed", **told})
+        found.append({"id": f"fco_{own}_{number}", "type": kind, "status": "completed", **fields})
     return found
 
 

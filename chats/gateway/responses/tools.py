@@ -83,10 +83,10 @@ def convert_custom_tool(item: Mapping[str, Any], *, param: str) -> dict[str, Any
     """Convert a custom tool to a function with one text argument. Raises `InvalidRequest`."""
     form = item.get("format")
     grammar = form.get("definition") if isinstance(form, dict) else None
-    told = item.get("description")
-    if isinstance(told, str) and isinstance(grammar, str):
-        told = f"{told}\n\nThe input follows this grammar:\n{grammar}"
-    function = {"name": item.get("name"), "description": told, "parameters": INPUT}
+    description = item.get("description")
+    if isinstance(description, str) and isinstance(grammar, str):
+        description = f"{description}\n\nThe input follows this grammar:\n{grammar}"
+    function = {"name": item.get("name"), "description": description, "parameters": INPUT}
     return body.validate_tool({"type": "function", "function": function}, param=param)
 
 

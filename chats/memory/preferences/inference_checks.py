@@ -154,9 +154,9 @@ def locate_quotation(proposal: PreferenceProposal, *, text: str) -> Telling | No
         return None
     start = text.find(quote)
     while start >= 0:
-        told = Telling(proposal.slot, quote, start, start + len(quote))
-        if is_quotable_span(told, text=text) and _is_whole(told, text=text):
-            return told
+        telling = Telling(proposal.slot, quote, start, start + len(quote))
+        if is_quotable_span(telling, text=text) and _is_whole(telling, text=text):
+            return telling
         start = text.find(quote, start + 1)
     return None
 

@@ -314,8 +314,8 @@ def extract_forget_requests(text: str) -> list[str]:
     end = _PARAGRAPH_END.search(text)
     seen = _HIDDEN.sub("\0", text[: end.start()] if end else text)
     found = (_FORGET.match(sentence.group()) for sentence in _SENTENCE.finditer(seen))
-    said = (match.group("text").strip().rstrip(".!。！") for match in found if match)
-    return [each for each in said if each and "\0" not in each and not is_mere_reference(each)]
+    texts = (match.group("text").strip().rstrip(".!。！") for match in found if match)
+    return [each for each in texts if each and "\0" not in each and not is_mere_reference(each)]
 
 
 def is_quotable_span(told: Telling, *, text: str) -> bool:

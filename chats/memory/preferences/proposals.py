@@ -47,22 +47,22 @@ def save_proposals(
     `read`: the person's messages as numbered, in their current state. Messages erased or excluded
     since are skipped.
     """
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     settings = preferences.lock_memory_settings(owner_id)
     if not preferences.is_inferring(settings):
-        return told
+        return counts
     numbered = dict(enumerate(read, start=1))
     for proposal in found:
         message = numbered.get(proposal.message)
         place = inference_checks.locate_quotation(proposal, text=message.text) if message else None
         if message is None or place is None:
-            told["not_literal"] += 1
+            counts["not_literal"] += 1
             continue
         outcome = inference_checks.find_refusal_reason(place.text) or _kept(
             place, settings=settings, message=message, folder_id=folder_id, now=now
         )
-        told[outcome] += 1
-    return told
+        counts[outcome] += 1
+    return counts
 
 
 def _kept(

@@ -391,7 +391,7 @@ def count_texts_by_word(texts: Iterable[SearchText]) -> Counter[str]:
 
 def build_indexed_text(row: Message) -> SearchText:
     """Return the searchable text of a message: keys, speaker's name, words and day."""
-    said = " ".join(collect_searchable_texts(row.parts))[:MOST_CHARACTERS]
+    text = " ".join(collect_searchable_texts(row.parts))[:MOST_CHARACTERS]
     speaker = str((row.speaker or {}).get("roleName", ""))
     day = row.created_at.strftime("%-d %B %Y %A")
     return SearchText(
@@ -399,7 +399,7 @@ def build_indexed_text(row: Message) -> SearchText:
         keys=build_search_keys(row.branch, role=row.role),
         speaker=" ".join(split_words(speaker)[1])[:200],
         written_at=row.created_at,
-        **build_word_fields(f"{speaker}: {said} {day}"),
+        **build_word_fields(f"{speaker}: {text} {day}"),
     )
 
 

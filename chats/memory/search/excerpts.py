@@ -259,20 +259,20 @@ class Filling:
 
     def add_match(self, found: MatchingMessage) -> bool:
         """Add a message; return False if it does not fit."""
-        said = self.texts.get(found.seq)
-        if said is None or not said.text:
+        text = self.texts.get(found.seq)
+        if text is None or not text.text:
             return True
         if found.strength:
-            cut = said.text[: archive.MOST_CHARACTERS]
-            return self.add(found, said, *select_excerpt_range(cut, asked=self.asked))
-        if len(said.text) < SHORTEST and not self.asks(found.seq - 1):
+            cut = text.text[: archive.MOST_CHARACTERS]
+            return self.add(found, text, *select_excerpt_range(cut, asked=self.asked))
+        if len(text.text) < SHORTEST and not self.asks(found.seq - 1):
             return True
-        return self.add(found, said, 0, min(len(said.text), LONGEST))
+        return self.add(found, text, 0, min(len(text.text), LONGEST))
 
     def asks(self, seq: int) -> bool:
         """Return True if the message with this seq was read and is a question."""
-        said = self.texts.get(seq)
-        return said is not None and is_question_or_request(said.text)
+        text = self.texts.get(seq)
+        return text is not None and is_question_or_request(text.text)
 
     def add(self, found: MatchingMessage, said: PathText, start: int, end: int) -> bool:
         """Add an excerpt; return False if it does not fit."""

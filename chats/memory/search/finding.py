@@ -136,8 +136,8 @@ def find_texts(
         key = line.id_at(place)
         if key is not None:
             about = led_to[key].shared if key in led_to else ()
-            said = list(shared.get(place, ()))
-            found.append(FoundText(key, mark, said, about, likeness.get(key, -1.0)))
+            texts = list(shared.get(place, ()))
+            found.append(FoundText(key, mark, texts, about, likeness.get(key, -1.0)))
     return found, counts
 
 

@@ -154,8 +154,8 @@ def strip_possessive(word: Word, text: str) -> str:
 
 def is_about_oneself(text: str) -> bool:
     """Return True if a text has first-person words, such as *I* or *my*."""
-    said = {run[0].casefold() for run in _LETTERS.finditer(text)}
-    return not said.isdisjoint(_OF_ONESELF) or _IN_WORDS.search(text) is not None
+    words = {run[0].casefold() for run in _LETTERS.finditer(text)}
+    return not words.isdisjoint(_OF_ONESELF) or _IN_WORDS.search(text) is not None
 
 
 def select_significant_words(found: Sequence[Word]) -> Sequence[Word]:

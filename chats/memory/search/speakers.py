@@ -37,8 +37,8 @@ def list_known_speakers(branch: Branch, *, to: int) -> list[KnownSpeaker]:
 
 def list_path_speakers(branch: Branch, *, after: int, to: int) -> set[KnownSpeaker]:
     rows = history.select_path_messages(branch, after=after, before=to + 1).order_by()
-    said = rows.filter(speaker__isnull=False).values_list("speaker", flat=True).distinct()
-    return {KnownSpeaker(each["roleName"], each["roleId"]) for each in said if each}
+    speakers = rows.filter(speaker__isnull=False).values_list("speaker", flat=True).distinct()
+    return {KnownSpeaker(each["roleName"], each["roleId"]) for each in speakers if each}
 
 
 def build_speaker_filter(branch: Branch, *, speaker: str, to: int) -> Q:

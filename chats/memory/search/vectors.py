@@ -88,8 +88,8 @@ def get_embedding_prefixes(name: str) -> tuple[str, str]:
 def build_space_key(model: ModelSpec, *, base_url: str) -> str:
     """Return the settings on which a model's vectors depend, as one text."""
     address = hashlib.sha256(base_url.encode()).hexdigest()[:12]
-    said = "".join(get_embedding_prefixes(model.name)).replace(" ", "")
-    return f"{model.provider}/{address}/{model.name}/{said}/{DIVIDED}"[:400]
+    prefixes = "".join(get_embedding_prefixes(model.name)).replace(" ", "")
+    return f"{model.provider}/{address}/{model.name}/{prefixes}/{DIVIDED}"[:400]
 
 
 SERVING = prepared.Select(

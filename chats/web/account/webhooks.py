@@ -140,8 +140,8 @@ def webhook_send(
     """Send a finished delivery again."""
 
     def send(row: Webhook) -> None:
-        told = managing.get_delivery(webhook=row, public_id=delivery_id)
-        managing.resend_delivery(webhook=row, delivery=told, now=timezone.now())
+        delivery = managing.get_delivery(webhook=row, public_id=delivery_id)
+        managing.resend_delivery(webhook=row, delivery=delivery, now=timezone.now())
 
     return run_webhook_action(request, webhook_id, send)
 

@@ -93,8 +93,8 @@ def report_of(row: Compaction) -> FactReport:
 
 def compare_facts(text: str, *, sources: Sequence[Message]) -> Mapping[str, Any]:
     """Return the facts of the originals that a text contains, and those that it lacks."""
-    said = [message.text for message in sources if is_quoted(message.role, message.text)]
-    return asdict(compare_summary_facts("\n".join(said), text))
+    texts = [message.text for message in sources if is_quoted(message.role, message.text)]
+    return asdict(compare_summary_facts("\n".join(texts), text))
 
 
 def locate_fact(kind: str, fact: str, *, sources: Sequence[Message]) -> Lost:

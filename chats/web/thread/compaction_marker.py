@@ -232,13 +232,13 @@ def iter_summary_bullets(row: Compaction) -> Iterator[tuple[str, dict[str, Any]]
 
 def is_told_by_sections(row: Compaction) -> bool:
     """Return True if sections and bullets contain every word of the text, ignoring labels."""
-    told: list[str] = []
+    texts: list[str] = []
     for section in row.sections:
-        told.append(section["title"])
+        texts.append(section["title"])
         for bullet in section["bullets"]:
-            told += [strip_bullet_label(bullet["text"]), *map(str, bullet["sources"])]
-            told += map(str, bullet.get("invalid", ()))
-    return Counter(WORDS.findall(" ".join(told))) == Counter(
+            texts += [strip_bullet_label(bullet["text"]), *map(str, bullet["sources"])]
+            texts += map(str, bullet.get("invalid", ()))
+    return Counter(WORDS.findall(" ".join(texts))) == Counter(
         WORDS.findall(strip_summary_labels(row.text))
     )
 
