@@ -109,14 +109,28 @@ def build_attached_files(
     `TooManyFiles` and `FilesTooLarge`.
     """
     ids = list(dict.fromkeys(file_ids))
-    if ids:
-        check_uploads_on()
-    if len(ids) > settings.FILES_PER_MESSAGE:
-        raise TooManyFiles(number=len(ids), limit=settings.FILES_PER_MESSAGE)
+    check_file_number(len(ids))
     found = {row.pk: row for row in list_files(user).filter(pk__in=ids)}
     if len(found) < len(ids):
         raise FileNotFound
     rows = [found[pk] for pk in ids]
+    return attach_rows(rows, values=values, model_window=model_window, unread=unread, copies=copies)
+
+
+def attach_rows(
+    rows: Sequence[StoredFile],
+    *,
+    values: PolicyValues,
+    model_window: int | None,
+    unread: bool = False,
+    copies: Mapping[uuid.UUID, Bytes] | None = None,
+    texts: Mapping[uuid.UUID, str] | None = None,
+) -> list[AttachedFile]:
+    """Return files as parts of a new message. `texts`: those of files that are not stored.
+
+    Raises the refusals of `build_attached_files` that do not concern ids.
+    """
+    check_file_number(len(rows))
     if sum(row.size for row in rows) > settings.MESSAGE_FILES_BYTES:
         raise FilesTooLarge(limit=settings.MESSAGE_FILES_BYTES // MIB)
     for row in rows:
@@ -126,10 +140,23 @@ def build_attached_files(
     shares = share_tokens([row.tokens for row in rows], room=room)
     if copies is None:
         copies = {row.pk: copy for row in rows if (copy := load_image(row))}
+    texts = texts or {}
     return [
-        AttachedFile(row.pk, build_part(row, tokens=tokens, values=values), copies.get(row.pk))
+        AttachedFile(
+            row.pk,
+            build_part(row, tokens=tokens, values=values, text=texts.get(row.pk)),
+            copies.get(row.pk),
+        )
         for row, tokens in zip(rows, shares, strict=True)
     ]
+
+
+def check_file_number(number: int) -> None:
+    """Raise `FileUploadsOff` or `TooManyFiles` for the files of a message."""
+    if number:
+        check_uploads_on()
+    if number > settings.FILES_PER_MESSAGE:
+        raise TooManyFiles(number=number, limit=settings.FILES_PER_MESSAGE)
 
 
 def load_image_copies(
@@ -148,19 +175,25 @@ def check_file_state(row: StoredFile, *, unread: bool) -> None:
         raise FileNotRead(name=row.name, reason=row.localized_reason)
 
 
-def build_part(row: StoredFile, *, tokens: int, values: PolicyValues) -> dict[str, str]:
-    """Return the part of a message for a file. Its text has at most `tokens` tokens."""
+def build_part(
+    row: StoredFile, *, tokens: int, values: PolicyValues, text: str | None = None
+) -> dict[str, str]:
+    """Return the part of a message for a file. Its text has at most `tokens` tokens.
+
+    `text`: the whole text of a document that is not stored.
+    """
     if row.kind == StoredFile.Kind.IMAGE and row.copy_sha256:
         size = max(row.width * row.height // PIXELS_PER_TOKEN, FEWEST_IMAGE_TOKENS)
         image = Image(size, sha256=row.copy_sha256, size=row.copy_size)
         part = FilePart(row.copy_type, row.name, image.reference)
     else:
         document = Document(str(row.pk), row.sha256, row.size, row.pages, row.characters)
-        text = ""
+        sent = ""
         if row.characters and tokens:
             most = max(row.characters * tokens // max(row.tokens, 1), 1)
-            text = cut_text(load_file_text(row), limit=most, style=values.cut_style).text
-        part = FilePart(row.media_type, row.name, document.reference, text)
+            whole = load_file_text(row) if text is None else text
+            sent = cut_text(whole, limit=most, style=values.cut_style).text
+        part = FilePart(row.media_type, row.name, document.reference, sent)
     return serialize_parts([part])[0]
 
 

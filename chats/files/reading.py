@@ -11,8 +11,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ ONE_AT_A_TIME = OneAtATime()
 # The most files that one sweep enqueues.
 ENQUEUED_AT_ONCE = 50
 CHUNKS_AT_ONCE = 200
+# How often a request looks whether a worker has read a file.
+LOOK_SECONDS = 0.1
 
 
 def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
@@ -189,6 +192,37 @@ def store_content(row: StoredFile, *, values: dict[str, Any], chunks: list[FileC
     if path := values.get("copy_path"):
         keep_file_bytes(path)
     held.update(**values, lease_until=None, lease_token=None)
+
+
+def read_without_storing(row: StoredFile, data: bytes, *, counter: TokenCounter) -> str:
+    """Read a document that is not stored: set the fields of its unsaved row, return its text."""
+    with ONE_AT_A_TIME, tempfile.TemporaryDirectory() as folder:
+        databases.release_pooled_connection()
+        path = Path(folder) / "file"
+        path.write_bytes(data)
+        found = run_extractor(row.kind, path=path, copy=Path(folder) / "copy")
+    row.code = found.get("code", "")
+    row.state = State.FAILED if row.code else State.READY
+    if row.code:
+        return ""
+    text = "".join(sanitise_text(piece) for _, piece, _ in found["chunks"])
+    row.pages, row.is_whole = found["pages"], found["whole"]
+    row.characters, row.tokens = len(text), counter.count(text)
+    return text
+
+
+def pause() -> None:
+    """Wait a moment for workers, without a database connection."""
+    databases.release_pooled_connection()
+    time.sleep(LOOK_SECONDS)
+
+
+def wait_until_read(file_ids: Collection[uuid.UUID], *, seconds: float) -> None:
+    """Wait until workers have read files, at most for some seconds."""
+    end = time.monotonic() + seconds
+    rows = StoredFile.objects.filter(pk__in=file_ids, state=State.PENDING)
+    while rows.exists() and time.monotonic() < end:
+        pause()
 
 
 def enqueue_unread_files(*, now: datetime) -> int:

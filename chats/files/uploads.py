@@ -109,12 +109,7 @@ def accept_upload(
     """
     check_uploads_on()
     name = clean_file_name(name)
-    size = file.seek(0, 2)
-    if size > settings.FILE_BYTES:
-        raise FileTooLarge(name=name, limit=settings.FILE_BYTES // MIB)
-    if not size:
-        raise FileEmpty(name=name)
-    found = detect_file_kind(file, name=name)
+    size, found = check_content(file, name=name)
     sha256 = compute_file_hash(file)
     if (known := renew_upload(owner, sha256=sha256, name=name, now=now)) is not None:
         return known, False
@@ -143,6 +138,19 @@ def accept_upload(
             raise
         return known, False
     return row, True
+
+
+def check_content(file: IO[bytes], *, name: str) -> tuple[int, FileKind]:
+    """Return the size and the kind of a file, and rewind it.
+
+    Raises `FileTooLarge`, `FileEmpty` and `FileKindRefused`.
+    """
+    size = file.seek(0, 2)
+    if size > settings.FILE_BYTES:
+        raise FileTooLarge(name=name, limit=settings.FILE_BYTES // MIB)
+    if not size:
+        raise FileEmpty(name=name)
+    return size, detect_file_kind(file, name=name)
 
 
 def check_uploads_on() -> None:

@@ -17,13 +17,15 @@ from django.db import transaction
 
 from chats.actions import branching, lifecycle
 from chats.actions.branching import TooManyBranches
-from chats.gateway import statements
+from chats.files import attach
+from chats.gateway import request_files, statements
 from chats.gateway.choice import NamedModel, check_tools
 from chats.gateway.matching.conversation import Conversation, Item
 from chats.gateway.matching.find_branch import PathMatch, Request, find_best_match
 from chats.gateway.matching.hashes import build_room_key, hash_messages
 from chats.gateway.matching.identity import INVALID, Identity
 from chats.gateway.matching.side_calls import is_side_call
+from chats.gateway.request_files import ItemFiles
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Branch, Chat, GatewayChat, GatewayNode, Message, Turn
@@ -378,7 +380,8 @@ def accept_request(
     branch.chat = chat
     choice = apply_requested_model(chat, sent=sent)
     check_request_limits(sent, branch=branch)
-    new = request.items[place.shared :]
+    held = attach_new_files(sent, request.items[place.shared :], choice=choice)
+    new = [each.item for each in held]
     check_texts(new, limit=choice.values.input_length_limit, field=sent.field)
     completed = (
         [complete_tool_calls(branch, request.items[place.shared - 1], counter=counter)]
@@ -389,6 +392,7 @@ def accept_request(
         chat=chat, branch=branch, said=[(i.role, i.parts) for i in new], counter=counter, now=now
     )
     images.store_message_images(rows, found=sent.conversation.images)
+    store_message_files(chat, rows, held=held)
     store_request_hashes(request, place)
     trigger = find_latest_question(request, place, rows)
     turn = Turn(
@@ -424,6 +428,34 @@ def accept_request(
     known = {"turn": str(turn.pk), "message": str(trigger.pk), "chat": str(chat.pk)}
     sent.keyed.replace(result=known, now=now)
     return Placed(turn, place.decision)
+
+
+def attach_new_files(
+    sent: Sent, items: Sequence[Item], *, choice: model_choice.ChosenModel
+) -> list[ItemFiles]:
+    """Return the new messages with their files, which are locked until they are stored.
+
+    Raises the refusals of `attach.build_attached_files`.
+    """
+    said = sent.conversation
+    with request_files.blame_field(sent.field):
+        held = [
+            request_files.attach_documents(item, said=said, user=sent.user, choice=choice)
+            for item in items
+        ]
+        files = {file.file_id: file for each in held for file in each.files}
+        attach.lock_attached_files(list(files.values()))
+    return held
+
+
+def store_message_files(chat: Chat, rows: Sequence[Message], *, held: Sequence[ItemFiles]) -> None:
+    """Store the files that new messages use, and whether the chat has documents that were cut."""
+    for row, each in zip(rows, held, strict=True):
+        for file in each.files:
+            messages.store_message_file(row, file=file)
+    if any(attach.is_cut(file) for each in held for file in each.files):
+        chat.has_cut_files = True
+        prepared.save_row_fields(chat, "has_cut_files")
 
 
 def check_texts(items: Sequence[Item], *, limit: int, field: str) -> None:

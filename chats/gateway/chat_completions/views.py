@@ -4,6 +4,8 @@ import json
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
 from functools import wraps
 from typing import IO, Any, NamedTuple, cast
 
@@ -13,7 +15,7 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
-from chats.gateway import append_request, body, choice, parameters, relay, wire
+from chats.gateway import append_request, body, choice, parameters, relay, request_files, wire
 from chats.gateway.chat_completions import dry_run
 from chats.gateway.errors import NoKey, UnknownAddress, WrongMethod
 from chats.gateway.matching import conversation, identity
@@ -23,6 +25,7 @@ from chats.ground import databases, rates
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey, PassedOn
 from chats.people import keys, signin
+from chats.prompt.model_choice import ChosenModel
 from chats.prompt.tokenizer import O200kCounter
 from chats.record.idempotency import GATEWAY, IdempotentRequest, InvalidIdempotencyKey
 from chats.streams.follow import build_turn_row
@@ -195,7 +198,11 @@ def reply_to_request(
     way = rules.route_request(request.headers, sent=sent)
     choice.check_tools(way.choice.model, asked.tools)
     counter, now = O200kCounter(), timezone.now()
-    if rules.is_dry_run(request.headers):
+    is_dry_run = rules.is_dry_run(request.headers)
+    sent = prepare_files(
+        sent, choice=way.choice, counter=counter, stores=not (way.why or is_dry_run), now=now
+    )
+    if is_dry_run:
         found = dry_run.build_dry_run_report(sent, asked=asked, way=way, counter=counter, now=now)
         return JsonResponse(found, headers={"Cache-Control": "no-store"})
     if way.why:
@@ -210,6 +217,27 @@ def reply_to_request(
     turn = placed.turn
     place = ReplyPlace(turn.pk, int(turn.queued_at.timestamp()), is_kept=True)
     return build_reply_response(request, sent, placed=placed, asked=asked, form=form(place))
+
+
+def prepare_files(
+    sent: append_request.Sent,
+    *,
+    choice: ChosenModel,
+    counter: O200kCounter,
+    stores: bool,
+    now: datetime,
+) -> append_request.Sent:
+    """Return a request whose files are stored and read; `stores`: only read, if it is False.
+
+    Raises `FileNotFound` and the refusals of uploads and of attached files.
+    """
+    said, user = sent.conversation, sent.user
+    with request_files.blame_field(sent.field):
+        if stores:
+            said = request_files.store_given_files(said, user=user, choice=choice, now=now)
+        else:
+            said = request_files.read_given_files(said, user=user, choice=choice, counter=counter)
+    return replace(sent, conversation=said)
 
 
 def build_idempotent_request(

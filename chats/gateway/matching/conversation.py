@@ -10,6 +10,7 @@ from typing import Any
 
 from chats.exchange.thoughts import extract_reasoning_parts
 from chats.gateway.errors import InvalidRequest
+from chats.gateway.files import GivenFile, parse_file_part
 from chats.gateway.images import parse_image_part
 from chats.record.images import Bytes
 from contextpolicy.engine.messages.extras import (
@@ -54,12 +55,13 @@ class Item:
 class Conversation:
     """The messages of a request, and its distinct system texts.
 
-    `images`: the image data in the request, by SHA-256.
+    `images`: the image data in the request, and `files`: its documents and uploads, by SHA-256.
     """
 
     system: tuple[str, ...]
     items: tuple[Item, ...]
     images: Mapping[str, Bytes] = field(default_factory=dict)
+    files: Mapping[str, GivenFile] = field(default_factory=dict)
 
 
 def parse_messages(messages: Any) -> Conversation:
@@ -99,12 +101,14 @@ class RequestReader:
         self.system: list[str] = []
         self.items: list[Item] = []
         self.images: dict[str, Bytes] = {}
+        self.files: dict[str, GivenFile] = {}
         # Open calls of the latest reply: names by call id.
         self.open: dict[str, str] = {}
 
     @property
     def conversation(self) -> Conversation:
-        return Conversation(tuple(dict.fromkeys(self.system)), tuple(self.items), self.images)
+        system = tuple(dict.fromkeys(self.system))
+        return Conversation(system, tuple(self.items), self.images, self.files)
 
     def take(self, message: Any, *, param: str) -> None:
         """Parse a message. Raises `InvalidRequest`."""
@@ -131,16 +135,22 @@ class RequestReader:
     def seen_and_said(
         self, message: Mapping[str, Any], *, param: str
     ) -> tuple[TextPart | FilePart, ...]:
-        """Return the texts and images of a user message. Raises `InvalidRequest`."""
+        """Return the texts, images and files of a user message. Raises `InvalidRequest`."""
         said = message.get("content")
         if not isinstance(said, list):
             return parse_text_parts(message, param=param)
         return tuple(
-            parse_image_part(part, param=f"{param}.content[{n}]", found=self.images)
-            if isinstance(part, dict) and part.get("type") == "image_url"
-            else TextPart(parse_part_text(part, param=f"{param}.content[{n}]"))
-            for n, part in enumerate(said)
+            self.parse_user_part(part, param=f"{param}.content[{n}]") for n, part in enumerate(said)
         )
+
+    def parse_user_part(self, part: Any, *, param: str) -> TextPart | FilePart:
+        """Return a part of a user message. Raises `InvalidRequest`."""
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "image_url":
+            return parse_image_part(part, param=param, found=self.images)
+        if kind == "file":
+            return parse_file_part(part, param=param, images=self.images, files=self.files)
+        return TextPart(parse_part_text(part, param=param))
 
     def take_reply(self, message: Mapping[str, Any], *, param: str) -> None:
         """Parse a reply with its calls. Raises `InvalidRequest`."""
@@ -212,7 +222,7 @@ def parse_part_text(part: Any, *, param: str) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     text = part.get(kind) if kind in ("text", "refusal") else None
     if not isinstance(text, str):
-        problem = f"{param} is not a text. Only user messages can have images. Audio and files are "
+        problem = f"{param} is not a text. Only user messages can have images and files. Audio is "
         problem += "not supported."
         raise InvalidRequest(problem, param=param, code="unsupported_content")
     return text

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 
+from chats.gateway.files import get_document_hash
 from chats.gateway.matching.conversation import Item
 from chats.ground.texts import replace_tagged_blocks
 from chats.providers.think_tags import split_unopened
@@ -104,16 +105,20 @@ def extract_client_part(item: Item) -> Any:  # JSON
 
 
 def normalise_user_part(part: Part) -> Any:  # JSON
-    """Return the comparable form of a part of a user message: its text, or its image."""
+    """Return the comparable form of a part of a user message: its text, image or document."""
     if isinstance(part, TextPart):
         return normalise_hash_text(part.text)
-    image = part.image if isinstance(part, FilePart) else None
-    # Signed URLs of the same image differ in the query string.
-    return image and ["image", image.sha256 or image.url.partition("?")[0]]
+    if not isinstance(part, FilePart):
+        return None
+    if (image := part.image) is not None:
+        # Signed URLs of the same image differ in the query string.
+        return ["image", image.sha256 or image.url.partition("?")[0]]
+    sha256 = get_document_hash(part)
+    return ["file", sha256] if sha256 else None
 
 
 def normalise_images(parts: Sequence[Part]) -> list[Any]:
-    """Return the comparable forms of the images of a message, in order."""
+    """Return the comparable forms of the images and documents of a message, in order."""
     return [normalise_user_part(part) for part in parts if isinstance(part, FilePart)]
 
 

@@ -165,6 +165,7 @@ class _Items:
         conversation = self.unseal(sealed)
         self.messages.system += conversation.system
         self.messages.images |= conversation.images
+        self.messages.files |= conversation.files
         self.follow(conversation.items)
 
 
@@ -190,13 +191,15 @@ def parse_text_field(item: Mapping[str, Any], name: str, *, param: str) -> tuple
 
 
 def convert_item_part(part: Any) -> Any:
-    """Convert a text or image part to the form of chat completions."""
+    """Convert a text, image or file part to the form of chat completions."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in TEXTS:
         return {"type": "text", "text": part.get("text")}
     if kind == "input_image":
         url = {"url": part.get("image_url"), "detail": part.get("detail")}
         return {"type": "image_url", "image_url": url}
+    if kind == "input_file":
+        return {"type": "file", "file": part}
     return part
 
 

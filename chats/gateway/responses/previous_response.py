@@ -3,6 +3,7 @@
 Both are resolved here. Providers never receive our ids or sealed texts.
 """
 
+import base64
 import json
 import re
 import uuid
@@ -14,6 +15,7 @@ from django.contrib.auth.models import User
 
 from chats.gateway.choice import NamedModel
 from chats.gateway.errors import ForeignCompaction, PreviousResponseNotFound
+from chats.gateway.files import GivenFile, get_document_hash
 from chats.gateway.matching.conversation import Conversation, Item
 from chats.gateway.matching.hashes import build_room_key
 from chats.gateway.matching.identity import INVALID, Identity
@@ -121,20 +123,30 @@ def select_client_parts(parts: Any) -> tuple[Part, ...]:
         part
         for part in parse_parts(parts)
         if isinstance(part, TextPart | ToolCallPart | ToolResultPart)
-        or (isinstance(part, FilePart) and part.image is not None)
+        or (isinstance(part, FilePart) and is_sent(part))
     )
+
+
+def is_sent(part: FilePart) -> bool:
+    """Return True if the client sent the content of a file."""
+    return part.image is not None or bool(get_document_hash(part))
 
 
 def encrypt_conversation(said: Conversation, *, user: User) -> str:
     """Encrypt a conversation. Only this instance can read it, for the same owner."""
     items: Sequence[Any] = [[item.role, serialize_parts(item.parts)] for item in said.items]
     images = {sha256: image.data_url for sha256, image in said.images.items()}
+    files = {
+        sha256: [given.name, base64.b64encode(given.data).decode()]
+        for sha256, given in said.files.items()
+    }
     payload = {
         "kind": KIND,
         "owner": user.pk,
         "system": said.system,
         "items": items,
         "images": images,
+        "files": files,
     }
     return SEAL + secrets.encrypt(json.dumps(payload))
 
@@ -150,4 +162,8 @@ def decrypt_conversation(sealed: str, *, user: User) -> Conversation:
         raise ForeignCompaction
     items = [Item(role, parse_parts(parts)) for role, parts in payload["items"]]
     images = {sha256: parse_data_url(url) for sha256, url in payload.get("images", {}).items()}
-    return Conversation(tuple(payload["system"]), tuple(items), images)
+    files = {
+        sha256: GivenFile(name, base64.b64decode(data))
+        for sha256, (name, data) in payload.get("files", {}).items()
+    }
+    return Conversation(tuple(payload["system"]), tuple(items), images, files)

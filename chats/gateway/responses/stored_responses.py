@@ -33,6 +33,7 @@ from chats.models import Chat, DeletedResponse, Message, MessageImage, Turn
 from chats.record import access, history
 from chats.record.images import format_data_url
 from contextpolicy import ledger
+from contextpolicy.engine.messages.files import parse_document_reference
 from contextpolicy.engine.messages.messages import FilePart
 
 ITEM = re.compile(r"(?:msg|rs|fc|ctc|fco)_([0-9a-f]{32})(?:_\d{1,4})?")
@@ -197,13 +198,16 @@ def build_message_items(row: Message) -> list[dict[str, Any]]:
 
 
 def iter_input_parts(row: Message) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a user message: texts and images."""
+    """Yield the parts of a user message: texts, images and documents."""
     for part in row.parts:
         if part["type"] == "text":
             yield {"type": "input_text", "text": part["text"]}
         elif part["type"] == "file":
             image = FilePart(part["media_type"], part["name"], part["reference"]).image
             if image is None:
+                if (document := parse_document_reference(part["reference"])) is not None:
+                    named = {"file_id": document.id, "filename": part["name"]}
+                    yield {"type": "input_file", **named}
                 continue
             stored = MessageImage.objects.filter(message=row, sha256=image.sha256).first()
             url = format_data_url(stored.media_type, bytes(stored.data)) if stored else image.url

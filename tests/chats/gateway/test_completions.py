@@ -392,7 +392,7 @@ def test_one_word_too_many_for_the_provider_is_tried_again_smaller(
          "invalid_value"),
         ({"messages": [user("x"), assistant("y")]}, "messages", "unsupported_content"),
         ({"messages": [system("x")]}, "messages", "invalid_value"),
-        ({"messages": [user([{"type": "file", "file": {"file_data": "data:,"}}])]},
+        ({"messages": [user([{"type": "input_audio", "input_audio": {"data": ""}}])]},
          "messages[0].content[0]", "unsupported_content"),
         ({"n": 2}, "n", "unsupported_parameter"),
         ({"logprobs": True}, "logprobs", "unsupported_parameter"),

@@ -357,7 +357,7 @@ def test_tools_that_cannot_be_are_refused_by_their_place(
     assert (answer.status, answer.json["error"]["param"]) == (400, param)
 
 
-FILE = user([{"type": "input_file", "file_data": "data:,"}])
+AUDIO = user([{"type": "input_audio", "input_audio": {"data": ""}}])
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ FILE = user([{"type": "input_file", "file_data": "data:,"}])
         ({"said": [user("x"), {"role": "assistant", "content": "y"}]}, "input",
          "unsupported_content"),
         ({"said": [{"role": "tool", "content": "x"}]}, "input[0].role", "invalid_value"),
-        ({"said": [FILE]}, "input[0].content[0]", "unsupported_content"),
+        ({"said": [AUDIO]}, "input[0].content[0]", "unsupported_content"),
         ({"said": [user("x"), output("a", "y")]}, "input[1].call_id", "invalid_value"),
         ({"said": [user("x"), {**OPEN_CALL, "arguments": "{}"}]}, "input[2]", "invalid_value"),
         ({"said": [user("x"), OPEN_CALL]}, "input[1]", "invalid_value"),

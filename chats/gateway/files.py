@@ -1,0 +1,112 @@
+"""Files of requests: base64 data, or the id of a file that the owner of the key uploaded.
+
+A request names its files by hash until it is stored. Documents are then stored and read like
+uploads, and become parts with a text. Images are parts of their own.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chats.gateway.errors import InvalidRequest
+from chats.gateway.images import parse_image
+from chats.record.images import Bytes, detect_media_type, format_data_url
+from contextpolicy.engine.messages.files import parse_document_reference
+from contextpolicy.engine.messages.messages import FilePart, Part
+
+# What the part of a file refers to until the request is stored.
+_BY_HASH = re.compile(r"given:sha256=([0-9a-f]{64})")
+_BY_ID = re.compile(r"given:id=([0-9a-f-]{36})")
+BASE64 = ";base64,"
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFile:
+    """A file of a request: its bytes, or the id of an upload. The name may be empty."""
+
+    name: str
+    data: bytes = b""
+    file_id: uuid.UUID | None = None
+
+
+def parse_file_part(
+    part: Mapping[str, Any], *, param: str, images: dict[str, Bytes], files: dict[str, GivenFile]
+) -> FilePart:
+    """Parse a file part of chat completions.
+
+    Data goes into `images` or `files`, by SHA-256. Raises `InvalidRequest`.
+    """
+    at = f"{param}.file"
+    fields = part.get("file")
+    if not isinstance(fields, dict):
+        raise InvalidRequest(f"{at} must be an object.", param=at)
+    if fields.get("file_url") is not None:
+        problem = f"{at}.file_url: files are not loaded from addresses. Send file_data or file_id."
+        raise InvalidRequest(problem, param=f"{at}.file_url", code="file_url_not_supported")
+    name, data, file_id = (fields.get(key) for key in ("filename", "file_data", "file_id"))
+    if (data is None) == (file_id is None):
+        problem = f"{at} needs either file_data or file_id."
+        raise InvalidRequest(problem, param=at, code="missing_field")
+    if not isinstance(name, str | None):
+        raise InvalidRequest(f"{at}.filename must be a text.", param=f"{at}.filename")
+    if file_id is not None:
+        return FilePart("", name or "", f"given:id={parse_file_id(file_id, param=at)}")
+    return parse_file_data(data, name=name or "", param=at, images=images, files=files)
+
+
+def parse_file_id(said: Any, *, param: str) -> uuid.UUID:
+    """Return the id of an upload. Raises `InvalidRequest`."""
+    try:
+        return uuid.UUID(said)
+    except (AttributeError, TypeError, ValueError):
+        at = f"{param}.file_id"
+        problem = f"{at} must be the id of a file from POST /api/v1/files."
+        raise InvalidRequest(problem, param=at) from None
+
+
+def parse_file_data(
+    said: Any, *, name: str, param: str, images: dict[str, Bytes], files: dict[str, GivenFile]
+) -> FilePart:
+    """Return the part of base64 data, as a data URL or alone. Raises `InvalidRequest`."""
+    at = f"{param}.file_data"
+    head, found, rest = said.partition(BASE64) if isinstance(said, str) else ("", "", "")
+    try:
+        data = base64.b64decode(rest if found and head.startswith("data:") else said, validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        raise InvalidRequest(f"{at} must be base64 or a base64 data URL.", param=at) from None
+    if media_type := detect_media_type(data):
+        url = format_data_url(media_type, data)
+        return parse_image(url, detail=None, param=at, found=images)
+    sha256 = hashlib.sha256(data).hexdigest()
+    files[sha256] = GivenFile(name, data)
+    return name_by_hash(name, sha256)
+
+
+def get_given_hash(part: Part) -> str:
+    """Return the SHA-256 of the document that a part names; empty for other parts."""
+    found = _BY_HASH.fullmatch(part.reference) if isinstance(part, FilePart) else None
+    return found[1] if found else ""
+
+
+def get_given_id(part: Part) -> uuid.UUID | None:
+    """Return the id of the upload that a part names; None for other parts."""
+    found = _BY_ID.fullmatch(part.reference) if isinstance(part, FilePart) else None
+    return uuid.UUID(found[1]) if found else None
+
+
+def name_by_hash(name: str, sha256: str) -> FilePart:
+    """Return the part that names a document of a request."""
+    return FilePart("", name, f"given:sha256={sha256}")
+
+
+def get_document_hash(part: FilePart) -> str:
+    """Return the SHA-256 of the document that a part names or contains; empty for others."""
+    if given := get_given_hash(part):
+        return given
+    document = parse_document_reference(part.reference)
+    return document.sha256 if document else ""

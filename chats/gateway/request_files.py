@@ -1,0 +1,232 @@
+"""Stores and reads the files of a request, and makes parts with texts of its documents."""
+
+import io
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import NamedTuple
+
+from django.contrib.auth.models import User
+
+from chats.files import attach, reading, uploads
+from chats.files.attach import FileNotFound, FileNotReady
+from chats.files.detection import UNNAMED, clean_file_name
+from chats.gateway.files import (
+    GivenFile,
+    get_document_hash,
+    get_given_hash,
+    get_given_id,
+    name_by_hash,
+)
+from chats.gateway.matching.conversation import Conversation, Item
+from chats.ground.refusals import Refusal
+from chats.models import StoredFile
+from chats.prompt.model_choice import ChosenModel
+from chats.record.images import Bytes
+from chats.record.messages import AttachedFile
+from contextpolicy.engine.messages.messages import FilePart, Part, parse_parts, serialize_parts
+from contextpolicy.engine.messages.tokens import TokenCounter
+
+# A request waits as long for a worker to read its files.
+WAIT_SECONDS = 45.0
+
+
+class ItemFiles(NamedTuple):
+    """A message of a request with the texts of its documents, and the stored files that it uses."""
+
+    item: Item
+    files: Sequence[AttachedFile]
+
+
+@contextmanager
+def blame_field(name: str) -> Iterator[None]:
+    """Name the field of the request in refusals of its files."""
+    try:
+        yield
+    except Refusal as refusal:
+        refusal.param = name
+        raise
+
+
+def store_given_files(
+    said: Conversation, *, user: User, choice: ChosenModel, now: datetime
+) -> Conversation:
+    """Store the new documents of a request, and wait until workers have read its files.
+
+    Opens no transaction. Raises `FileNotFound` and the refusals of `uploads.accept_upload`.
+    """
+    said = replace_file_ids(said, user=user, choice=choice)
+    hashes = list_given_hashes(part for item in said.items for part in item.parts)
+    if not hashes:
+        return said
+    rows = {row.sha256: row for row in select_rows(user, hashes)}
+    for sha256 in hashes:
+        row, given = rows.get(sha256), said.files.get(sha256)
+        if given is not None and not given.file_id and (row is None or row.code == "worker_lost"):
+            name = given.name or UNNAMED
+            rows[sha256], _ = uploads.accept_upload(
+                io.BytesIO(given.data), name=name, owner=user, now=now
+            )
+    reading.wait_until_read([row.pk for row in rows.values()], seconds=WAIT_SECONDS)
+    return said
+
+
+def read_given_files(
+    said: Conversation, *, user: User, choice: ChosenModel, counter: TokenCounter
+) -> Conversation:
+    """Return a conversation with the texts of its documents, without storing anything.
+
+    Raises `FileNotFound` and the refusals of `attach.build_attached_files`.
+    """
+    said = replace_file_ids(said, user=user, choice=choice)
+    items = []
+    for item in said.items:
+        hashes = list_given_hashes(item.parts)
+        known = {row.sha256: row for row in select_rows(user, hashes) if is_ready(row)}
+        texts = {}
+        for sha256 in hashes:
+            if sha256 not in known:
+                given = said.files[sha256]
+                known[sha256], text = read_given(given, sha256=sha256, counter=counter)
+                texts[known[sha256].pk] = text
+        rows = [known[sha256] for sha256 in hashes]
+        made = attach.attach_rows(
+            rows, values=choice.values, model_window=choice.model.window, texts=texts
+        )
+        parts = replace_given_parts(item.parts, dict(zip(hashes, made, strict=True)))
+        items.append(Item(item.role, parts))
+    return replace(said, items=tuple(items))
+
+
+def is_ready(row: StoredFile) -> bool:
+    """Return True if the text of a stored file can be used."""
+    return row.state == StoredFile.State.READY
+
+
+def read_given(given: GivenFile, *, sha256: str, counter: TokenCounter) -> tuple[StoredFile, str]:
+    """Return an unsaved row and the text of a document.
+
+    Raises `FileNotReady` for an upload without a text, and the refusals of `uploads.check_content`.
+    """
+    if given.file_id is not None:
+        raise FileNotReady(name=given.name)
+    name = clean_file_name(given.name or UNNAMED)
+    size, found = uploads.check_content(io.BytesIO(given.data), name=name)
+    row = StoredFile(
+        name=name, kind=found.kind, media_type=found.media_type, size=size, sha256=sha256
+    )
+    return row, reading.read_without_storing(row, given.data, counter=counter)
+
+
+def replace_file_ids(said: Conversation, *, user: User, choice: ChosenModel) -> Conversation:
+    """Replace the ids of uploads by hashes, and by copies if they are images.
+
+    Raises `FileNotFound`, `FileNotReady`, `FileNotRead` and `FileMissing`.
+    """
+    ids = {pk for item in said.items for part in item.parts if (pk := get_given_id(part))}
+    if not ids:
+        return said
+    rows = {row.pk: row for row in uploads.list_files(user).filter(pk__in=ids)}
+    if len(rows) < len(ids):
+        raise FileNotFound
+    reading.wait_until_read(list(ids), seconds=WAIT_SECONDS)
+    rows = {row.pk: row for row in uploads.list_files(user).filter(pk__in=ids)}
+    images: dict[str, Bytes] = {**said.images}
+    files = {**said.files}
+    made = {}
+    for pk, row in rows.items():
+        if row.kind != StoredFile.Kind.IMAGE:
+            files.setdefault(row.sha256, GivenFile(row.name, file_id=pk))
+            made[pk] = name_by_hash(row.name, row.sha256)
+            continue
+        attach.check_file_state(row, unread=False)
+        if (copy := attach.load_image(row)) is not None:
+            images[row.copy_sha256] = copy
+        files[row.copy_sha256] = GivenFile(row.name, file_id=pk)
+        part = attach.build_part(row, tokens=0, values=choice.values)
+        made[pk] = parse_file_part(part)
+    items = [
+        Item(item.role, tuple(replace_file_id(part, made) for part in item.parts))
+        for item in said.items
+    ]
+    return replace(said, items=tuple(items), images=images, files=files)
+
+
+def replace_file_id(part: Part, made: Mapping[uuid.UUID, FilePart]) -> Part:
+    """Return the part for an upload that a part names; other parts unchanged."""
+    pk = get_given_id(part)
+    return made[pk] if pk else part
+
+
+def parse_file_part(part: Mapping[str, str]) -> FilePart:
+    """Return the stored part of a file."""
+    return next(one for one in parse_parts([part]) if isinstance(one, FilePart))
+
+
+def select_rows(user: User, hashes: Iterable[str]) -> list[StoredFile]:
+    """Return the person's files with these hashes."""
+    wanted = {*hashes} - {""}
+    return list(uploads.list_files(user).filter(sha256__in=wanted)) if wanted else []
+
+
+def list_given_hashes(parts: Iterable[Part]) -> list[str]:
+    """Return the hashes of the documents that parts name, each once."""
+    return list(dict.fromkeys(found for part in parts if (found := get_given_hash(part))))
+
+
+def attach_documents(
+    item: Item, *, said: Conversation, user: User, choice: ChosenModel
+) -> ItemFiles:
+    """Return a message of a request with its documents, whose files are stored.
+
+    Raises the refusals of `attach.build_attached_files`.
+    """
+    held = [part for part in item.parts if isinstance(part, FilePart)]
+    if not held:
+        return ItemFiles(item, [])
+    hashes = list_given_hashes(held)
+    known = {row.sha256: row for row in select_rows(user, map(get_document_hash, held))}
+    if any(sha256 not in known for sha256 in hashes):
+        raise FileNotFound
+    rows = [known[sha256] for sha256 in hashes]
+    for row in rows:
+        given = said.files.get(row.sha256)
+        row.name = clean_file_name((given and given.name) or row.name)
+    made = attach.attach_rows(rows, values=choice.values, model_window=choice.model.window)
+    parts = replace_given_parts(item.parts, dict(zip(hashes, made, strict=True)))
+    found: dict[uuid.UUID, AttachedFile] = {}
+    for part in parts:
+        pk = find_stored_file(part, known=known, said=said)
+        if pk is not None:
+            found.setdefault(pk, AttachedFile(pk, serialize_parts([part])[0]))
+    return ItemFiles(Item(item.role, parts), list(found.values()))
+
+
+def find_stored_file(
+    part: Part, *, known: Mapping[str, StoredFile], said: Conversation
+) -> uuid.UUID | None:
+    """Return the id of the stored file that a part uses; None without one."""
+    if not isinstance(part, FilePart):
+        return None
+    if part.image is not None:
+        given = said.files.get(part.image.sha256)
+        return given.file_id if given else None
+    row = known.get(get_document_hash(part))
+    return row.pk if row else None
+
+
+def replace_given_parts(
+    parts: Sequence[Part], made: Mapping[str, AttachedFile]
+) -> tuple[Part, ...]:
+    """Return parts with each document in place of its name. A repeated document is sent once."""
+    left = {sha256: parse_file_part(file.part) for sha256, file in made.items()}
+    found: list[Part] = []
+    for part in parts:
+        sha256 = get_given_hash(part)
+        if not sha256:
+            found.append(part)
+        elif sha256 in left:
+            found.append(left.pop(sha256))
+    return tuple(found)
