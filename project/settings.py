@@ -317,7 +317,7 @@ DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
 # The maximum bytes of a snapshot of a team's chat; no other request body may be as large.
 SNAPSHOT_BYTES = 16 * 1024 * 1024
 # The maximum bytes of a request to /v1, which contains its whole conversation; concurrent replies.
-GATEWAY_BYTES = env.read_positive_int("GATEWAY_BYTES", 16 * 1024 * 1024)
+GATEWAY_BYTES = env.read_positive_int("GATEWAY_BYTES", 40 * 1024 * 1024)
 GATEWAY_TURNS_PER_KEY = env.read_positive_int("GATEWAY_TURNS_PER_KEY", 100)
 GATEWAY_REQUESTS_PER_MINUTE = env.read_positive_int("GATEWAY_REQUESTS_PER_MINUTE", 1200)
 # Origins whose scripts may use /v1 from a browser, such as https://chat.example.org.

@@ -20,13 +20,15 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.actions import branching, lifecycle
+from chats.exchange.ui_files import OWN_FILE, name_file_addresses
 from chats.exchange.writing import order_metadata, to_milliseconds
+from chats.files.inline import InlineFile, store_inline_files
 from chats.ground.refusals import NotFound, Refusal
-from chats.models import ApiKey, Branch, Chat, Message, Turn
+from chats.models import ApiKey, Branch, Chat, Message, MessageFile, Turn
 from chats.models.turns import UNFINISHED
 from chats.record import access, history, messages
 from chats.turns.start import Accepted, retry_turn, start_turn
-from contextpolicy.engine.messages.messages import Part, TextPart, parse_parts
+from contextpolicy.engine.messages.messages import FilePart, Part, TextPart, parse_parts
 from contextpolicy.engine.messages.ui_messages import (
     MalformedUIMessage,
     UIMessage,
@@ -50,13 +52,14 @@ class InvalidUIRequest(Refusal):
 
 
 class UnsupportedUIMessage(Refusal):
-    """The last message is not a user message with text."""
+    """The last message is not a user message with text or files."""
 
     code = "unsupported_ui_message"
     status = 422
     sentence = gettext_noop(
-        "The last message must be a user message of text. Files and results of the client’s tools"
-        " are not supported."
+        "The last message must be a user message of text and files: data URLs, or addresses of your"
+        " uploads. An edited message keeps its files; send other files in a new message. Results of"
+        " the client’s tools are not supported."
     )
 
 
@@ -183,11 +186,14 @@ class UIAction:
         self.now = now
         self.api_key = api_key
         self.idempotency_key = idempotency_key
+        # The uploads of the last message.
+        self.files: Sequence[uuid.UUID] = ()
 
     def submit(self) -> tuple[Chat, Turn]:
         """Send the last message, or replace an earlier one by it."""
         text = self.text()
         chat = find_chat(self.request.chat_id, user=self.user)
+        self.files = self.store_files()
         if chat is None:
             return self.open(text)
         self.choose_model(chat)
@@ -198,9 +204,30 @@ class UIAction:
         last = self.request.last
         if last is None or last.role != "user":
             raise UnsupportedUIMessage
-        if not all(isinstance(part, TextPart) for part in last.parts):
+        if not all(isinstance(part, TextPart | FilePart) for part in last.parts):
             raise UnsupportedUIMessage
-        return "\n\n".join(cast(TextPart, part).text for part in last.parts)
+        return "\n\n".join(part.text for part in last.parts if isinstance(part, TextPart))
+
+    def store_files(self) -> list[uuid.UUID]:
+        """Store the files of the last message and return their ids, before any transaction.
+
+        Raises `UnsupportedUIMessage` for an address that is not one of an upload, and the refusals
+        of uploads.
+        """
+        found: list[uuid.UUID] = []
+        for part in self.request.last.parts if self.request.last else ():
+            if not isinstance(part, FilePart):
+                continue
+            known = OWN_FILE.fullmatch(part.reference)
+            if known is not None:
+                found.append(uuid.UUID(known[1]))
+            elif part.reference.startswith("data:"):
+                file = InlineFile(part.name, part.reference)
+                # The size of the request is limited already.
+                found += store_inline_files([file], owner=self.user, now=self.now, limit=None)
+            else:
+                raise UnsupportedUIMessage
+        return found
 
     def open(self, text: str) -> tuple[Chat, Turn]:
         """Create the chat with its first message, in one transaction. Raises `HistoryNotStored`."""
@@ -232,6 +259,9 @@ class UIAction:
         named = self.request.message_id
         replaced = find_message(chat, named) if named else None
         if replaced is not None:
+            links = MessageFile.objects.filter(message=replaced).values_list("file", flat=True)
+            if not set(self.files) <= set(links):
+                raise UnsupportedUIMessage
             return branching.edit_message(
                 user=self.user,
                 message=replaced,
@@ -285,6 +315,7 @@ class UIAction:
             idempotency_key=key,
             api_key=self.api_key,
             metadata=self.metadata(),
+            files=self.files,
         )
 
     def metadata(self) -> dict[str, Any]:
@@ -490,7 +521,7 @@ def serialize_one(row: Message) -> dict[str, Any]:
     role = "user" if row.role == Message.Role.USER else "assistant"
     metadata = {**describe_row(row), **dict(source.get("metadata") or {})}
     own = str(source.get("id") or row.pk)
-    parts: tuple[Part, ...] = parse_parts(row.parts) or (TextPart(""),)
+    parts: tuple[Part, ...] = name_file_addresses(row, parse_parts(row.parts)) or (TextPart(""),)
     made: dict[str, Any] = serialize_ui_message(
         UIMessage(own, cast(Any, role), parts, order_metadata(metadata))
     )

@@ -49,6 +49,8 @@ ENQUEUED_AT_ONCE = 50
 CHUNKS_AT_ONCE = 200
 # How often a request looks whether a worker has read a file.
 LOOK_SECONDS = 0.1
+# A request waits at most this time for the text of its files.
+WAIT_SECONDS = 45.0
 
 
 def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:

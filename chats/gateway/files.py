@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from chats.files.inline import decode_data_url
 from chats.gateway.errors import InvalidRequest
 from chats.gateway.images import parse_image
 from chats.record.images import Bytes, detect_media_type, format_data_url
 from contextpolicy.engine.messages.files import parse_document_reference
 from contextpolicy.engine.messages.messages import FilePart, Part
 
-# What the part of a file refers to until the request is stored.
+# The reference of a file part until the request is stored.
 _BY_HASH = re.compile(r"given:sha256=([0-9a-f]{64})")
 _BY_ID = re.compile(r"given:id=([0-9a-f-]{36})")
-BASE64 = ";base64,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ def parse_file_data(
 ) -> FilePart:
     """Return the part of base64 data, as a data URL or alone. Raises `InvalidRequest`."""
     at = f"{param}.file_data"
-    head, found, rest = said.partition(BASE64) if isinstance(said, str) else ("", "", "")
     try:
-        data = base64.b64decode(rest if found and head.startswith("data:") else said, validate=True)
+        is_url = isinstance(said, str) and said.startswith("data:")
+        data = decode_data_url(said) if is_url else base64.b64decode(said, validate=True)
     except (binascii.Error, TypeError, ValueError):
         raise InvalidRequest(f"{at} must be base64 or a base64 data URL.", param=at) from None
     if media_type := detect_media_type(data):

@@ -29,9 +29,6 @@ from chats.record.messages import AttachedFile
 from contextpolicy.engine.messages.messages import FilePart, Part, parse_parts, serialize_parts
 from contextpolicy.engine.messages.tokens import TokenCounter
 
-# A request waits as long for a worker to read its files.
-WAIT_SECONDS = 45.0
-
 
 class ItemFiles(NamedTuple):
     """A message of a request with the texts of its documents, and the stored files that it uses."""
@@ -69,7 +66,7 @@ def store_given_files(
             rows[sha256], _ = uploads.accept_upload(
                 io.BytesIO(given.data), name=name, owner=user, now=now
             )
-    reading.wait_until_read([row.pk for row in rows.values()], seconds=WAIT_SECONDS)
+    reading.wait_until_read([row.pk for row in rows.values()], seconds=reading.WAIT_SECONDS)
     return said
 
 
@@ -131,7 +128,7 @@ def replace_file_ids(said: Conversation, *, user: User, choice: ChosenModel) -> 
     rows = {row.pk: row for row in uploads.list_files(user).filter(pk__in=ids)}
     if len(rows) < len(ids):
         raise FileNotFound
-    reading.wait_until_read(list(ids), seconds=WAIT_SECONDS)
+    reading.wait_until_read(list(ids), seconds=reading.WAIT_SECONDS)
     rows = {row.pk: row for row in uploads.list_files(user).filter(pk__in=ids)}
     images: dict[str, Bytes] = {**said.images}
     files = {**said.files}

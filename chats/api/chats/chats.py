@@ -1,6 +1,7 @@
 """Chats: list, create, retrieve, update, delete, restore."""
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -29,6 +30,7 @@ from chats.api.core.outputs import (
 )
 from chats.api.core.schema import IDEMPOTENCY_KEY
 from chats.api.core.strict_json import MessageParser
+from chats.files.inline import collect_file_ids
 from chats.models import ApiKey, Chat
 from chats.record import access
 from chats.record.idempotency import IdempotentRequest
@@ -83,10 +85,13 @@ class ChatViewSet(ConditionalEndpoint):
         values = NewChat.read(request.data)
         key = get_idempotency_key(request)
         if "text" not in values:
+            values = {name: values[name] for name in ("title", "model", "temporary", "team")}
             chat, repeated = create_empty_chat(owner=self.user, key=key, **values)
             made = {**serialize_row(ChatOut, chat), "message": None, "turn": None}
             return Response(made, status=201, headers=build_replay_header(repeated=repeated))
         count_message_request(request)
+        values["files"] = collect_file_ids(values, owner=self.user, now=timezone.now())
+        del values["inline_files"]
         accepted = start_keyed_chat(
             user=self.user, key=key, api_key=get_request_key(request), **values
         )
@@ -214,6 +219,8 @@ def start_keyed_chat(
     model: str,
     temporary: bool,
     team: uuid.UUID | None,
+    files: Sequence[uuid.UUID],
+    allow_unread: bool,
 ) -> Accepted:
     """Create a chat with its first message. The same key returns the same chat.
 
@@ -233,4 +240,6 @@ def start_keyed_chat(
         team_id=team,
         idempotency_key=key,
         api_key=api_key,
+        files=files,
+        unread=allow_unread,
     )

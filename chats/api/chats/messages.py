@@ -26,6 +26,7 @@ from chats.api.core.outputs import (
 from chats.api.core.pages import paginate_rows
 from chats.api.core.schema import ACCEPTED_EVENTS, IDEMPOTENCY_KEY
 from chats.api.core.strict_json import MessageParser
+from chats.files.inline import collect_file_ids
 from chats.people import keys
 from chats.record import access, history
 from chats.record import messages as store
@@ -127,7 +128,7 @@ class MessageViewSet(Endpoint):
             chat=chat,
             text=sent["text"],
             as_role=sent["as_role"],
-            files=sent["files"],
+            files=collect_file_ids(sent, owner=get_request_user(request), now=timezone.now()),
             unread=sent["allow_unread"],
             now=timezone.now(),
             idempotency_key=get_idempotency_key(request),

@@ -90,7 +90,39 @@ class Strict(serializers.Serializer[Any]):
         return dict(serializer.validated_data)
 
 
-class NewChat(Strict):
+class InlineFileIn(Strict):
+    """A small file inside a request."""
+
+    name = PlainText(default="", help_text="Name of the file.")
+    url = serializers.CharField(
+        trim_whitespace=False, help_text="Content as a data URL: `data:text/plain;base64,…`."
+    )
+
+
+class WithFiles(Strict):
+    """Files of a message."""
+
+    files = serializers.ListField(
+        child=serializers.UUIDField(),
+        default=list,
+        max_length=1_000,
+        help_text="Ids of your uploads, in order. At most 20 files and 100 MB.",
+    )
+    inline_files = serializers.ListField(
+        child=InlineFileIn(),
+        default=list,
+        max_length=1_000,
+        help_text="Small files instead of uploads, together up to 1 MB. They follow `files`. The "
+        "request waits until they are read.",
+    )
+    allow_unread = Flag(
+        default=False,
+        help_text="True: files that are not read yet, or could not be read, are attached by name "
+        "only. Else they are refused (`file_not_ready`, `file_not_read`).",
+    )
+
+
+class NewChat(WithFiles):
     """Settings of a new chat, and its first message if `text` is given."""
 
     title = PlainText(
@@ -121,6 +153,14 @@ class NewChat(Strict):
         allow_null=True,
         help_text="Id of the team that replies in the chat. Null: a model replies.",
     )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse files without a message that has them."""
+        if "text" not in attrs and (attrs["files"] or attrs["inline_files"]):
+            raise serializers.ValidationError(
+                {"files": gettext("Files belong to a message. Send “text” too.")}
+            )
+        return attrs
 
 
 class RegenerateRequest(Strict):
@@ -270,7 +310,7 @@ class FolderName(Strict):
     name = PlainText(help_text="Name, 1 to 100 characters, unique among your folders.")
 
 
-class NewMessage(Strict):
+class NewMessage(WithFiles):
     """A message to send. NUL and lone surrogates become U+FFFD."""
 
     text = MessageText(help_text="Text of the message. A blank text is refused.")
@@ -283,17 +323,6 @@ class NewMessage(Strict):
         help_text=(
             "Id of a human role in the chat's team that writes the message. Empty: the user."
         ),
-    )
-    files = serializers.ListField(
-        child=serializers.UUIDField(),
-        default=list,
-        max_length=1_000,
-        help_text="Ids of your uploads, in order. At most 20 files and 100 MB.",
-    )
-    allow_unread = Flag(
-        default=False,
-        help_text="True: files that are not read yet, or could not be read, are attached by name "
-        "only. Else they are refused (`file_not_ready`, `file_not_read`).",
     )
 
 

@@ -196,7 +196,7 @@ def test_limits_of_files_apply(program: Program, settings: Settings) -> None:
 def test_a_file_that_no_worker_reads_is_refused_for_now(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chats.gateway.request_files.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(reading, "WAIT_SECONDS", 0.0)
     answer = program.ask([given()])
     assert (answer.status, answer.json["error"]["code"]) == (409, "file_not_ready")
     assert answer.headers["Retry-After"] == "1"

@@ -1,0 +1,39 @@
+"""The addresses of uploads in UI messages."""
+
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from chats.models import Message, MessageFile
+from contextpolicy.engine.messages.files import parse_document_reference
+from contextpolicy.engine.messages.messages import FilePart, Part
+
+ADDRESS = "/api/v1/files/{file_id}/content"
+# The address of an upload, relative or with a host.
+OWN_FILE = re.compile(r"(?:https?://[^/]+)?/api/v1/files/([0-9a-f-]{36})/content")
+
+
+def name_file_addresses(row: Message, parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts of a message with the addresses of its uploads, where it has some.
+
+    Clients get the name and the address of a document, not its text.
+    """
+    if not any(isinstance(part, FilePart) for part in parts):
+        return tuple(parts)
+    links = MessageFile.objects.filter(message=row).values_list("file__copy_sha256", "file")
+    images = {sha256: file_id for sha256, file_id in links if sha256}
+    return tuple(
+        name_file_address(part, images=images) if isinstance(part, FilePart) else part
+        for part in parts
+    )
+
+
+def name_file_address(part: FilePart, *, images: dict[str, uuid.UUID]) -> FilePart:
+    """Return the part of an upload with its address; another one unchanged."""
+    document = parse_document_reference(part.reference)
+    image = part.image
+    file_id = document.id if document else images.get(image.sha256) if image else None
+    if file_id is None:
+        return part
+    return replace(part, reference=ADDRESS.format(file_id=file_id), text="")

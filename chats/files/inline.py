@@ -1,0 +1,106 @@
+"""Small files inside JSON requests, as base64 data URLs."""
+
+import base64
+import binascii
+import io
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.utils.translation import gettext_noop
+
+from chats.files import reading
+from chats.files.detection import UNNAMED
+from chats.files.uploads import MIB, accept_upload
+from chats.ground.refusals import Refusal
+
+# The most bytes of the inline files of a request together, after decoding.
+INLINE_BYTES = 1 * MIB
+BASE64 = ";base64,"
+
+
+class InvalidInlineFile(Refusal):
+    """An inline file is not a base64 data URL."""
+
+    code = "invalid_inline_file"
+    status = 422
+    sentence = gettext_noop(
+        "{name} is not a base64 data URL. Send it as data:text/plain;base64,…, or upload the file "
+        "and send its id."
+    )
+    param = "inline_files"
+
+
+class InlineFilesTooLarge(Refusal):
+    """The inline files of the request are too large together. Upload them instead."""
+
+    code = "inline_files_too_large"
+    status = 413
+    sentence = gettext_noop(
+        "The inline files of this request have more than {limit} MiB. Upload them with POST"
+        " /api/v1/files and send their ids in `files`."
+    )
+    param = "inline_files"
+
+
+class InlineFile(NamedTuple):
+    """A file inside a request: its name, which may be empty, and a data URL."""
+
+    name: str
+    url: str
+
+
+def decode_data_url(url: str) -> bytes:
+    """Return the bytes of a base64 data URL. Raises ValueError."""
+    head, found, text = url.partition(BASE64)
+    if not found or not head.startswith("data:"):
+        raise ValueError("not a base64 data URL")
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError("not base64") from error
+
+
+def store_inline_files(
+    given: Sequence[InlineFile],
+    *,
+    owner: AbstractBaseUser,
+    now: datetime,
+    limit: int | None = INLINE_BYTES,
+) -> list[uuid.UUID]:
+    """Store the inline files of a request, wait until workers have read them, return their ids.
+
+    Opens no transaction. `limit`: the most bytes together; None: only the limits of uploads apply.
+    Raises `InvalidInlineFile`, `InlineFilesTooLarge` and the refusals of `accept_upload`.
+    """
+    pieces = [decode_inline_file(file) for file in given]
+    if limit is not None and sum(map(len, pieces)) > limit:
+        raise InlineFilesTooLarge(limit=limit // MIB)
+    found = []
+    for file, data in zip(given, pieces, strict=True):
+        row, _ = accept_upload(io.BytesIO(data), name=file.name or UNNAMED, owner=owner, now=now)
+        found.append(row.pk)
+    if found:
+        reading.wait_until_read(found, seconds=reading.WAIT_SECONDS)
+    return found
+
+
+def decode_inline_file(file: InlineFile) -> bytes:
+    """Return the bytes of an inline file. Raises `InvalidInlineFile`."""
+    try:
+        return decode_data_url(file.url)
+    except ValueError:
+        raise InvalidInlineFile(name=file.name or UNNAMED) from None
+
+
+def collect_file_ids(
+    sent: Mapping[str, Any], *, owner: AbstractBaseUser, now: datetime
+) -> list[uuid.UUID]:
+    """Return the ids of a REST request's files: of its `files`, then of its `inline_files`.
+
+    Raises the refusals of `store_inline_files`.
+    """
+    given = [InlineFile(**file) for file in sent["inline_files"]]
+    return [*sent["files"], *store_inline_files(given, owner=owner, now=now)]
