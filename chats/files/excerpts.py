@@ -52,8 +52,8 @@ def list_cut_documents(branch: Branch, *, before: int) -> dict[uuid.UUID, list[s
 
 def find_file_excerpts(
     branch: Branch, *, question: str, before: int, room: int, counter: TokenCounter
-) -> list[int]:
-    """Return the ids of chunks for a question, in the order of the documents, within `room` tokens.
+) -> list[ChunkMatch]:
+    """Return the chunks for a question, in the order of the documents, within `room` tokens.
 
     Chunks that the prompt contains anyway are left out.
     """
@@ -72,7 +72,7 @@ def find_file_excerpts(
             continue
         room -= tokens
         chosen.append(match)
-    return [match.pk for match in sorted(chosen, key=lambda one: (str(one.file_id), one.number))]
+    return sorted(chosen, key=lambda one: (str(one.file_id), one.number))
 
 
 def rank_chunks(file_ids: Iterable[uuid.UUID], *, stems: Collection[str]) -> list[ChunkMatch]:

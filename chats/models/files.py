@@ -163,6 +163,8 @@ class FileExcerpt(Stored):
     )
     place = models.PositiveSmallIntegerField()
     chunk = models.ForeignKey(FileChunk, on_delete=models.CASCADE, related_name="excerpts")
+    # Relevance for the question. None: it was chosen before scores were stored.
+    score = models.FloatField(null=True, blank=True)
 
     class Meta:
         constraints: ClassVar = [

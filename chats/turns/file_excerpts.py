@@ -3,6 +3,7 @@
 from django.db import transaction
 
 from chats.files import excerpts
+from chats.files.excerpts import ChunkMatch
 from chats.models import FileChunk, FileExcerpt, Turn
 from chats.prompt import composition
 from chats.prompt.model_choice import ChosenModel
@@ -15,8 +16,10 @@ SHARE = 0.15
 MOST_TOKENS = 2_000
 
 
-def find_turn_excerpts(*, turn: Turn, choice: ChosenModel, counter: TokenCounter) -> list[int]:
-    """Return the ids of the chunks for a turn's question."""
+def find_turn_excerpts(
+    *, turn: Turn, choice: ChosenModel, counter: TokenCounter
+) -> list[ChunkMatch]:
+    """Return the chunks for a turn's question."""
     question = turn.trigger
     if question is None:
         return []
@@ -32,18 +35,19 @@ def find_turn_excerpts(*, turn: Turn, choice: ChosenModel, counter: TokenCounter
 
 
 @transaction.atomic
-def store_file_excerpts(*, lease: Lease, turn: Turn, chunks: list[int]) -> dict[str, str]:
+def store_file_excerpts(*, lease: Lease, turn: Turn, chunks: list[ChunkMatch]) -> dict[str, str]:
     """Store the parts of documents for all prompts of a turn, and return the turn's tail.
 
     Safe to repeat. Raises `LeaseLost`.
     """
     tail = {**(lock_held_turn(lease).tail or {})}
-    there = set(FileChunk.objects.filter(pk__in=chunks).values_list("pk", flat=True))
+    ids = [match.pk for match in chunks]
+    there = set(FileChunk.objects.filter(pk__in=ids).values_list("pk", flat=True))
     FileExcerpt.objects.filter(turn=turn).delete()
     FileExcerpt.objects.bulk_create(
-        FileExcerpt(turn=turn, place=place, chunk_id=pk)
-        for place, pk in enumerate(chunks, start=1)
-        if pk in there
+        FileExcerpt(turn=turn, place=place, chunk_id=match.pk, score=round(match.score, 4))
+        for place, match in enumerate(chunks, start=1)
+        if match.pk in there
     )
     tail["files"] = "" if there else "none"
     update_held_turn(lease, tail=tail)

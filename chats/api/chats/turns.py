@@ -13,6 +13,7 @@ from chats.api.core.base import Endpoint, count_message_request, get_request_key
 from chats.api.core.inputs import EmptyBody
 from chats.api.core.outputs import TurnDetailOut, TurnOut, serialize_row
 from chats.compaction.report.skip_reasons import explain_skipped_compaction
+from chats.files.sent_excerpts import list_sent_excerpts
 from chats.memory.search import references
 from chats.models import Receipt, Turn
 from chats.record import access
@@ -33,6 +34,7 @@ class TurnViewSet(Endpoint):
         turn.references_in_order = references.load_turn_references(
             turn.pk, owner_id=turn.branch.chat.owner_id
         )
+        turn.file_excerpts_in_order = list_sent_excerpts(turn)
         turn.compaction = explain_skipped_compaction(turn)
         return Response(serialize_row(TurnDetailOut, turn))
 

@@ -10,6 +10,7 @@ from rest_framework import serializers
 from chats.api.core.money import MoneyOut
 from chats.api.core.receipt_outputs import ReceiptOut
 from chats.compaction.report.skip_reasons import SENTENCES, CompactionOutcome
+from chats.files.sent_excerpts import SentExcerpt
 from chats.models import (
     ApiKey,
     Branch,
@@ -393,6 +394,27 @@ class ReferenceOut(serializers.Serializer[TurnReference]):
     )
 
 
+class FileExcerptOut(serializers.Serializer[SentExcerpt]):
+    """A part of a long document that was sent with the question."""
+
+    file = serializers.UUIDField(source="file_id")
+    name = serializers.CharField()
+    page = serializers.IntegerField(help_text="Page of the document. 0: it has no pages.")
+    part = serializers.IntegerField(help_text="Number of the part in the document, from 1.")
+    start = serializers.IntegerField(
+        help_text="Position of the first character in the document's text, in code points."
+    )
+    end = serializers.IntegerField(help_text="Position after the last character, in code points.")
+    score = serializers.FloatField(
+        allow_null=True,
+        help_text="Relevance, higher is better. Null: the turn is from before scores were stored.",
+    )
+    words = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Stems of the words that the part shares with the question.",
+    )
+
+
 class TurnDetailOut(TurnOut):
     """A turn with its text, the receipts of its calls, and the compaction decision."""
 
@@ -410,6 +432,11 @@ class TurnDetailOut(TurnOut):
             "Excerpts of earlier messages in the prompt, in prompt order. If empty, `notes` "
             "of the receipts has the reason."
         ),
+    )
+    file_excerpts = FileExcerptOut(
+        many=True,
+        source="file_excerpts_in_order",
+        help_text="Parts of long documents in the prompt, in prompt order.",
     )
     compaction = SkipReasonOut(
         help_text="Decision about a compaction after this turn, with its reason."

@@ -10,6 +10,7 @@ from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_GET
 
 from chats.compaction.report.skip_reasons import explain_skipped_compaction
+from chats.files.sent_excerpts import list_sent_excerpts
 from chats.memory.search import references
 from chats.models import Receipt, Turn
 from chats.prompt.agents import PROMPT_FORM, load_agent_view
@@ -75,6 +76,7 @@ def receipt(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> H
         "turn": turn,
         "calls": build_receipt_views(turn),
         "outcome": explain_skipped_compaction(turn) if turn.is_over else None,
+        "file_excerpts": list_sent_excerpts(turn),
         "references": references.load_turn_references(turn.pk, owner_id=turn.branch.chat.owner_id),
     }
     return render(request, "chats/receipt.html", context)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
 
 from chats.actions import erasure
 from chats.files import uploads
@@ -13,6 +14,7 @@ from chats.models import Chat, FileChunk, FileExcerpt, Message, PromptText, Stor
 from chats.prompt.tools import file_read
 from chats.providers.base import Finished, ToolCallDelta
 from tests.chats.api.conftest import set_policy
+from tests.chats.api.programs import Program
 from tests.chats.files.conftest import Read, work_on
 from tests.chats.files.sample_files import make_pdf
 from tests.chats.files.test_files_in_messages import (
@@ -69,6 +71,27 @@ def test_a_question_about_page_212_of_300_gets_its_excerpt(
     path = f"chats/{chat.pk}/turns/{turn.pk}/receipts/{receipts[0]['id']}/request"
     assert "48,213 euros" in json.dumps(of_alice.get(path).json())
     assert not_rebuilt(some=True) == []
+
+
+def test_receipt_page_and_turn_list_the_excerpts(
+    report: StoredFile, send: Any, work: Work, of_alice: Program, chat: Chat, client: Client
+) -> None:
+    turn = turn_of(send(str(report.pk), text="How much is the lighthouse repair budget?"))
+    work(turn)
+    found = of_alice.get(f"chats/{chat.pk}/turns/{turn.pk}").json()["file_excerpts"]
+    budget = next(row for row in found if row["page"] == 212)
+    chunk = FileChunk.objects.get(file=report, number=budget["part"])
+    assert (budget["file"], budget["name"]) == (str(report.pk), "report.pdf")
+    assert (budget["start"], budget["end"]) == (chunk.start, chunk.start + len(chunk.text))
+    assert budget["score"] == max(row["score"] for row in found) > 0
+    assert any(word.startswith("lighthous") for word in budget["words"])
+    client.force_login(chat.owner)
+    page = client.get(f"/chats/{chat.pk}/turns/{turn.pk}/receipt").content.decode()
+    section = page.partition('id="file-excerpts"')[2].partition("</section>")[0]
+    assert "report.pdf" in section
+    assert "page 212" in section
+    assert f"{budget['score']:.2f}" in section
+    assert "lighthous" in section
 
 
 def test_a_later_question_gets_its_own_excerpt(report: StoredFile, send: Any, work: Work) -> None:
