@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
@@ -80,6 +81,30 @@ class TooManyFiles(Refusal):
     param = "files"
 
 
+class FileKindNotAllowed(Refusal):
+    """The policy of the chat does not allow this kind of file."""
+
+    code = "file_kind_not_allowed"
+    status = 422
+    sentence = gettext_noop(
+        "{name} cannot be sent: the policy of this chat does not allow files of the kind {kind}."
+        " Remove it, or ask your administrator."
+    )
+    param = "files"
+
+
+class FileTooLargeForPolicy(Refusal):
+    """The file exceeds the size limit of the chat's policy."""
+
+    code = "file_too_large_for_policy"
+    status = 422
+    sentence = gettext_noop(
+        "{name} cannot be sent: the policy of this chat allows {limit} MiB a file. Attach a"
+        " smaller file, or ask your administrator."
+    )
+    param = "files"
+
+
 class FilesTooLarge(Refusal):
     """The files of the message exceed 100 MiB together (the default of `MESSAGE_FILES_BYTES`)."""
 
@@ -106,7 +131,7 @@ def build_attached_files(
     `unread`: files that are not read yet, or could not be read, are attached by name only.
     `copies`: the images, if they were loaded before a transaction (`load_image_copies`). Raises
     `FileUploadsOff`, `FileNotFound`, `FileNotReady`, `FileNotRead`, `FileMissing`,
-    `TooManyFiles` and `FilesTooLarge`.
+    `TooManyFiles`, `FilesTooLarge`, `FileKindNotAllowed` and `FileTooLargeForPolicy`.
     """
     ids = list(dict.fromkeys(file_ids))
     check_file_number(len(ids))
@@ -131,6 +156,7 @@ def attach_rows(
     Raises the refusals of `build_attached_files` that do not concern ids.
     """
     check_file_number(len(rows))
+    check_file_policy([FileFacts(row.name, row.kind, row.size) for row in rows], values=values)
     if sum(row.size for row in rows) > settings.MESSAGE_FILES_BYTES:
         raise FilesTooLarge(limit=settings.MESSAGE_FILES_BYTES // MIB)
     for row in rows:
@@ -157,6 +183,29 @@ def check_file_number(number: int) -> None:
         check_uploads_on()
     if number > settings.FILES_PER_MESSAGE:
         raise TooManyFiles(number=number, limit=settings.FILES_PER_MESSAGE)
+
+
+class FileFacts(NamedTuple):
+    """The facts of a file that a policy limits. The size is in bytes."""
+
+    name: str
+    kind: str
+    size: int
+
+
+def check_file_policy(files: Sequence[FileFacts], *, values: PolicyValues) -> None:
+    """Refuse files of a new message that its policy does not allow.
+
+    Raises `TooManyFiles`, `FileKindNotAllowed` and `FileTooLargeForPolicy`.
+    """
+    most = values.files_per_message
+    if most is not None and len(files) > most:
+        raise TooManyFiles(number=len(files), limit=most)
+    for file in files:
+        if values.file_kinds is not None and file.kind not in values.file_kinds:
+            raise FileKindNotAllowed(name=file.name, kind=file.kind)
+        if values.file_mebibytes is not None and file.size > values.file_mebibytes * MIB:
+            raise FileTooLargeForPolicy(name=file.name, limit=values.file_mebibytes)
 
 
 def load_image_copies(

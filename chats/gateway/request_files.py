@@ -11,7 +11,7 @@ from typing import NamedTuple
 from django.contrib.auth.models import User
 
 from chats.files import attach, reading, uploads
-from chats.files.attach import FileNotFound, FileNotReady
+from chats.files.attach import FileFacts, FileNotFound, FileNotReady
 from chats.files.detection import UNNAMED, clean_file_name
 from chats.gateway.files import (
     GivenFile,
@@ -28,6 +28,9 @@ from chats.record.images import Bytes
 from chats.record.messages import AttachedFile
 from contextpolicy.engine.messages.messages import FilePart, Part, parse_parts, serialize_parts
 from contextpolicy.engine.messages.tokens import TokenCounter
+
+# The name of an image of a request without one.
+IMAGE = str(StoredFile.Kind.IMAGE)
 
 
 class ItemFiles(NamedTuple):
@@ -184,7 +187,11 @@ def attach_documents(
     if not held:
         return ItemFiles(item, [])
     hashes = list_given_hashes(held)
+    images = [part.image for part in held if part.image is not None]
     known = {row.sha256: row for row in select_rows(user, map(get_document_hash, held))}
+    facts = [FileFacts(row.name, row.kind, row.size) for row in known.values()]
+    facts += [FileFacts(IMAGE, IMAGE, image.size) for image in images]
+    attach.check_file_policy(facts, values=choice.values)
     if any(sha256 not in known for sha256 in hashes):
         raise FileNotFound
     rows = [known[sha256] for sha256 in hashes]

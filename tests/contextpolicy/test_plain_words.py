@@ -33,6 +33,10 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
         (PolicyValues(max_chars_per_message=4_000), "is cut to 4,000 characters."),
         (PolicyValues(), "New messages over 32,000 characters are refused."),
         (PolicyValues(allowed_models=("a", "b")), "Allowed models: a, b."),
+        (PolicyValues(file_kinds=("pdf", "csv")), "Allowed kinds of files: PDF, CSV table."),
+        (PolicyValues(file_kinds=()), "Allowed kinds of files: none."),
+        (PolicyValues(file_mebibytes=5), "A file has at most 5 MiB."),
+        (PolicyValues(files_per_message=1), "A message has at most 1 file."),
         (
             PolicyValues(strategy="entity_state", keep_last_messages=0, state_schema=STATE),
             "Sends a state (destination, date) instead of earlier messages.",
@@ -122,6 +126,8 @@ def test_every_number_is_a_figure(strategy: str) -> None:
         references=True,
         retention_days=30,
         recent_by_user=5,
+        file_mebibytes=5,
+        files_per_message=3,
         compact_every_turns=6,
     )
 

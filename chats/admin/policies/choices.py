@@ -6,6 +6,7 @@ from django_stubs_ext import StrOrPromise
 from chats.admin.policies.form_fields import UNSET, Choices
 from chats.admin.policies.labels import STRATEGY_NAMES
 from chats.admin.policies.line_formats import BUILT_IN, NONE
+from chats.models import StoredFile
 from contextpolicy import plugins
 from contextpolicy.history_providers import load_history_providers as providers_of_packages
 from contextpolicy.linter.errors import list_offered_strategies
@@ -53,6 +54,11 @@ def list_provider_choices() -> Choices:
     """Return the providers with at least one model, and "none"."""
     slugs = ModelSpec.objects.order_by("provider").values_list("provider", flat=True).distinct()
     return [*((slug, slug) for slug in slugs), NONE_OF_THEM]
+
+
+def list_file_kind_choices() -> Choices:
+    """Return the kinds of files that people attach, and "none"."""
+    return [*StoredFile.Kind.choices, NONE_OF_THEM]
 
 
 def list_skill_choices() -> Choices:

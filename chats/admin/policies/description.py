@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
 from chats.admin.policies.labels import APPROVALS, KIND_NAMES, REFERENCE_SCOPES, UNMANAGED
+from chats.models import StoredFile
 from contextpolicy.engine.policy.budget import (
     compute_compact_mark,
     compute_low_mark,
@@ -386,6 +387,7 @@ def _rights(values: PolicyValues) -> list[Pieces]:
     if values.allowed_models is not None:
         models = _words("allowed_models", ", ".join(values.allowed_models) or gettext("none"))
         sentences.append(_said(gettext("Allowed models: {models}."), models=models))
+    sentences += _files(values)
     if not values.temporary_chats:
         words = gettext("People cannot start [temporary chats].")
         sentences.append(_said(words, about="temporary_chats"))
@@ -404,6 +406,23 @@ def _rights(values: PolicyValues) -> list[Pieces]:
     if values.system_text and values.hide_system_text:
         words = gettext("The system text is [hidden] from the people who chat.")
         sentences.append(_said(words, about="hide_system_text"))
+    return sentences
+
+
+def _files(values: PolicyValues) -> list[Pieces]:
+    sentences: list[Pieces] = []
+    if values.file_kinds is not None:
+        names = [str(StoredFile.Kind(kind).label) for kind in values.file_kinds]
+        kinds = _words("file_kinds", ", ".join(names) or gettext("none"))
+        sentences.append(_said(gettext("Allowed kinds of files: {kinds}."), kinds=kinds))
+    if values.file_mebibytes is not None:
+        size = _number("file_mebibytes", values.file_mebibytes)
+        sentences.append(_said(gettext("A file has at most {n} MiB."), n=size))
+    if (most := values.files_per_message) is not None:
+        words = ngettext(
+            "A message has at most {n} file.", "A message has at most {n} files.", most
+        )
+        sentences.append(_said(words, n=_number("files_per_message", most)))
     return sentences
 
 

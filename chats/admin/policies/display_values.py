@@ -9,7 +9,7 @@ from chats.admin.policies.line_formats import BUILT_IN, format_schema_lines, for
 from contextpolicy.models import PolicyVersion
 
 # Allow-lists: if unset, everything is allowed.
-ANY_WITHOUT_A_LIST = frozenset({"allowed_models", "memory_providers"})
+ANY_WITHOUT_A_LIST = frozenset({"allowed_models", "file_kinds", "memory_providers"})
 
 
 def list_version_changes(older: PolicyVersion | None, newer: PolicyVersion) -> list[dict[str, Any]]:

@@ -17,13 +17,13 @@ NO_TEXT = "(none)"
 SHARES = frozenset({"prepare_at", "compact_at", "compact_to", "reference_share"})
 TEXTS = frozenset({"system_text", "question_prefix", "summary_instruction"})
 # Multiple-choice fields that can be set to "none", which differs from unset.
-SETS = frozenset({"pinned_kinds", "skills", "allowed_models", "memory_providers"})
+SETS = frozenset({"pinned_kinds", "skills", "allowed_models", "file_kinds", "memory_providers"})
 # Fields whose 0 means "none" in the form. Unlike an empty field, it overrides a farther policy.
 NONE_IS_ZERO = frozenset(
     item.name
     for item in fields_of(PolicyValues)
     if getattr(PolicyValues(), item.name) is None
-    and item.name not in {"allowed_models", "memory_providers"}
+    and item.name not in {"allowed_models", "file_kinds", "memory_providers"}
 )
 
 

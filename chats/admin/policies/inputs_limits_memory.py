@@ -4,7 +4,11 @@ from django import forms
 from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy
 
-from chats.admin.policies.choices import list_model_choices, list_provider_choices
+from chats.admin.policies.choices import (
+    list_file_kind_choices,
+    list_model_choices,
+    list_provider_choices,
+)
 from chats.admin.policies.form_fields import (
     LOWEST,
     NO_OTHERS,
@@ -71,6 +75,39 @@ class AroundInputs(forms.Form):
         list_model_choices,
     )
     lock_allowed_models = build_lock_field()
+    file_kinds = build_multiple_choice_field(
+        gettext_lazy("Allowed kinds of files"),
+        gettext_lazy(
+            "Files of other kinds cannot be sent with new messages. Empty: this policy allows all "
+            "kinds. If several policies apply, a kind must be allowed by all of them."
+        ),
+        list_file_kind_choices,
+    )
+    lock_file_kinds = build_lock_field()
+    file_mebibytes = build_integer_field(
+        gettext_lazy("Largest file (MiB)"),
+        join_sentences_lazy(
+            gettext_lazy(
+                "Maximum size of a file that is sent with a new message. The limit of the server "
+                "(25 MiB by default) always applies."
+            ),
+            LOWEST,
+            NO_OTHERS,
+        ),
+    )
+    lock_file_mebibytes = build_lock_field()
+    files_per_message = build_integer_field(
+        gettext_lazy("Files per message"),
+        join_sentences_lazy(
+            gettext_lazy(
+                "Maximum number of files of a new message. The limit of the server (20 by default) "
+                "always applies."
+            ),
+            LOWEST,
+            NO_OTHERS,
+        ),
+    )
+    lock_files_per_message = build_lock_field()
     references = build_yes_no_field(
         gettext_lazy("Retrieved context"),
         gettext_lazy(

@@ -267,6 +267,11 @@ class PolicyForm(
         refusal = gettext("Choose models or “None of them”, not both.")
         return validate_none_choice(self.cleaned_data["allowed_models"], refusal=refusal)
 
+    def clean_file_kinds(self) -> list[str]:
+        """Reject "none of them" with other choices; raises ValidationError."""
+        refusal = gettext("Choose kinds of files or “None of them”, not both.")
+        return validate_none_choice(self.cleaned_data["file_kinds"], refusal=refusal)
+
     def clean_memory_providers(self) -> list[str]:
         """Reject "none of them" with other choices; raises ValidationError."""
         refusal = gettext("Choose providers or “None of them”, not both.")

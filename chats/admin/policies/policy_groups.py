@@ -66,6 +66,9 @@ TOOLS = ("tool_output_limit", "tool_output_rules")
 LIMITS = (
     "input_length_limit",
     "allowed_models",
+    "file_kinds",
+    "file_mebibytes",
+    "files_per_message",
     "temporary_chats",
     "retention_days",
     "warm_up",

@@ -55,6 +55,9 @@ class PolicyFields:
     through; their texts are not stored. `cache_marks`: whether cache breakpoints are sent to a
     server that caches prompts only up to breakpoints.
 
+    `file_kinds`, `file_mebibytes` and `files_per_message`: the kinds, the size and the number of
+    the files of a new message; the limits of the server apply in any case.
+
     `preferences` and `own_instructions`: whether saved preferences and the user's instructions for
     every chat are added. `inferred_preferences`: whether the light model suggests preferences, to
     users who agreed to that. `memory_providers` names the providers that may get these and content
@@ -107,6 +110,9 @@ class PolicyFields:
     tool_output_limit: int = 8_000
     tool_output_rules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     allowed_models: tuple[str, ...] | None = None
+    file_kinds: tuple[str, ...] | None = None
+    file_mebibytes: int | None = None
+    files_per_message: int | None = None
     archive: bool = True
     references: bool = False
     reference_count: int = 6

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
 from typing import Literal
 
+from contextpolicy.engine.messages.files import FILE_KINDS
 from contextpolicy.engine.policy.checks import (
     estimate_tokens,
     find_limit_clashes,
@@ -34,6 +35,9 @@ LIMIT_FIELDS: Mapping[str, Literal["min", "max", "intersection"]] = {
     "reference_tokens": "min",
     "reference_floor": "max",
     "allowed_models": "intersection",
+    "file_kinds": "intersection",
+    "file_mebibytes": "min",
+    "files_per_message": "min",
     "memory_providers": "intersection",
     "recent_by_user": "min",
     "retention_days": "min",
@@ -67,7 +71,14 @@ class MalformedPolicy(ValueError):
     code = "malformed_policy"
 
 
-_LISTS = ("allowed_models", "pinned_kinds", "summary_sections", "memory_providers", "skills")
+_LISTS = (
+    "allowed_models",
+    "file_kinds",
+    "pinned_kinds",
+    "summary_sections",
+    "memory_providers",
+    "skills",
+)
 _FIELD_NAMES = frozenset(item.name for item in fields(PolicyValues))
 
 INSTANCE_DEFAULTS: Mapping[str, PolicyValues] = {
@@ -161,6 +172,10 @@ def _is_kinds(value: object) -> bool:
     return isinstance(value, list | tuple) and all(kind in KINDS for kind in value)
 
 
+def _is_file_kinds(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(kind in FILE_KINDS for kind in value)
+
+
 def _is_rules(value: object) -> bool:
     return isinstance(value, Mapping) and all(_is_rule(rule) for rule in value.values())
 
@@ -207,6 +222,10 @@ _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "undo_right": _one_of("owner", "admins", "nobody"),
     "edit_right": _one_of("owner", "admins", "nobody"),
     "allowed_models": (_is_names, Phrase(gettext_noop("a list of model names"))),
+    "file_kinds": (
+        _is_file_kinds,
+        Phrase(gettext_noop("a list of {kinds}"), kinds=", ".join(FILE_KINDS)),
+    ),
     "memory_providers": (_is_names, Phrase(gettext_noop("a list of provider names"))),
     "skills": (_is_names, Phrase(gettext_noop("a list of skill names"))),
     "summary_sections": (_is_names, Phrase(gettext_noop("a list of headings"))),

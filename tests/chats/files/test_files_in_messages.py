@@ -12,8 +12,10 @@ from pytest_django.fixtures import Settings
 
 from chats.actions import erasure
 from chats.files import storage
+from chats.files.uploads import MIB
 from chats.models import Chat, FileChunk, Message, MessageFile, MessageImage, StoredFile, Turn
 from chats.record.history import build_engine_message
+from contextpolicy.engine.messages.files import FILE_KINDS
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.summaries import prompts
@@ -137,6 +139,42 @@ def test_missing_bytes_are_refused_with_a_sentence(
     answer = client.get(f"/files/{own['id']}/download")
     assert answer.status_code == 404
     assert "chart.png" in answer.content.decode()
+
+
+LIMITED = [
+    ({"file_kinds": ["pdf"]}, "file_kind_not_allowed"),
+    ({"file_kinds": []}, "file_kind_not_allowed"),
+    ({"file_mebibytes": 1}, "file_too_large_for_policy"),
+    ({"files_per_message": 1}, "too_many_files"),
+]
+
+
+@pytest.mark.parametrize(("limits", "code"), LIMITED)
+def test_a_policy_limits_files_over_rest_and_on_pages(
+    read: Read, send: Any, set_policy: Any, chat: Chat, limits: dict[str, Any], code: str
+) -> None:
+    own = [read(b"a" * (MIB + 1))["id"], read(b"b", "b.txt")["id"]]
+    set_policy(**limits)
+    answer = send(*own)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, code)
+    assert answer.json()["error"]["param"] == "files"
+    page = Client()
+    page.force_login(chat.owner)
+    told = page.post(f"/chats/{chat.pk}/messages", {"text": "Typed words", "files": own})
+    assert "Typed words" in told.content.decode()
+    assert not Message.objects.exists()
+
+
+def test_files_that_a_policy_allows_are_sent(
+    read: Read, send: Any, set_policy: Any, work: Work
+) -> None:
+    set_policy(file_kinds=["pdf", "text"], file_mebibytes=1, files_per_message=1)
+    own = read(b"a" * MIB)
+    assert send(own["id"]).status_code == 202
+
+
+def test_the_kinds_of_policies_are_those_of_files() -> None:
+    assert set(FILE_KINDS) == set(StoredFile.Kind.values)
 
 
 @pytest.mark.parametrize("state", ["pending", "failed"])

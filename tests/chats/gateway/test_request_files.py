@@ -193,6 +193,25 @@ def test_limits_of_files_apply(program: Program, settings: Settings) -> None:
     assert Chat.objects.count() == 0
 
 
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        ({"file_kinds": ["image"]}, "file_kind_not_allowed"),
+        ({"file_kinds": ["pdf"]}, "file_kind_not_allowed"),
+        ({"files_per_message": 1}, "too_many_files"),
+    ],
+)
+def test_a_policy_limits_files(
+    program: Program, set_policy: Any, limits: dict[str, Any], code: str
+) -> None:
+    set_policy(**limits)
+    message = given()
+    picture = {"url": url_of(make_png(), "image/png")}
+    message["content"].append({"type": "image_url", "image_url": picture})
+    assert refusal(program, message) == (422, code, "messages")
+    assert Chat.objects.count() == 0
+
+
 def test_a_file_that_no_worker_reads_is_refused_for_now(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
