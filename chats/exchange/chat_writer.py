@@ -6,9 +6,11 @@ starts the summary that the policy requires.
 """
 
 import json
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from django.conf import settings
@@ -24,7 +26,9 @@ from chats.compaction import coverage
 from chats.compaction.people import revise, rights
 from chats.compaction.provenance import validate_sections
 from chats.compaction.sections import parse_sections
+from chats.exchange import originals
 from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
+from chats.exchange.originals import set_document_ids
 from chats.ground.background_lock import alone
 from chats.ground.commitments import compute_commitment, new_salt
 from chats.ground.refusals import Refusal
@@ -129,6 +133,8 @@ def store_draft(
     while True:
         known = find_imported_chat(draft, owner=owner, form=form)
         missing = draft.nodes if known is None else list_missing_messages(known, draft)
+        ids, losses = originals.restore_originals(draft.originals, missing, owner=owner, now=now)
+        draft = replace(draft, file_ids=ids, losses=tuple(dict.fromkeys((*draft.losses, *losses))))
         counts = count_draft_messages(missing, counter=counter, now=now, between=between)
         with alone, transaction.atomic():
             # Of two parallel imports of one chat, the second then finds the first.
@@ -186,7 +192,7 @@ def find_imported_chat(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) 
 
 def digest_first_message(draft: ChatDraft) -> str:
     """Return a keyed digest of the first message of a draft."""
-    first = json.dumps([draft.nodes[0].id, serialize_parts(draft.nodes[0].parts)])
+    first = json.dumps([draft.nodes[0].id, serialize_neutral_parts(draft.nodes[0])])
     return salted_hmac("chats.exchange.beginning", first, algorithm="sha256").hexdigest()
 
 
@@ -207,7 +213,7 @@ def find_known_messages(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | 
     """
     if str(chat.pk) == draft.here or chat.deleted_at is not None:
         return None
-    parts = {node.id: node.parts for node in draft.nodes}
+    parts = {node.id: node for node in draft.nodes}
     digests = set()
     found: set[str] = set()
     changed = 0
@@ -216,7 +222,7 @@ def find_known_messages(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | 
         own = str((metadata.get("source") or {}).get("id") or "")
         if own in parts:
             found.add(own)
-            changed += serialize_parts(parts[own]) != listed
+            changed += serialize_neutral_parts(parts[own]) != set_document_ids(listed, ids={})
         elif erased_at is not None and messages.ERASED_ID not in metadata:
             return None
         else:
@@ -225,6 +231,11 @@ def find_known_messages(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | 
     if digests:
         found |= {own for own in parts if messages.digest_of_id(own) in digests}
     return found, changed
+
+
+def serialize_neutral_parts(node: Node) -> list[dict[str, Any]]:
+    """Return the parts of a message for comparisons: each import has other ids of documents."""
+    return set_document_ids(serialize_parts(node.parts), ids={})
 
 
 def list_missing_messages(chat: Chat, draft: ChatDraft) -> tuple[Node, ...]:
@@ -417,7 +428,7 @@ def write_draft_messages(
     rows: list[Message] = []
     first = last = None
     for node in nodes:
-        row = build_draft_message(node, now=now)
+        row = build_draft_message(node, now=now, file_ids=images.file_ids)
         row.branch, row.seq, row.accepted = places.put(node, chat=chat, now=now)
         row.token_count, row.counter_version = counts[node.id].tokens, counts[node.id].version
         first = min(first or row.created_at, row.created_at)
@@ -442,15 +453,22 @@ def flush_message_rows(
     before |= {branch.pk: branch.last_seq for branch in new}
     Message.objects.bulk_create(rows, batch_size=PAGE)
     image_store.store_message_images(rows, found=images.images)
+    originals.link_originals(rows, ids=images.file_ids)
     rows.clear()
 
 
-def build_draft_message(node: Node, *, now: datetime, is_checked: bool = False) -> Message:
-    """Return the row of a message without its position.
+def build_draft_message(
+    node: Node,
+    *,
+    now: datetime,
+    is_checked: bool = False,
+    file_ids: Mapping[str, uuid.UUID] = MappingProxyType({}),
+) -> Message:
+    """Return the row of a message without its position. `file_ids`: its files, by hash.
 
     Raises `ImportRefused`, unless `is_checked`.
     """
-    parts = serialize_parts(node.parts)
+    parts = set_document_ids(serialize_parts(node.parts), ids=file_ids)
     kept = dict(node.metadata)
     if is_checked:
         check_storable(node.id, parts, kept)

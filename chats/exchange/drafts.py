@@ -1,7 +1,10 @@
 """The intermediate form of an imported chat, before it is stored."""
 
+import uuid
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from django.utils.functional import Promise
 
@@ -53,6 +56,15 @@ class DraftSummary:
     metadata: Mapping[str, object]
 
 
+class Original(NamedTuple):
+    """A file of an archive: its entry, its name, and the hash of its copy if it is an image."""
+
+    archive: zipfile.ZipFile
+    entry: zipfile.ZipInfo
+    name: str
+    copy_sha256: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatDraft:
     """A chat as read from a file. Parents precede their children.
@@ -82,6 +94,9 @@ class ChatDraft:
     archived: bool = False
     # The bytes of the included images, by hash.
     images: Mapping[str, Bytes] = field(default_factory=dict)
+    # The included files by hash, and the ids of those that are stored.
+    originals: Mapping[str, Original] = field(default_factory=dict)
+    file_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

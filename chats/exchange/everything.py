@@ -9,8 +9,8 @@ from typing import Any
 from django.conf import settings
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from chats.exchange import bounds, jsonstream, pictures, reading
-from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
+from chats.exchange import bounds, jsonstream, originals, pictures, reading
+from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken, Original
 from chats.ground.sentences import Sentence
 
 ACCOUNT = bounds.WHOLE
@@ -102,17 +102,23 @@ def read_drafts_after(
 ) -> Iterator[ChatDraft | NotTaken]:
     """Yield the chats after a position without reading earlier ones."""
     images = pictures.index_archive_images(archive)
+    data = bounds.read_entry(archive, ACCOUNT, most=bounds.ACCOUNT_BYTES)
+    files = originals.index_originals(archive, jsonstream.parse_lazy_json(data, place=ACCOUNT))
     for chat in chats[place:]:
         try:
-            yield read_archived_chat(archive, chat, images=images)
+            yield read_archived_chat(archive, chat, images=images, files=files)
         except ImportRefused as refusal:
             yield NotTaken(chat.title, refusal.code, refusal.full)
 
 
 def read_archived_chat(
-    archive: zipfile.ZipFile, chat: ListedChat, *, images: Mapping[str, zipfile.ZipInfo]
+    archive: zipfile.ZipFile,
+    chat: ListedChat,
+    *,
+    images: Mapping[str, zipfile.ZipInfo],
+    files: Mapping[str, Original],
 ) -> ChatDraft:
-    """Read a chat of an archive with its images. Raises `ImportRefused`."""
+    """Read a chat of an archive with its images and files. Raises `ImportRefused`."""
     if chat.temporary:
         raise ImportRefused("import_temporary", TEMPORARY)
     try:
@@ -142,5 +148,6 @@ def read_archived_chat(
         pinned=chat.pinned,
         archived=chat.archived,
         images=found,
+        originals=originals.select_originals(files, draft.nodes),
         losses=(*draft.losses, *losses),
     )

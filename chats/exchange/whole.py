@@ -10,7 +10,7 @@ from typing import IO, Any, cast
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from chats.exchange import documents, pictures
+from chats.exchange import documents, originals, pictures
 from chats.exchange.writing import Writer
 from chats.models import Agent, ApiKey, Chat, Folder, Message, Team
 from contextpolicy import ledger
@@ -37,6 +37,7 @@ def build_account_archive(user: User, *, form: str, now: datetime) -> IO[bytes]:
     )
     listed: list[Mapping[str, Any]] = []
     images: set[str] = set()
+    files: dict[str, Mapping[str, Any]] = {}
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
         for chat in chats.order_by("created_at", "pk").iterator(chunk_size=100):
             name = f"chats/{documents.build_export_filename(chat, form=form)}"
@@ -45,7 +46,9 @@ def build_account_archive(user: User, *, form: str, now: datetime) -> IO[bytes]:
             listed.append(build_chat_metadata(chat, name=name))
             if form != "html":
                 write_images(chat, archive=archive, written=images)
+            originals.write_originals(chat, archive=archive, written=files)
         told = {**build_person_data(user), "exported_at": now.isoformat(), "chats": listed}
+        told["files"] = list(files.values())
         archive.writestr("account.json", json.dumps(told, ensure_ascii=False, indent=1))
     held.seek(0)
     return cast(IO[bytes], held)

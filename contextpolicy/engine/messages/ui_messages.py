@@ -218,7 +218,13 @@ class _PartReader:
     def _plain(self, item: Mapping[str, object], kind: str) -> Part:
         if kind == "file":
             name = item.get("filename") or ""
-            return FilePart(self._text(item, "mediaType"), str(name), self._text(item, "url"))
+            text = item.get("text")
+            return FilePart(
+                self._text(item, "mediaType"),
+                str(name),
+                self._text(item, "url"),
+                text if isinstance(text, str) else "",
+            )
         return (TextPart if kind == "text" else ReasoningPart)(self._text(item, "text"))
 
     def _tool(self, item: Mapping[str, object], kind: str) -> None:
@@ -299,7 +305,14 @@ def _steps(parts: Sequence[Part]) -> list[list[Part]]:
 def _plain(part: Part) -> dict[str, object]:
     if isinstance(part, FilePart):
         named = {"filename": part.name} if part.name else {}
-        return {"type": "file", "mediaType": part.media_type, **named, "url": part.reference}
+        text = {"text": part.text} if part.text else {}
+        return {
+            "type": "file",
+            "mediaType": part.media_type,
+            **named,
+            "url": part.reference,
+            **text,
+        }
     kind = "reasoning" if isinstance(part, ReasoningPart) else "text"
     return {"type": kind, "text": cast(TextPart, part).text}
 

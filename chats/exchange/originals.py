@@ -1,0 +1,218 @@
+"""The original files of messages in account archives: written with their hash, and restored."""
+
+import hashlib
+import re
+import tempfile
+import uuid
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import IO, Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+
+from chats.exchange import bounds, jsonstream
+from chats.exchange.drafts import Node, Original
+from chats.files import uploads
+from chats.files.storage import iter_file_bytes
+from chats.ground.refusals import Refusal
+from chats.models import Chat, Message, MessageFile, StoredFile
+from chats.record.images import iter_part_hashes
+from contextpolicy.engine.messages.files import Document, parse_document_reference
+from contextpolicy.engine.messages.messages import FilePart
+
+FOLDER = "files/"
+ENTRY = re.compile(rf"{FOLDER}([0-9a-f]{{64}})")
+# The id of a document whose file this person does not have.
+NO_FILE = str(uuid.UUID(int=0))
+IN_MEMORY = 1024 * 1024
+# The most files of the list in an archive.
+MOST_FILES = 100_000
+
+
+Originals = Mapping[str, Original]
+
+
+def write_originals(
+    chat: Chat, *, archive: zipfile.ZipFile, written: dict[str, Mapping[str, Any]]
+) -> None:
+    """Write the files of a chat's messages that the archive lacks; note them in `written`."""
+    links = MessageFile.objects.filter(message__branch__chat=chat).values("file")
+    for row in StoredFile.objects.filter(pk__in=links).order_by("created_at", "pk"):
+        if row.sha256 in written:
+            continue
+        name = f"{FOLDER}{row.sha256}"
+        is_there = write_original(row, archive=archive, name=name)
+        written[row.sha256] = {
+            "sha256": row.sha256,
+            "name": row.name,
+            "kind": row.kind,
+            "media_type": row.media_type,
+            "size": row.size,
+            "file": name if is_there else None,
+            **({"copy_sha256": row.copy_sha256} if row.copy_sha256 else {}),
+        }
+
+
+def write_original(row: StoredFile, *, archive: zipfile.ZipFile, name: str) -> bool:
+    """Write the bytes of a file into an archive. Return False if the storage lacks them."""
+    pieces = iter_file_bytes(row.path)
+    try:
+        first = next(pieces, b"")
+    except FileNotFoundError:
+        return False
+    with archive.open(name, "w", force_zip64=True) as entry:
+        entry.write(first)
+        for piece in pieces:
+            entry.write(piece)
+    return True
+
+
+def index_originals(archive: zipfile.ZipFile, account: Any) -> dict[str, Original]:
+    """Return the files of an archive by their hash, with the names from its list."""
+    found = {
+        match[1]: Original(archive, entry, "", "")
+        for entry in archive.infolist()
+        if (match := ENTRY.fullmatch(entry.filename))
+    }
+    listed = account.get("files") if isinstance(account, Mapping) else None
+    if not jsonstream.is_json_list(listed):
+        return found
+    for place, said in enumerate(jsonstream.get_list_items(listed)):
+        if place >= MOST_FILES:
+            break
+        sha256 = said.get("sha256") if isinstance(said, Mapping) else None
+        if isinstance(sha256, str) and sha256 in found:
+            name, copied = said.get("name"), said.get("copy_sha256")
+            found[sha256] = found[sha256]._replace(
+                name=name if isinstance(name, str) else "",
+                copy_sha256=copied if isinstance(copied, str) else "",
+            )
+    return found
+
+
+def select_originals(originals: Originals, nodes: Sequence[Node]) -> dict[str, Original]:
+    """Return the files of an archive that messages use, by their hash."""
+    documents, images = collect_file_hashes(nodes)
+    return {
+        sha256: original
+        for sha256, original in originals.items()
+        if sha256 in documents or original.copy_sha256 in images
+    }
+
+
+def collect_file_hashes(nodes: Sequence[Node]) -> tuple[set[str], set[str]]:
+    """Return the hashes of the documents and of the images in messages."""
+    documents: set[str] = set()
+    images: set[str] = set()
+    for node in nodes:
+        for part in node.parts:
+            if not isinstance(part, FilePart):
+                continue
+            if document := parse_document_reference(part.reference):
+                documents.add(document.sha256)
+            elif part.image is not None and part.image.sha256:
+                images.add(part.image.sha256)
+    return documents, images
+
+
+def restore_originals(
+    originals: Originals, nodes: Sequence[Node], *, owner: AbstractBaseUser, now: datetime
+) -> tuple[dict[str, uuid.UUID], list[str]]:
+    """Store the files that messages use, before any transaction.
+
+    Returns their ids, by the hash of a document or of the copy of an image, and the losses. A file
+    that the person has already is not stored again. An entry with other bytes than its name says,
+    or that is refused as an upload, is a loss.
+    """
+    documents, images = collect_file_hashes(nodes)
+    known = uploads.list_files(owner).filter(sha256__in=documents)
+    restored = dict(known.values_list("sha256", "pk"))
+    losses = []
+    for sha256, original in sorted(originals.items()):
+        is_wanted = sha256 in documents or original.copy_sha256 in images
+        if not is_wanted or sha256 in restored:
+            continue
+        try:
+            file_id = store_original(original, sha256=sha256, owner=owner, now=now)
+        except Refusal:
+            losses.append(f"file_dropped:{sha256[:12]}")
+            continue
+        restored[sha256] = file_id
+        if original.copy_sha256 in images:
+            restored[original.copy_sha256] = file_id
+    return restored, losses
+
+
+def store_original(
+    original: Original, *, sha256: str, owner: AbstractBaseUser, now: datetime
+) -> uuid.UUID:
+    """Store a file of an archive like an upload. Raises `ImportRefused` and those of uploads."""
+    with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as held:
+        copy_entry(original, into=held, sha256=sha256)
+        row, _ = uploads.accept_upload(held, name=original.name, owner=owner, now=now)
+    return row.pk
+
+
+def copy_entry(original: Original, *, into: IO[bytes], sha256: str) -> None:
+    """Copy an entry of an archive, counted while reading. Raises `ImportRefused`."""
+    limit, size, digest = settings.FILE_BYTES, 0, hashlib.sha256()
+    name = original.entry.filename
+    try:
+        with original.archive.open(original.entry) as entry:
+            while piece := entry.read(bounds.CHUNK):
+                size += len(piece)
+                if size > limit:
+                    raise bounds.build_file_size_error(limit)
+                digest.update(piece)
+                into.write(piece)
+    except bounds.UNREADABLE as error:
+        raise bounds.build_damaged_entry_error(name) from error
+    if digest.hexdigest() != sha256:
+        raise bounds.build_damaged_entry_error(name)
+
+
+def set_document_ids(
+    parts: Sequence[dict[str, Any]], *, ids: Mapping[str, uuid.UUID]
+) -> list[dict[str, Any]]:
+    """Return stored parts whose documents have the ids of this person's files.
+
+    An imported file may name any id, so a document without a file of the person gets none.
+    """
+    return [
+        {
+            **part,
+            "reference": replace(document, id=str(ids.get(document.sha256, NO_FILE))).reference,
+        }
+        if (document := get_document(part)) is not None
+        else part
+        for part in parts
+    ]
+
+
+def get_document(part: Mapping[str, Any]) -> Document | None:
+    """Return the document of a stored part; None for other parts."""
+    return parse_document_reference(part["reference"]) if part["type"] == "file" else None
+
+
+def link_originals(rows: Sequence[Message], *, ids: Mapping[str, uuid.UUID]) -> None:
+    """Store which files the new messages of one chat use, in the caller's transaction."""
+    links = []
+    is_cut = False
+    for row in rows:
+        documents = [(part, get_document(part)) for part in row.parts]
+        hashes = [document.sha256 for _, document in documents if document is not None]
+        hashes += iter_part_hashes(row.parts)
+        found = dict.fromkeys(ids[sha256] for sha256 in hashes if sha256 in ids)
+        links += [MessageFile(message=row, file_id=file_id) for file_id in found]
+        is_cut = is_cut or any(
+            document is not None
+            and document.sha256 in ids
+            and len(part.get("text", "")) < document.characters
+            for part, document in documents
+        )
+    MessageFile.objects.bulk_create(links)
+    if is_cut:
+        Chat.objects.filter(pk=rows[0].branch.chat_id).update(has_cut_files=True)
