@@ -198,7 +198,7 @@ def get_document(part: Mapping[str, Any]) -> Document | None:
 
 
 def link_originals(rows: Sequence[Message], *, ids: Mapping[str, uuid.UUID]) -> None:
-    """Store which files the new messages of one chat use, in the caller's transaction."""
+    """Link the new messages of one chat to their files, in the caller's transaction."""
     links = []
     is_cut = False
     for row in rows:

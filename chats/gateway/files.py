@@ -1,7 +1,7 @@
-"""Files of requests: base64 data, or the id of a file that the owner of the key uploaded.
+"""Files of requests: base64 data, or the id of an upload of the key's owner.
 
 A request names its files by hash until it is stored. Documents are then stored and read like
-uploads, and become parts with a text. Images are parts of their own.
+uploads, and get a text. Images become image parts.
 """
 
 import base64
