@@ -47,7 +47,7 @@ from chats.checkpoints.files import NoProof
 from chats.compaction import reconstruction
 from chats.compaction.people import approve, controls, revise, rights, undo
 from chats.exchange import ui_chats, upload
-from chats.files import attach
+from chats.files import attach, inline
 from chats.files import uploads as file_uploads
 from chats.files.detection import FileKindRefused
 from chats.ground.refusals import NotFound
@@ -70,6 +70,23 @@ from chats.turns.stop import TurnIsOver
 from chats.webhooks import managing
 from contextpolicy import holds, publish, two_persons
 
+# Files of a message, as uploads or inside the request.
+FILES = (
+    attach.FileNotFound,
+    attach.FileNotReady,
+    attach.FileNotRead,
+    attach.TooManyFiles,
+    attach.FilesTooLarge,
+    attach.FileKindNotAllowed,
+    attach.FileTooLargeForPolicy,
+    file_uploads.FileUploadsOff,
+    file_uploads.FileMissing,
+    file_uploads.FileEmpty,
+    file_uploads.FileTooLarge,
+    file_uploads.FileQuotaExceeded,
+    FileKindRefused,
+    inline.InvalidInlineFile,
+)
 OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     **dict.fromkeys(
         [
@@ -176,6 +193,8 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         lifecycle.UnknownModel,
         lifecycle.InvalidTitle,
         lifecycle.TitleTooLong,
+        *FILES,
+        inline.InlineFilesTooLarge,
     ),
     "chats_delete": (UnderHold,),
     "chats_erase": ERASE,
@@ -198,13 +217,8 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         round_messages.NoSuchSeat,
         TeamGone,
         TooManyStreams,
-        attach.FileNotFound,
-        attach.FileNotReady,
-        attach.FileNotRead,
-        file_uploads.FileUploadsOff,
-        attach.TooManyFiles,
-        attach.FilesTooLarge,
-        file_uploads.FileMissing,
+        *FILES,
+        inline.InlineFilesTooLarge,
     ),
     "chats_pins_get": MODEL,
     "chats_policy_explain": (NotThere, model_choice.PolicyRefused),
@@ -395,6 +409,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         ui_chats.UnsupportedUIMessage,
         ui_chats.HistoryNotStored,
         TooManyStreams,
+        *FILES,
     ),
     "usage": (BAD_VALUE,),
     "webhooks_change": WEBHOOK,

@@ -255,7 +255,10 @@ class UIAction:
             lifecycle.choose_model(chat=chat, model_slug=slug, actor=actor, now=self.now)
 
     def submit_to(self, chat: Chat, text: str) -> Accepted:
-        """Send a message to an existing chat: at its end, in place of a message, or after one."""
+        """Send a message to an existing chat: at its end, in place of a message, or after one.
+
+        Raises `UnsupportedUIMessage` for an edit with new files.
+        """
         named = self.request.message_id
         replaced = find_message(chat, named) if named else None
         if replaced is not None:

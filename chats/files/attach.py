@@ -153,7 +153,7 @@ def attach_rows(
 ) -> list[AttachedFile]:
     """Return files as parts of a new message. `texts`: those of files that are not stored.
 
-    Raises the refusals of `build_attached_files` that do not concern ids.
+    Raises `FilesTooLarge` and the other refusals of `build_attached_files` except `FileNotFound`.
     """
     check_file_number(len(rows))
     check_file_policy([FileFacts(row.name, row.kind, row.size) for row in rows], values=values)

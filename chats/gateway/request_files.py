@@ -181,7 +181,7 @@ def attach_documents(
 ) -> ItemFiles:
     """Return a message of a request with its documents, whose files are stored.
 
-    Raises the refusals of `attach.build_attached_files`.
+    Raises `FileNotFound` and the refusals of `attach.build_attached_files`.
     """
     held = [part for part in item.parts if isinstance(part, FilePart)]
     if not held:

@@ -45,7 +45,16 @@ READ_ONLY = sorted(
 OFFERS = {
     "NewWebhook": ["events", "url"],
     "PatchedWebhookChange": ["events", "is_on", "url"],
-    "NewChat": ["model", "team", "temporary", "text", "title"],
+    "NewChat": [
+        "allow_unread",
+        "files",
+        "inline_files",
+        "model",
+        "team",
+        "temporary",
+        "text",
+        "title",
+    ],
     "PatchedChatChange": [
         "archived",
         "folder",
@@ -62,7 +71,7 @@ OFFERS = {
     "NewPreference": ["folder", "slot", "text"],
     "PatchedPreferenceChange": ["text"],
     "FileUpload": ["file"],
-    "NewMessage": ["allow_unread", "as_role", "files", "stream", "text"],
+    "NewMessage": ["allow_unread", "as_role", "files", "inline_files", "stream", "text"],
     "UIRequestIn": ["id", "message", "messageId", "messages", "model", "trigger"],
     "NextMessage": ["form", "include_system", "question"],
     "PatchedStateChange": ["remove", "values", "version"],

@@ -303,7 +303,7 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
                 "messages": [
                     {
                         **said("x"),
-                        "parts": [{"type": "file", "mediaType": "image/png", "url": "data:,"}],
+                        "parts": [{"type": "file", "mediaType": "image/png", "url": "/elsewhere"}],
                     }
                 ],
             },
