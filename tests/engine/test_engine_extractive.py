@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 from contextpolicy.engine.messages.messages import Message, Summary
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.summaries.acceptance import check_generated_summary, find_missing_sections
-from contextpolicy.engine.summaries.extractive import build_extractive_summary
-from contextpolicy.engine.summaries.sentence_scores import is_small_talk, score_sentence
+from contextpolicy.engine.summaries.extractive import (
+    BY_MODEL,
+    BY_PARTNER,
+    build_extractive_summary,
+    get_reply_share,
+)
+from contextpolicy.engine.summaries.sentence_scores import (
+    classify_sentence,
+    find_addressed_names,
+    is_small_talk,
+    score_sentence,
+)
 from tests.engine.engine_builders import COUNTER, chats, message, step
 
 TALK = [
@@ -475,3 +485,126 @@ def test_statements_that_resemble_courtesies_are_no_small_talk(text: str) -> Non
 )
 def test_only_rules_and_tastes_are_preferences(text: str, name: str) -> None:
     assert score_sentence(text, by_person=True).section == name
+
+
+@pytest.mark.parametrize(
+    ("text", "addressed"),
+    [
+        ("Who supports you, Mel?", {"mel": True}),
+        ("Melanie, those bowls are amazing!", {"melanie": True}),
+        ("Hey Sam, your photo came out well.", {"sam": True}),
+        ("Thanks Ana!", {"ana": True}),
+        ("Love the quote, Sam.", {"sam": False}),
+        ("We moved to Austin, Texas.", {"texas": False}),
+        ("Sam, you know that Sam is my brother's name.", {}),
+        ("I met Anna and Tom.", {}),
+    ],
+)
+def test_names_set_off_by_commas_are_found(text: str, addressed: dict[str, bool]) -> None:
+    assert find_addressed_names(text) == addressed
+
+
+def of_two(pairs: list[tuple[str, str]]) -> list[Message]:
+    """Build a chat of a user and one other side, each message with a number before it."""
+    return [
+        message(2 * number + place, text)
+        for number, pair in enumerate(pairs)
+        for place, text in enumerate(pair, start=1)
+    ]
+
+
+FILLING = ("It rains here and it is quite cold.", "It is warm here and it is quite dry.")
+
+
+def test_a_name_that_is_only_addressed_takes_no_room_from_a_statement() -> None:
+    talk = of_two(
+        [
+            ("Who supports you, Mel?", "My family does that for me."),
+            ("I bought a bicycle from Gunnar in the old town last week.", "That is a fine thing."),
+            ("Love the quote, Mel.", "It is from an old book."),
+            ("Have you seen the hills, Mel?", "I have seen them often."),
+            *[FILLING] * 4,
+        ]
+    )
+    text = summarised(talk, most=26)
+    assert "Gunnar" in text
+    assert "Mel" not in text
+
+
+def test_a_place_after_a_comma_still_counts_as_a_fact() -> None:
+    talk = of_two([("We moved to Austin, Texas.", "That is far from here."), *[FILLING] * 6])
+    assert "Texas" in summarised(talk, most=30)
+
+
+def test_an_answered_question_weighs_less_than_a_statement_with_the_same_kind_of_name() -> None:
+    talk = of_two(
+        [
+            ("Did the man ever meet Olaf?", "He did not meet him."),
+            ("The man once met the singer Gunnar at some station.", "That is a fine thing."),
+            *[FILLING] * 6,
+        ]
+    )
+    text = summarised(talk, most=24)
+    assert "Gunnar" in text
+    assert "Olaf" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "clauses"),
+    [
+        ("王小明，你喜欢哪一座山？", {"你喜欢哪一座山"}),
+        ("你喜欢哪一座山，王小明？", {"你喜欢哪一座山"}),
+        ("田中さん、昨日は山に登りました。", {"昨日は山に登りました"}),
+        ("昨日は山に登りました、田中さん。", {"昨日は山に登りました"}),
+        ("민수 씨, 어제 산에 갔어요.", {"어제 산에 갔어요"}),
+        ("我们去了动物园，很高兴。", {"我们去了动物园", "很高兴"}),
+    ],
+)
+def test_an_address_is_no_clause_in_scripts_without_capitals(text: str, clauses: set[str]) -> None:
+    assert score_sentence(text, by_person=True).clauses == clauses
+
+
+def test_facts_of_the_other_side_weigh_by_the_size_of_its_messages() -> None:
+    user = [message(2 * number + 1, "word " * 20) for number in range(5)]
+
+    def share(times: int, count: int = 5) -> float:
+        replies = [message(2 * number + 2, "word " * times) for number in range(count)]
+        return get_reply_share([*user, *replies])
+
+    assert share(15) == share(20) == BY_PARTNER
+    assert BY_MODEL < share(30) < BY_PARTNER
+    assert share(200) == BY_MODEL
+    assert share(15, count=4) == BY_MODEL
+
+
+def test_a_second_person_is_quoted_but_not_a_model_that_explains() -> None:
+    said = (
+        "I once bought a bicycle from Gunnar in the old town last week.",
+        "I grew up near Turku and Lund.",
+    )
+    assert "Turku" in summarised(of_two([said, *[FILLING] * 6]), most=24)
+    explained = (FILLING[0], FILLING[1] * 9)
+    assert "Turku" not in summarised(of_two([said, *[explained] * 6]), most=24)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Spotting pretty birds while hiking must be great.", "Facts"),
+        ("Never say never!", "Facts"),
+        ("I love your turtles so much!", "Facts"),
+        ("The port must be closed.", "Preferences"),
+        ("The title must be in Spanish.", "Preferences"),
+        ("I love dark chocolate.", "Preferences"),
+    ],
+)
+def test_guesses_and_compliments_are_no_preferences(text: str, name: str) -> None:
+    assert classify_sentence(text, by_person=True)[0] == name
+
+
+def test_an_offer_is_no_request() -> None:
+    offer, request = (
+        classify_sentence(text, by_person=True, is_answered=True)[1]
+        for text in ("Would you like some tips?", "Would you send me some tips?")
+    )
+    assert offer < request

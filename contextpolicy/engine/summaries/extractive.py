@@ -15,6 +15,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from statistics import fmean
+from typing import NamedTuple
 
 from contextpolicy.engine.history.truncation import find_border_before
 from contextpolicy.engine.messages.messages import (
@@ -55,7 +57,7 @@ from contextpolicy.engine.text.claims import (
     write_next_day,
 )
 
-EXTRACTIVE_V7 = "extractive-v7"
+EXTRACTIVE_V8 = "extractive-v8"
 # In characters; the shorter limits are tried if no sentence fits.
 SENTENCE_LENGTHS = (400, 120, 50)
 # Maximum size of a summary as a share of the messages it replaces; a larger one would gain little.
@@ -74,6 +76,16 @@ LABELS_SHARE = 0.1
 # The weight of a fact that only the model stated, and of a user's fact in the model's wording,
 # such as a name from the user's code.
 BY_MODEL, TAKEN_UP = 0.1, 0.8
+# The highest weight of a fact stated by the other side of the chat, if its messages are as short as
+# the user's. It may then be a person; a model usually writes much more than it is asked.
+BY_PARTNER = 0.5
+# Fewer messages of a side say little about their usual size.
+FEWEST_OF_SIDE = 5
+# The weights of names and clauses in an answered question, and of a name that only addresses the
+# other side: neither states anything.
+ASKED, ADDRESSED = 0.25, 0.1
+# The number of sentences that speak to a person before its name counts as an address elsewhere.
+FEWEST_ADDRESSES = 2
 # The weight of a fact in a line of a user's code: the user's sentences come first.
 IN_CODE = 0.5
 # The weight of a sentence carried over from the previous summary: an equal new one comes first.
@@ -141,11 +153,12 @@ def build_extractive_summary(
     shared = old + int(new * LARGEST_SHARE)
     limit = min(max_tokens, max(shared, min(old + new - 1, SMALL_SUMMARY)))
     refrains = _refrains(messages)
+    by_reply = get_reply_share([*cited, *messages])
     found = [
-        *_carried_over(previous, refrains, sections, messages, cited),
-        *(_under(line, sections) for line in _said_in(messages, refrains)),
+        *_carried_over(previous, refrains, sections, messages, cited, by_reply),
+        *(_under(line, sections) for line in _said_in(messages, refrains, by_reply)),
     ]
-    lines = _weighed(_distinct(found), messages)
+    lines = _weighed(_distinct(found), messages, cited)
     telling = [line.said for line in lines if line.said.weight > SMALL_TALK]
     is_dense = sum(bool(said.clauses) for said in telling) > len(telling) / 2
     share = DENSE_HEADINGS_SHARE if is_dense else HEADINGS_SHARE
@@ -163,6 +176,24 @@ def build_extractive_summary(
             text = _written(_chosen(undated, limit, counter, headings), headings)
         return text
     return _written([], sections)
+
+
+def get_reply_share(messages: Sequence[Message]) -> float:
+    """Return the weight of facts that messages with the role `assistant` state.
+
+    It depends on the mean size of these messages. If they are no longer than the user's, they may
+    be those of a second person, or of a model that converses like one. The longer they are, the
+    more of them is explanation.
+    """
+    sizes: dict[str, list[int]] = {"user": [], "assistant": []}
+    for message in messages:
+        text = extract_message_text(message)
+        if message.role in sizes and text.strip():
+            sizes[message.role].append(len(text.encode()))
+    if min(map(len, sizes.values())) < FEWEST_OF_SIDE:
+        return BY_MODEL
+    asked, answered = (fmean(sizes[role]) for role in ("user", "assistant"))
+    return max(BY_MODEL, min(BY_PARTNER, BY_PARTNER * (asked / answered) ** 2))
 
 
 def _under(line: _Line, sections: Sequence[str]) -> _Line:
@@ -387,7 +418,9 @@ def _distinct(lines: Iterable[_Line]) -> list[_Line]:
     return list(by_wording.values())
 
 
-def _weighed(lines: Sequence[_Line], messages: Sequence[Message]) -> list[_Line]:
+def _weighed(
+    lines: Sequence[_Line], messages: Sequence[Message], cited: Sequence[Message]
+) -> list[_Line]:
     """Add weighted facts to each line. Names and topics are found in the whole chat."""
     names = _names_of(line.said for line in lines)
     people = [line.said for line in lines if line.share > BY_MODEL]
@@ -398,18 +431,36 @@ def _weighed(lines: Sequence[_Line], messages: Sequence[Message]) -> list[_Line]
     for message in messages:
         if message.role == "user":
             theirs.update(extract_code_terms(extract_message_text(message)))
-    return [replace(line, told=_told(line, names, words, theirs)) for line in lines]
+    speakers = {message.speaker for message in (*messages, *cited)}
+    called = _addressees(lines) | {word.casefold() for one in speakers for word in one.split()}
+    return [replace(line, told=_told(line, names, words, theirs, called)) for line in lines]
 
 
 def _told(
-    line: _Line, names: Collection[str], words: Mapping[str, float], theirs: Collection[str]
+    line: _Line,
+    names: Collection[str],
+    words: Mapping[str, float],
+    theirs: Collection[str],
+    called: Collection[str],
 ) -> dict[str, float]:
     """Return the topics, names and facts of a line, with their weights."""
     taken_up = TAKEN_UP if line.share <= BY_MODEL else line.share
     told = {word: words[word] * line.share for word in sorted(line.said.words) if word in words}
     for thing, weight in _things_of(line.said, names).items():
         told[thing] = weight * (taken_up if thing in theirs else line.share)
+        if line.said.addressed.get(thing) or (thing in line.said.addressed and thing in called):
+            told[thing] *= ADDRESSED
+        elif line.said.is_asked and thing not in line.said.facts:
+            told[thing] *= ASKED
     return told
+
+
+def _addressees(lines: Iterable[_Line]) -> set[str]:
+    """Return the names by which several sentences speak to a person."""
+    times = Counter(
+        name for line in lines for name, is_spoken_to in line.said.addressed.items() if is_spoken_to
+    )
+    return {name for name, count in times.items() if count >= FEWEST_ADDRESSES}
 
 
 def _things_of(said: Saying, names: Collection[str]) -> dict[str, float]:
@@ -463,6 +514,7 @@ def _carried_over(
     sections: Sequence[str],
     messages: Sequence[Message],
     cited: Sequence[Message],
+    by_reply: float,
 ) -> Iterator[_Line]:
     """Parse the sentences of a summary by any writer.
 
@@ -484,10 +536,9 @@ def _carried_over(
             sources = [by_seq[seq] for seq in claim.sources if seq in by_seq]
             order = max(claim.sources, default=previous.from_seq)
             for place, sentence in enumerate(split_sentences(claim.text)):
-                author, day, share, is_quote = _author_of(sentence, claim, sources)
-                by_person = share > BY_MODEL
-                is_answered = is_quote and has_reply
-                said = score_sentence(sentence, by_person=by_person, is_answered=is_answered)
+                origin = _origin_of(sentence, claim, sources, by_reply)
+                is_answered = origin.is_quote and has_reply
+                said = score_sentence(sentence, by_person=origin.by_person, is_answered=is_answered)
                 if not (is_answered and is_question_sentence(sentence) and not is_to_do(sentence)):
                     said = replace(said, section=section or _named(said.section, sections))
                 said = replace(said, section=_named(said.section, sections))
@@ -496,13 +547,21 @@ def _carried_over(
                 ):
                     said = replace(said, weight=REFRAIN)
                 mark = write_mark(claim.sources)
-                yield _Line(said, author, day, mark, order, place, share)
+                yield _Line(said, origin.author, origin.day, mark, order, place, origin.share)
 
 
-def _author_of(
-    sentence: str, claim: Claim, sources: Sequence[Message]
-) -> tuple[str, str, float, bool]:
-    """Return the author, day and share of a carried-over sentence, and whether it is a quotation.
+class _Origin(NamedTuple):
+    """The author and day of a carried-over sentence, and the share of its facts."""
+
+    author: str
+    day: str
+    share: float
+    by_person: bool
+    is_quote: bool
+
+
+def _origin_of(sentence: str, claim: Claim, sources: Sequence[Message], by_reply: float) -> _Origin:
+    """Find the author of a carried-over sentence.
 
     A sentence found in one of its sources has that source's author and day. Any other is a claim
     that a user or a model wrote about its sources. It counts like a user's and has their day.
@@ -511,14 +570,16 @@ def _author_of(
         (m for m in sources if _letters(sentence) in _letters(extract_message_text(m))), None
     )
     if quoted is not None:
-        share = CARRIED * (1.0 if quoted.role == "user" else BY_MODEL)
+        by_person = quoted.role == "user"
         is_code = sentence[:1] == sentence[-1:] == "`"
-        return get_author_label(quoted), quoted.day, share * (IN_CODE if is_code else 1), True
+        share = CARRIED * (1 if by_person else by_reply) * (IN_CODE if is_code else 1)
+        return _Origin(get_author_label(quoted), quoted.day, share, by_person, is_quote=True)
     author, day = read_label(claim.label)
     days = {message.day for message in sources}
     day = day or (days.pop() if len(days) == 1 else "")
-    share = CARRIED * (BY_MODEL if author == ASSISTANT else 1)
-    return author, day, share, author in (USER, ASSISTANT)
+    by_person = author != ASSISTANT
+    share = CARRIED * (1 if by_person else by_reply)
+    return _Origin(author, day, share, by_person, is_quote=author in (USER, ASSISTANT))
 
 
 def _letters(text: str) -> str:
@@ -527,7 +588,7 @@ def _letters(text: str) -> str:
 
 
 def _said_in(
-    messages: Sequence[Message], refrains: Mapping[str, Collection[str]]
+    messages: Sequence[Message], refrains: Mapping[str, Collection[str]], by_reply: float
 ) -> Iterator[_Line]:
     """Yield the candidate sentences of messages and of their tool calls."""
     last = [get_author_label(message) for message in messages]
@@ -537,13 +598,13 @@ def _said_in(
     )
     for number, message in enumerate(messages):
         author, source = get_author_label(message), write_mark([message.seq])
-        shares = _shares(message, refrains[message.role], is_answered=number < waiting)
+        shares = _shares(message, refrains[message.role], by_reply, is_answered=number < waiting)
         for place, (said, share) in enumerate(shares, start=1):
             yield _Line(said, author, message.day, source, message.seq, place, share)
 
 
 def _shares(
-    message: Message, refrains: Collection[str], *, is_answered: bool
+    message: Message, refrains: Collection[str], by_reply: float, *, is_answered: bool
 ) -> Iterator[tuple[Saying, float]]:
     """Yield the sentences of a message, each with the weight of its facts."""
     by_person = message.role == "user"
@@ -554,7 +615,7 @@ def _shares(
             said = replace(said, weight=REFRAIN)
         elif is_small_talk(said):
             said = replace(said, weight=SMALL_TALK, clauses=frozenset())
-        yield said, 1.0 if by_person else BY_MODEL
+        yield said, 1.0 if by_person else by_reply
     if by_person:
         yield from ((line, IN_CODE) for line in extract_code_lines(extract_message_text(message)))
     for part in message.parts:

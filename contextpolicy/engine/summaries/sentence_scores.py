@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from contextpolicy.engine.text.claims import strip_source_marks
 from contextpolicy.engine.text.fact_scanner import Kind
@@ -34,8 +34,10 @@ class Saying:
     """A sentence with its section, base weight and facts with their weights.
 
     `names` are candidate names, with whether they open the sentence; the whole chat decides.
-    `words` are its longer words by their beginnings; `small` the lower-case ones. `clauses` are
-    those in scripts without capitals.
+    `addressed` are those set off by commas, as in "Sam, how are you?", with whether the sentence
+    shows that it speaks to the person. `words` are its longer words by their beginnings; `small`
+    the lower-case ones. `clauses` are those in scripts without capitals. `is_asked`: an answered
+    question that is not a request.
     """
 
     text: str
@@ -46,6 +48,8 @@ class Saying:
     words: frozenset[str]
     small: frozenset[str]
     clauses: frozenset[str] = frozenset()
+    addressed: Mapping[str, bool] = field(default_factory=dict)
+    is_asked: bool = False
 
 
 def score_sentences(text: str, *, by_person: bool, is_answered: bool = False) -> Iterator[Saying]:
@@ -76,8 +80,28 @@ def score_sentence(sentence: str, *, by_person: bool, is_answered: bool = False)
         names=names,
         words=frozenset(extract_word_stems(plain)),
         small=frozenset(_SMALL.findall(plain)),
-        clauses=frozenset(_CLAUSE.findall(plain)),
+        clauses=frozenset(_CLAUSE.findall(_WIDE_ADDRESS.sub(_keep_before, plain))),
+        addressed=find_addressed_names(plain),
+        is_asked=is_question_sentence(plain) and (section, weight) == ("Facts", QUESTION),
     )
+
+
+def find_addressed_names(plain: str) -> dict[str, bool]:
+    """Return words set off by commas, with whether the sentence speaks to a person.
+
+    It does if it is a question, says "you", or begins with the name or a greeting. Otherwise the
+    word may be a place ("Austin, Texas"). A word that occurs a second time is left out.
+    """
+    is_speaking = is_question_sentence(plain) or bool(_YOU.search(plain))
+    return {
+        match[1].casefold(): is_speaking or not match.start()
+        for match in _ADDRESS.finditer(plain)
+        if plain.count(match[1]) == 1
+    }
+
+
+def _keep_before(address: re.Match[str]) -> str:
+    return address["before"] or ""
 
 
 def extract_code_terms(text: str) -> Iterator[str]:
@@ -257,6 +281,24 @@ _CLAUSE = re.compile(
     r"|[\u1100-\u11ff\uac00-\ud7af]{2,}(?: [\u1100-\u11ff\uac00-\ud7af]+){0,8}"
     r"|[\u0590-\u0e7f]{3,}(?: [\u0590-\u0e7f]+){0,8}"
 )
+# A capitalised word between commas or other sentence marks, or after a greeting.
+_ADDRESS = re.compile(
+    r"(?:^\W*|,\s+|\b(?i:hey|hi|hello|dear|thanks|thank you|sorry|wow|woah|oh|yeah|yes|yep|no|sure|"
+    r"congrats|congratulations|hallo|danke|bonjour|salut|merci|hola|gracias|ciao|grazie)\s+)"
+    r"([^\W\d_a-zà-öø-ÿ][^\W\d_]+)(?=\s*(?:[,!?.…]|$))"
+)
+_YOU = re.compile(
+    r"\b(?:you|your|yours|yourself|du|dich|dir|dein\w*|ihr|tu|te|toi|vous|votre|usted|tú|ti)\b",
+    re.IGNORECASE,
+)
+# The same in scripts without capitals: a Chinese name of up to four characters in a sentence with
+# "you", and Japanese and Korean names with their usual endings.
+_WIDE_ADDRESS = re.compile(
+    r"^[\u3400-\u9fff]{2,4}[，,！!](?=.{0,200}[你您])"
+    r"|(?<=[你您])(?P<before>.{0,80}[，,])[\u3400-\u9fff]{2,4}(?=[。！？!?]*$)"
+    r"|(?:^|(?<=[、，,]))[\u3005\u3040-\u30ff\u3400-\u9fff]{1,6}?(?:さん|ちゃん|くん|君|様|先生)(?:[、，,]|(?=[。！？!?]*$))"
+    r"|(?:^|(?<=[,，] ))[\uac00-\ud7af]{1,6}? ?(?:씨|님|아|야)(?:[,，!]|(?=[.!?。！？]*$))"
+)
 _PRICE = re.compile(
     r"[$€£¥]\s?\d[\d.,]*\d|[$€£¥]\s?\d|\d[\d.,]*\s?(?:[$€£¥]|(?:euros?|dollars?|pounds?|EUR|USD|GBP|CHF)\b|[元块])"
 )
@@ -278,19 +320,24 @@ _AGREED = re.compile(
     re.IGNORECASE,
 )
 _REQUEST = re.compile(
-    r"\b(?:(?:can|could|would|will) you|please|bitte|k[öo]nnen sie|kannst du|könntest du|"
+    r"\b(?:(?:can|could|would(?! you (?:like|prefer|rather|ever|say)\b)|will) you|please|bitte|"
+    r"k[öo]nnen sie|kannst du|könntest du|"
     r"pouvez-vous|peux-tu|puede[ns]?|por favor)\b|请|帮我|ください|お願い|주세요|부탁",
     re.IGNORECASE,
 )
 _PREFERRED = re.compile(
-    r"\b(?:prefer\w*|favou?rite|i (?:really )?(?:like|love|hate|dislike)|"
+    r"\b(?:prefer\w*|favou?rite|i (?:really )?(?:like|love|hate|dislike)"
+    r"(?! (?:your|it|that|this|how you|what you|the (?:thought|idea|quote|sound|look|vibe))\b)|"
     r"always(?! (?:here|there|been?|ha(?:ve|s|ving)|a|so|too|very|fun|good|great|nice|cool)\b)|"
     r"don['’]t like|lieber|bevorzug\w*|möchte|immer|préfère|toujours|prefiero|me gusta|siempre)\b"
     r"|喜欢|偏好|不喜欢|讨厌|总是|好き|嫌い|苦手|좋아|싫어|선호",
     re.IGNORECASE,
 )
 _FORBIDDEN = re.compile(
-    r"\b(?:never|must(?:n['’]t| not)?(?!['’-]| (?:have|feel|seem|be (?:so|very|really|an?))\b)|"
+    r"\b(?:(?<!say )never(?! (?:give up|say)\b)|must(?:n['’]t| not)?(?!['’-]"
+    r"| (?:have|feel|seem|look|love|enjoy|bring|mean|miss|really|be"
+    r"(?! (?:(?!tired|excit|thrill|relax|amaz)\w+ed|\w+en|done|sent|kept|built|set|paid|made|in|"
+    r"at|by|on|below|above|under|over|less|more|between|no)\b))\b)|"
     r"(?:do|should)(?:n['’]t| not) "
     r"(?!know|think|have|like|want|worry|give up|be (?:shy|sorry|too hard))|"
     r"may not|not allowed|forbidden|avoid|allergic|at (?:most|least)|no more than|only if|"
@@ -322,7 +369,7 @@ _COURTESY = re.compile(
     r"hi|hello|good (?:morning|evening|night)|bye|cool|great|awesome|"
     r"amazing|nice|glad|so (?:nice|good|happy|glad|great)|have an? (?:great|nice|good|lovely)|"
     r"congrat\w*|sounds|that(?:['’]s| is| sounds)|"
-    r"you(?:['’]re| are) (?:\w+ )?(?:welcome|right)|welcome|absolutely|certainly|"
+    r"you(?:['’]re| are) (?:\w+ )?(?:welcome|right)|welcome|same here|absolutely|certainly|"
     r"definitely|exactly|sure|of course|(?:no|not a) problem|agreed|let['’]s move on|"
     r"i think i['’]m good|"
     r"(?:(?:it|that|everything)(?: all)? )?makes? (?:total |perfect |complete )?sense|"
@@ -338,7 +385,7 @@ _COURTESY = re.compile(
     r"keep (?:it up|going|up|pushing|at it)|stay (?:strong|positive|safe|tuned|well)|"
     r"(?:i )?can['’]?t wait(?: to (?:see|hear|meet)|\W*$)|"
     r"(?:i['’]m )?looking forward to (?:it|that|hear|see|meet)|"
-    r"(?:i )?hope (?:so|you(?:['’]re| are)|all|everything|things)|"
+    r"(?:i )?hope (?:so|all|everything|things|you(?:['’]re| (?:are|find|have|enjoy|feel|get)))|"
     r"i['’]m doing (?:ok|good|fine|well|great)|"
     r"i['’]m (?:(?:so|super|really|very) )?(?:proud of|happy for|excited for) you|"
     r"take a look at (?:this|it)\W*$|"
