@@ -180,6 +180,9 @@ def use_policy(preset: Preset, *, limit: int, now: datetime) -> None:
     }
     if limit <= SMALL_LIMIT:
         values["summary_max_tokens"] = min(SMALL_SUMMARY, limit // 4)
+    elif "summary_max_tokens" in values:
+        # A larger summary would reach the size to which the policy compacts.
+        values["summary_max_tokens"] = min(values["summary_max_tokens"], limit // 4)
     slug = f"evidence-{preset.slug}-{limit}"
     policy = create_policy(slug=slug, name=slug, values=values, actor=SYSTEM, now=now)
     assign_policy(policy=policy, level="instance", actor=SYSTEM, now=now, is_agreed=True)

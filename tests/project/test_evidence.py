@@ -10,6 +10,7 @@ import pytest
 
 from chats.models import Chat, Compaction, Message
 from chats.prompt.tokenizer import O200kCounter
+from contextpolicy.models import PolicyAssignment
 from contextpolicy.presets import LONG_CHATS, Preset
 from replay.evidence import chats
 from replay.evidence.baselines import Baselines
@@ -22,6 +23,7 @@ from replay.evidence.conversations import (
 )
 from replay.evidence.measure import Scorer, Scores, ask_all, count_common_tokens
 from replay.evidence.presence import SearchedPrompt, WordRarity
+from replay.management.commands.evidence import LIMITS, list_measurable_presets
 
 OWN = Path(__file__).resolve().parents[1] / "recordings" / "evidence"
 # A third of the English conversation, and half of the Chinese one.
@@ -143,6 +145,15 @@ def test_a_lost_message_names_its_step(
     scores = asked(about(talk(now), question, "m0"), preset=preset)
 
     assert scores.lost() == {step: 1}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("preset", list_measurable_presets(), ids=lambda preset: preset.slug)
+def test_every_measured_preset_is_valid_with_every_limit(
+    db: None, now: Any, preset: Preset, limit: int
+) -> None:
+    chats.use_policy(preset, limit=limit, now=now)
+    assert PolicyAssignment.objects.filter(policy__slug=f"evidence-{preset.slug}-{limit}").exists()
 
 
 def test_nothing_of_a_question_stays_in_its_chat(db: None, now: Any) -> None:
