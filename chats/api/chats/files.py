@@ -11,7 +11,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import exceptions, serializers
 from rest_framework.decorators import action
-from rest_framework.parsers import DataAndFiles, MultiPartParser
+from rest_framework.parsers import BaseParser, DataAndFiles, MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -94,11 +94,26 @@ class UploadParser(MultiPartParser):
             raise UploadMalformed from None
 
 
+class NoFormParser(BaseParser):
+    """Accept any other body unread. The operation refuses it, after the check of the CSRF token."""
+
+    media_type = "*/*"
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return an empty form."""
+        return {}
+
+
 class FileViewSet(Endpoint):
     """The user's files."""
 
     serializer_class = FileOut
-    parser_classes = (UploadParser,)
+    parser_classes = (UploadParser, NoFormParser)
     # The same content is stored once.
     repeatable = ("create",)
     lookup_url_kwarg = "file_id"
@@ -161,9 +176,3 @@ class FileViewSet(Endpoint):
         answer["Content-Length"] = str(row.size)
         answer["Content-Security-Policy"] = files.SANDBOX_POLICY
         return answer
-
-    def handle_exception(self, exc: Exception) -> Response:
-        """Return the error response. Another content type is refused as `UploadMalformed`."""
-        if isinstance(exc, exceptions.UnsupportedMediaType):
-            exc = UploadMalformed()
-        return super().handle_exception(exc)
