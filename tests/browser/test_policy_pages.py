@@ -215,7 +215,7 @@ def test_the_form_works_without_scripts(
     page.locator("#id_window_size").fill("900")
     expect(lock).to_be_visible()
     page.locator("#policy-find").fill("archive")
-    page.get_by_role("button", name="Find", exact=True).click()
+    page.get_by_role("button", name="Find setting").click()
     expect(page.locator("#id_archive")).to_be_visible()
     expect(page.locator("#id_window_size")).to_have_value("900")
     page.locator("#policy-told button").first.click()
