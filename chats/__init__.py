@@ -3,7 +3,7 @@
 A message passes these files, in this order. Next to each file is the function that it enters first.
 
     web/chat_pages.py        message_create   takes a message from the page
-    api/chats/messages.py    post             takes a message from a client
+    api/chats/messages.py    create           takes a message from a client
     turns/start.py           start_turn       stores message, turn and ledger event together
     tasks.py                 run_turn         Celery's task, which waits until the turn has ended
     turns/worker/runtime.py  run              opens the turn, then continues on the event loop

@@ -134,7 +134,7 @@ def store_draft(
         known = find_imported_chat(draft, owner=owner, form=form)
         missing = draft.nodes if known is None else list_missing_messages(known, draft)
         ids, losses = originals.restore_originals(draft.originals, missing, owner=owner, now=now)
-        draft = replace(draft, file_ids=ids, losses=tuple(dict.fromkeys((*draft.losses, *losses))))
+        draft = replace(draft, file_ids=ids, losses=(*draft.losses, *dict.fromkeys(losses)))
         counts = count_draft_messages(missing, counter=counter, now=now, between=between)
         with alone, transaction.atomic():
             # Of two parallel imports of one chat, the second then finds the first.

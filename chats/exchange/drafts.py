@@ -56,7 +56,7 @@ class DraftSummary:
     metadata: Mapping[str, object]
 
 
-class Original(NamedTuple):
+class OriginalFile(NamedTuple):
     """A file of an archive: its entry, its name, and the hash of its copy if it is an image."""
 
     archive: zipfile.ZipFile
@@ -95,7 +95,7 @@ class ChatDraft:
     # The bytes of the included images, by hash.
     images: Mapping[str, Bytes] = field(default_factory=dict)
     # The included files by hash, and the ids of those that are stored.
-    originals: Mapping[str, Original] = field(default_factory=dict)
+    originals: Mapping[str, OriginalFile] = field(default_factory=dict)
     file_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
 
 

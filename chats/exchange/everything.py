@@ -10,7 +10,7 @@ from django.conf import settings
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import bounds, jsonstream, originals, pictures, reading
-from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken, Original
+from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken, OriginalFile
 from chats.ground.sentences import Sentence
 
 ACCOUNT = bounds.WHOLE
@@ -116,7 +116,7 @@ def read_archived_chat(
     chat: ListedChat,
     *,
     images: Mapping[str, zipfile.ZipInfo],
-    files: Mapping[str, Original],
+    files: Mapping[str, OriginalFile],
 ) -> ChatDraft:
     """Read a chat of an archive with its images and files. Raises `ImportRefused`."""
     if chat.temporary:

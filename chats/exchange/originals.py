@@ -14,7 +14,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 
 from chats.exchange import bounds, jsonstream
-from chats.exchange.drafts import Node, Original
+from chats.exchange.drafts import Node, OriginalFile
 from chats.files import uploads
 from chats.files.storage import iter_file_bytes
 from chats.ground.refusals import Refusal
@@ -32,7 +32,7 @@ IN_MEMORY = 1024 * 1024
 MOST_FILES = 100_000
 
 
-Originals = Mapping[str, Original]
+Originals = Mapping[str, OriginalFile]
 
 
 def write_originals(
@@ -70,10 +70,10 @@ def write_original(row: StoredFile, *, archive: zipfile.ZipFile, name: str) -> b
     return True
 
 
-def index_originals(archive: zipfile.ZipFile, account: Any) -> dict[str, Original]:
+def index_originals(archive: zipfile.ZipFile, account: Any) -> dict[str, OriginalFile]:
     """Return the files of an archive by their hash, with the names from its list."""
     found = {
-        match[1]: Original(archive, entry, "", "")
+        match[1]: OriginalFile(archive, entry, "", "")
         for entry in archive.infolist()
         if (match := ENTRY.fullmatch(entry.filename))
     }
@@ -93,7 +93,7 @@ def index_originals(archive: zipfile.ZipFile, account: Any) -> dict[str, Origina
     return found
 
 
-def select_originals(originals: Originals, nodes: Sequence[Node]) -> dict[str, Original]:
+def select_originals(originals: Originals, nodes: Sequence[Node]) -> dict[str, OriginalFile]:
     """Return the files of an archive that messages use, by their hash."""
     documents, images = collect_file_hashes(nodes)
     return {
@@ -147,7 +147,7 @@ def restore_originals(
 
 
 def store_original(
-    original: Original, *, sha256: str, owner: AbstractBaseUser, now: datetime
+    original: OriginalFile, *, sha256: str, owner: AbstractBaseUser, now: datetime
 ) -> uuid.UUID:
     """Store a file of an archive like an upload. Raises `ImportRefused` and those of uploads."""
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as held:
@@ -156,7 +156,7 @@ def store_original(
     return row.pk
 
 
-def copy_entry(original: Original, *, into: IO[bytes], sha256: str) -> None:
+def copy_entry(original: OriginalFile, *, into: IO[bytes], sha256: str) -> None:
     """Copy an entry of an archive, counted while reading. Raises `ImportRefused`."""
     limit, size, digest = settings.FILE_BYTES, 0, hashlib.sha256()
     name = original.entry.filename

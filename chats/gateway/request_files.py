@@ -84,7 +84,7 @@ def read_given_files(
     items = []
     for item in said.items:
         hashes = list_given_hashes(item.parts)
-        known = {row.sha256: row for row in select_rows(user, hashes) if is_ready(row)}
+        known = {row.sha256: row for row in select_rows(user, hashes) if is_file_ready(row)}
         texts = {}
         for sha256 in hashes:
             if sha256 not in known:
@@ -100,7 +100,7 @@ def read_given_files(
     return replace(said, items=tuple(items))
 
 
-def is_ready(row: StoredFile) -> bool:
+def is_file_ready(row: StoredFile) -> bool:
     """Return True if the text of a stored file can be used."""
     return row.state == StoredFile.State.READY
 
@@ -146,7 +146,7 @@ def replace_file_ids(said: Conversation, *, user: User, choice: ChosenModel) -> 
             images[row.copy_sha256] = copy
         files[row.copy_sha256] = GivenFile(row.name, file_id=pk)
         part = attach.build_part(row, tokens=0, values=choice.values)
-        made[pk] = parse_file_part(part)
+        made[pk] = parse_stored_part(part)
     items = [
         Item(item.role, tuple(replace_file_id(part, made) for part in item.parts))
         for item in said.items
@@ -160,7 +160,7 @@ def replace_file_id(part: Part, made: Mapping[uuid.UUID, FilePart]) -> Part:
     return made[pk] if pk else part
 
 
-def parse_file_part(part: Mapping[str, str]) -> FilePart:
+def parse_stored_part(part: Mapping[str, str]) -> FilePart:
     """Return the stored part of a file."""
     return next(one for one in parse_parts([part]) if isinstance(one, FilePart))
 
@@ -225,7 +225,7 @@ def replace_given_parts(
     parts: Sequence[Part], made: Mapping[str, AttachedFile]
 ) -> tuple[Part, ...]:
     """Return parts with each document in place of its name. A repeated document is sent once."""
-    left = {sha256: parse_file_part(file.part) for sha256, file in made.items()}
+    left = {sha256: parse_stored_part(file.part) for sha256, file in made.items()}
     found: list[Part] = []
     for part in parts:
         sha256 = get_given_hash(part)

@@ -10,16 +10,16 @@ from contextpolicy.engine.strict_json import (
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "sentence"),
+    ("text", "kind", "cause"),
     [
-        ("[NaN]", "constant", "NaN is not a JSON number"),
-        ("-Infinity", "constant", "-Infinity is not a JSON number"),
-        ('{"a": 1e999}', "float", "1e999 is too large for a number"),
-        ('{"a": {"b": 1, "b": 1}}', "key", "an object has the same key twice"),
+        ("[NaN]", "constant", "NaN"),
+        ("-Infinity", "constant", "-Infinity"),
+        ('{"a": 1e999}', "float", "1e999"),
+        ('{"a": {"b": 1, "b": 1}}', "key", "key"),
     ],
 )
-def test_an_ambiguous_value_is_refused(text: str, kind: str, sentence: str) -> None:
-    with pytest.raises(AmbiguousJSON, match=sentence) as refused:
+def test_an_ambiguous_value_is_refused(text: str, kind: str, cause: str) -> None:
+    with pytest.raises(AmbiguousJSON, match=cause) as refused:
         load_strict_json(text, pairs=build_unique_object)
     assert refused.value.kind == kind
 

@@ -39,7 +39,7 @@ def test_a_receipt_shows_the_prompt_in_order(
     ]
     places = [body.index(words, body.index('class="panel prompt"')) for words in order]
     assert places == sorted(places)
-    assert "answered</span>" in body
+    assert "completed</span>" in body
     assert 'data-note="nothing-left-out"' in body
 
 
