@@ -247,3 +247,10 @@ def test_the_pause_after_an_undo_has_an_end_or_none() -> None:
     assert [
         p.code for p in find_value_problems(PolicyValues(undo_pause_hours=0), model_window=None)
     ] == ["number_out_of_range"]
+
+
+@pytest.mark.parametrize("kinds", [["pdf", "zip"], "pdf", {"pdf": True}, 7])
+def test_kinds_of_files_are_a_list_of_known_ones(kinds: object) -> None:
+    assert parse_policy_values({"file_kinds": ["pdf", "image"]}).file_kinds == ("pdf", "image")
+    with pytest.raises(MalformedPolicy):
+        parse_policy_values({"file_kinds": kinds})
