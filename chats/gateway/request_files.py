@@ -82,10 +82,11 @@ def read_given_files(
     """
     said = replace_file_ids(said, user=user, choice=choice)
     items = []
+    wanted = list_given_hashes(part for item in said.items for part in item.parts)
+    known = {row.sha256: row for row in select_rows(user, wanted) if is_file_ready(row)}
+    texts = {}
     for item in said.items:
         hashes = list_given_hashes(item.parts)
-        known = {row.sha256: row for row in select_rows(user, hashes) if is_file_ready(row)}
-        texts = {}
         for sha256 in hashes:
             if sha256 not in known:
                 given = said.files[sha256]

@@ -591,7 +591,7 @@ class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
             "that value."
         ),
     )
-    source = SourceOut(help_text="Policy that sets the value that applies.")  # type: ignore[assignment]  # as above
+    source = SourceOut(help_text="Policy that sets the value that applies.")  # type: ignore[assignment]  # removed by DRF
     reason = serializers.ChoiceField(
         choices=list(WON.items()), help_text="Reason this value applies."
     )
@@ -612,7 +612,7 @@ class ExplanationOut(serializers.Serializer[Mapping[str, Any]]):
     model = serializers.CharField(
         allow_null=True, help_text="Id of the model. Null: no model is chosen."
     )
-    fields = ExplainedFieldOut(many=True, help_text="All fields of the policy.")  # type: ignore[assignment]  # as above
+    fields = ExplainedFieldOut(many=True, help_text="All fields of the policy.")  # type: ignore[assignment]  # removed by DRF
 
 
 class FixedWarningOut(serializers.Serializer[Mapping[str, Any]]):
@@ -778,7 +778,7 @@ class ModelOut(serializers.Serializer[Any]):
     id = serializers.CharField(
         source="spec.slug", help_text="Id of the model, for `model` of a request."
     )
-    label = serializers.CharField(source="spec", help_text="Name of the model on pages.")  # type: ignore[assignment]  # as above
+    label = serializers.CharField(source="spec", help_text="Name of the model on pages.")  # type: ignore[assignment]  # removed by DRF
     provider = serializers.CharField(source="provider_name", help_text="Name of the provider.")
     context_window = serializers.IntegerField(
         source="spec.window",
