@@ -14,6 +14,7 @@ A message passes these files, in this order. Next to each file is the function t
     contextpolicy/engine/compose/assembly.py  compose_context selects the content of the prompt
     turns/attempt.py         run_opened_turn  runs the steps of the turn, and retries model calls
     turns/calling.py         listen           reads the reply of the model
+    turns/server_tools.py    run_ready_call   calls a tool of a server, if the model asks for one
 
 At the end of each step, `turns/attempt.py` calls `turns/writes.py` again. The text of the reply
 reaches pages and clients through `ground/live.py` and `streams/`. After the turn,

@@ -1,4 +1,4 @@
-"""The conversation app."""
+"""Django's configuration of the app `chats`."""
 
 from importlib import import_module
 
@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy
 
 
 class ChatsConfig(AppConfig):
-    """Chats, turns and what people see of them."""
+    """The app with the models, background jobs, pages and APIs of chats."""
 
     name = "chats"
     verbose_name = gettext_lazy("Chats")

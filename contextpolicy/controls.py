@@ -102,7 +102,10 @@ def check_change(change: Change, *, now: datetime) -> ChangeVerdict:
 
 
 def require_change_count(change: Change, *, now: datetime) -> BlastRadius | None:
-    """Return the count that allows the change. Raises `BlastRadiusNeeded`."""
+    """Return the count that allows the change; None if it needs none.
+
+    Raises `BlastRadiusNeeded` if the count is missing or not sufficient.
+    """
     share = sum(of(change.user, now) for of in SHARES) if change.user else 0.0
     if change.removed:
         if not change.user:

@@ -168,7 +168,7 @@ def keep_members(group: Group, *, now: datetime) -> None:
 
 @receiver(pre_delete, sender=Group)
 def keep_deleted_group_members(instance: Group, **_signal: Any) -> None:
-    """Keep the members of a group held if it is deleted other than through its page."""
+    """Keep the legal holds on the members of a group that is deleted anywhere in the product."""
     keep_members(instance, now=timezone.now())
 
 

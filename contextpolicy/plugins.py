@@ -56,7 +56,7 @@ class Plugin:
 
 
 class MalformedImport(ValueError):
-    """The imported strategy cannot be parsed. The message says why."""
+    """The imported strategy cannot be parsed. The error message gives the reason."""
 
     code = "malformed_strategy_import"
 
@@ -67,7 +67,10 @@ class MalformedImport(ValueError):
 
 @cache
 def load_strategy_plugins() -> Offers[Plugin]:
-    """Load the strategies of installed packages, once per process (`installed.cache_clear()`)."""
+    """Load the strategies of installed packages, once per process.
+
+    `load_strategy_plugins.cache_clear()` makes the next call load them again.
+    """
     points = entry_points(group=GROUP)
     taken = dict.fromkeys(STRATEGIES, NAME_TAKEN)
     return load_offers(points, unusable=UNUSABLE, check=validate_plugin, taken=taken)

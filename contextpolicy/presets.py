@@ -20,6 +20,8 @@ DEMO = "demo"
 
 @dataclass(frozen=True, slots=True)
 class Preset:
+    """A built-in policy: its slug, its texts, and the values that it sets."""
+
     slug: str
     name: str
     description: str

@@ -36,7 +36,7 @@ class PolicyProblems(Exception):
 
 
 class PolicyChangedMeanwhile(Exception):
-    """Another version was saved after the one that was edited. Nothing was saved."""
+    """Another version was saved after the version that you edited. Your change was not saved."""
 
     code = "policy_changed_meanwhile"
 
@@ -96,9 +96,9 @@ class PolicyNameTaken(Exception):
 
 
 def check_name_free(name: str, *, but: ContextPolicy | None = None) -> None:
-    """Raise `PolicyNameTaken` if another policy has this name. Retired policies count.
+    """Raise `PolicyNameTaken` if another policy has this name; case is ignored.
 
-    A policy keeps the name that it has: older versions allowed duplicates.
+    Retired policies count. A policy keeps the name that it has: older versions allowed duplicates.
     """
     if but is not None and but.name == name:
         return
@@ -331,9 +331,9 @@ def check_retirement(policy: ContextPolicy, *, actor: str, now: datetime) -> Non
 
 
 def check_removal(change: controls.Change, *, now: datetime) -> BlastRadius | None:
-    """Check that a policy may be removed; return the count that allows it.
+    """Check that an assignment may be removed; return the count that allows it.
 
-    Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
+    None if no count is required. Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
     verdict = controls.check_change(change, now=now)
     if verdict.waits:

@@ -20,7 +20,7 @@ from django.db.migrations.operations import (
 # keys record no hash of its columns, and dropped data is computed again when migrating forward.
 # Without keys, any row of the table counts.
 COMMITTED_BY: dict[tuple[str, str], tuple[str, ...]] = {}
-# By app and model: the columns whose hashes the ledger records; None for the whole table.
+# The columns of each app and model whose hashes the ledger records; None for the whole table.
 PROTECTED: dict[tuple[str, str], frozenset[str] | None] = {
     ("contextpolicy", "auditevent"): None,
     ("contextpolicy", "ledgerhead"): None,

@@ -25,7 +25,7 @@ LONGEST = timedelta(hours=2)
 
 
 def count_chain_rows(scope: str) -> int:
-    """Count the rows of a chain. Empty scope: of all chains."""
+    """Count the rows of a chain, or of all chains if `scope` is empty."""
     heads = LedgerHead.objects.filter(scope=scope) if scope else LedgerHead.objects.all()
     return int(heads.aggregate(rows=Sum("count"))["rows"] or 0)
 

@@ -22,7 +22,7 @@ LOOKED_UP = (
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
 django.setup(set_prefix=False)
-# A request waits while a task is enqueued. The sweep finds a task that a hanging broker did not
+# A request waits while a task is enqueued. A due job finds a task that a hanging broker did not
 # accept. A worker waits longer, because losing its connection costs more.
 app.conf.broker_transport_options = {
     **app.conf.broker_transport_options,

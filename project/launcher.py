@@ -185,7 +185,7 @@ def start_broker(supervisor: Supervisor) -> None:
         )
     if command:
         raise NotLaunched(describe_broken_broker(command[0], "it does not answer"))
-    # Without user and password.
+    # The address is shown without user and password.
     place = instance.REDIS_URL.rpartition("@")[2]
     raise NotLaunched(f"The broker at {place} does not answer. Start it, or correct REDIS_URL.")
 
@@ -245,8 +245,8 @@ def build_web_process(*, host: str, port: int, in_fork: Callable[[], None] | Non
 def build_reply_worker(*, in_fork: Callable[[], None] | None = None) -> Child:
     """Return the reply worker.
 
-    It also runs the schedule. The only scheduled task is the sweep, a task of its queue, which
-    would not run without this worker.
+    It also runs the schedule. Its entries are tasks of this worker's queue, which would not run
+    without it.
     """
     return Child(
         name="worker",

@@ -37,9 +37,10 @@ def healthz(_request: HttpRequest) -> JsonResponse:
 
 
 def readyz(_request: HttpRequest) -> JsonResponse:
-    """Return 200 if the database is migrated and the broker is available, else 503 with the faults.
+    """Return 200 if messages can be processed, else 503 with the faults.
 
-    `warnings` lists problems that need attention while messages are still accepted.
+    That is: the database is migrated, the broker is available, and this process is not shutting
+    down. `warnings` lists problems that need attention while messages are still accepted.
     """
     faults = {name: fault for name, check in CHECKS.items() if (fault := check())}
     warnings = list_storage_warnings()

@@ -8,7 +8,7 @@ FILE = Path(__file__).resolve().parent.parent / "pyproject.toml"
 
 
 def get_product_version() -> str:
-    """The version of this installation, such as `0.9.0`.
+    """Return the version of this installation, such as `0.9.0`.
 
     Raises OSError if the file is missing, KeyError if it states no version.
     """

@@ -84,7 +84,10 @@ class Child:
         )
 
     def tend(self) -> None:
-        """Restart the process if it ended, with growing pauses while it keeps ending."""
+        """Start the process once it is needed, and restart it if it ended.
+
+        The pauses grow while it keeps ending.
+        """
         now = time.monotonic()
         if self.is_needed is not None:
             if not self.is_needed():

@@ -53,7 +53,7 @@ def build_provider() -> Any:
 
 
 class OpenTelemetry:
-    """`chats.ground.tracing.Tracing` with OpenTelemetry."""
+    """Implements `chats.ground.tracing.Tracing` with OpenTelemetry."""
 
     def __init__(self, provider: Any) -> None:
         self.tracer = provider.get_tracer("palimpsest")
@@ -63,7 +63,7 @@ class OpenTelemetry:
     def start(
         self, name: str, attributes: Mapping[str, str | int], carrier: Mapping[str, str] | None
     ) -> Iterator[Any]:
-        """Run the block in a span. Of an error it has the type alone."""
+        """Run the block in a span. Only the type of an error is recorded in it."""
         parent = self.propagate.extract(carrier) if carrier else None
         options = {"record_exception": False, "set_status_on_exception": False}
         facts = {**attributes, "request.id": REQUEST.get()}

@@ -146,7 +146,7 @@ class PlayedChat:
         self.summary: Summary | None = None
         self.window_to = 0
         self.prepared: tuple[CompactionPlan, Summary] | None = None
-        # For the last summaries, as in the product.
+        # Whether each of the last three summaries came too late, as in the product.
         self.came_late: deque[bool] = deque(maxlen=3)
         self.folded: set[int] = set()
         self.before: tuple[ComposeInput, AssembledContext] | None = None

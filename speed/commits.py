@@ -22,7 +22,7 @@ def unflushed_transaction() -> Iterator[None]:
     elif connection.vendor == "sqlite":
         # SQLite accepts this only outside a transaction, and keeps it until it is set again.
         connection.ensure_connection()
-        # Without Django's cursor, which costs more than the statement.
+        # This avoids Django's cursor, which costs more than the statement.
         connection.connection.execute("PRAGMA synchronous = NORMAL")
         try:
             with transaction.atomic():

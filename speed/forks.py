@@ -46,7 +46,8 @@ class ForkedProcess:
             "env": env,
             "stdout": stdout,
             "prepare": prepare,
-            # Not those that the start of the process opens: they tell the parent of its end.
+            # The files of the parent, to close in the child. It keeps those that its start opens,
+            # because they show the parent that it ended.
             "files": list_open_files() - STREAMS,
         }
         self.process = multiprocessing.get_context("fork").Process(

@@ -21,7 +21,10 @@ Result = TypeVar("Result")
 
 
 def run_on_empty_stack(function: Callable[[], Result]) -> Result:
-    """Call a function in a new thread and return its result; it must not use the database."""
+    """Call a function and return its result, in a new thread if `SPEED` is on.
+
+    It must not use the database.
+    """
     if not settings.SPEED:
         return function()
     with ThreadPoolExecutor(1, thread_name_prefix="empty-stack") as thread:

@@ -16,8 +16,8 @@ from chats.record.locking import lock_chat_for_erasure
 def run_pending_erasure(*, erasure_id: uuid.UUID, now: datetime) -> bool:
     """Run a pending erasure. Returns True if it is done.
 
-    It stays pending while a hold covers it, or while a reply uses the content; the next sweep tries
-    again.
+    It stays pending while a hold covers it, or while a reply uses the content; the next due job
+    tries again.
     """
     busy = (erasure.StillAnswering, erasure.StillReferred)
     with suppress(PendingErasure.DoesNotExist, Chat.DoesNotExist, UnderHold, *busy):

@@ -46,9 +46,10 @@ def build_action_locks(
     choice: model_choice.ChosenModel,
     pinned: int | None = None,
 ) -> Locks:
-    """Return the actions on a branch that the policy or the person's role forbids.
+    """Return, for each action on a branch, why the policy or the person's role forbids it.
 
-    `pinned`: the tokens of the pinned messages, if known.
+    The reason is a sentence; empty if the action is allowed. `pinned`: the tokens of the pinned
+    messages, if known.
     """
 
     def lock(action: Deed) -> str:

@@ -27,8 +27,9 @@ MOST_PEOPLE = 100
 
 @dataclass(frozen=True, slots=True)
 class PersonDue:
-    """A person with messages past their retention period: numbers of chats and messages, and the
-    oldest time.
+    """A person with messages past their retention period.
+
+    `chats` and `messages` are numbers; `oldest` is the time of the oldest message.
     """
 
     username: str
@@ -41,8 +42,8 @@ class PersonDue:
 class RetentionPreview:
     """The messages that a run would erase if it started now.
 
-    `looked_at` is the number of chats examined; `is_all`: no chat was left out; `people` are those
-    with the most messages, first; `more_people` is the number of people not listed.
+    `looked_at` is the number of chats examined; `is_all`: no chat was left out. `people` begins
+    with those who have the most messages; `more_people` is the number of people not listed.
     """
 
     looked_at: int

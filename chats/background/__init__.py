@@ -1,1 +1,1 @@
-"""Jobs that follow a reply or the clock: the sweep, titles, preferences, warm-ups, hooks."""
+"""Jobs that follow a reply or the clock: due jobs, titles, preferences, warm-ups, hooks."""

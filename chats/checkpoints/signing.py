@@ -187,7 +187,11 @@ def open_log(*, now: datetime) -> Log:
 
 
 def find_newest_checkpoint(origin: LedgerOrigin | None = None) -> LedgerCheckpoint | None:
-    """Return the checkpoint signed last: of an origin, or without one, of all. None without any."""
+    """Return the newest checkpoint of `origin`, or of the newest origin if none is given.
+
+    Without an argument, origins without checkpoints are skipped. Return None if there are no
+    checkpoints.
+    """
     rows = LedgerCheckpoint.objects.select_related("origin")
     if origin is not None:
         rows = rows.filter(origin=origin)

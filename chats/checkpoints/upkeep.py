@@ -109,7 +109,10 @@ def select_due_verification(*, now: datetime) -> str | None:
 
 
 def find_verification_time(*, whole: bool) -> datetime | None:
-    """Return the start time of the last completed verification."""
+    """Return the start time of the last completed verification; None before the first one.
+
+    `whole`: of all chains, instead of those that grew since the last run.
+    """
     rows = LedgerVerification.objects.filter(scope="", finished_at__isnull=False, error="")
     rows = rows.filter(since_leaf__isnull=whole)
     return rows.order_by("-asked_at").values_list("asked_at", flat=True).first()
@@ -128,7 +131,7 @@ def find_first_unverified() -> int:
 
 
 def find_first_event_time() -> datetime | None:
-    """Return the time of the first ledger row."""
+    """Return the time of the first ledger row; None for an empty ledger."""
     return AuditEvent.objects.order_by("pk").values_list("at", flat=True).first()
 
 

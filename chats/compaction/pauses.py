@@ -71,7 +71,7 @@ def load_branch_breaker(
 def load_model_breaker(branch: Branch, *, model_name: str, now: datetime) -> Breaker:
     """Return the circuit breaker of a summarising model.
 
-    Extractive summaries do not need the model.
+    It counts only the attempts that called this model, and none of the extractive ones.
     """
     rows = list_counted_attempts(branch).filter(rung__in=MODEL_RUNGS, model_name=model_name)
     return compute_model_breaker(list_latest_attempts(rows), now=now)

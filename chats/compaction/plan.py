@@ -35,7 +35,7 @@ from contextpolicy.models import ModelSpec
 MOST_MESSAGES = 20_000
 # A summary with more source marks is far longer than any policy's limit.
 MOST_CITED = 2_000
-# For this many summaries after a late one, the next one begins early.
+# A late summary makes this many later ones begin early.
 REMEMBERED = 3
 
 
@@ -61,7 +61,12 @@ class CompactionRequest:
 
 @dataclass(frozen=True, slots=True)
 class AttemptSpec:
-    """One attempt: its rung, and the results of earlier attempts."""
+    """One attempt at a summary.
+
+    `number` counts from 1. `rung`: the kind of attempt; None: chosen when it is planned. `lost`:
+    facts that the previous attempt lost. `source_limit`: the maximum local tokens of its sources;
+    None: no further limit. `asked`: a person's request.
+    """
 
     number: int = 1
     rung: Rung | None = None
@@ -77,7 +82,7 @@ def find_active_branch(chat_id: uuid.UUID) -> Branch | None:
 
 
 def get_pending_request(branch: Branch) -> CompactionRequest | None:
-    """Return a person's request on this branch that no worker has begun."""
+    """Return a person's request on this branch that no worker has begun; None without one."""
     return CompactionRequest(**branch.asked) if branch.asked else None
 
 
@@ -108,7 +113,10 @@ class ClaimDraft:
 def draft_compaction(
     chat_id: uuid.UUID, *, attempt: AttemptSpec | None, counter: TokenCounter, now: datetime
 ) -> ClaimDraft | None:
-    """Plan the next compaction of the chat's active branch. Takes no lock, writes nothing."""
+    """Plan the next compaction of the chat's active branch. Takes no lock, writes nothing.
+
+    None if the chat does not exist.
+    """
     branch = find_active_branch(chat_id)
     if branch is None:
         return None
@@ -193,7 +201,11 @@ def find_summariser(
 def choose_first_rung(
     branch: Branch, *, summariser: ModelSpec | None, asked: CompactionRequest | None, now: datetime
 ) -> Rung:
-    """Return the first rung: the model, unless it failed repeatedly just now."""
+    """Return the method of the first attempt: the summariser, or the extractive summary.
+
+    The extractive summary is used without a summariser, and if that failed repeatedly just now,
+    unless a person requested the summary.
+    """
     if summariser is None:
         return "extractive"
     is_paused = pauses.load_model_breaker(branch, model_name=summariser.name, now=now).is_open
@@ -220,8 +232,9 @@ def plan_for(
     attempt: AttemptSpec,
     counter: TokenCounter,
 ) -> CompactionPlan | NotNeeded:
-    """Plan a compaction of the finished turns after the active summary, or return why none is
-    due.
+    """Plan a compaction of the finished turns after the active summary.
+
+    Returns `NotNeeded` with the reason if none is due.
     """
     if attempt.asked and attempt.asked.compaction:
         zone = composition.get_prompt_zone(branch, values=choice.values)
@@ -250,7 +263,10 @@ def plan_for(
 
 
 def has_late_summaries(branch: Branch) -> bool:
-    """Return True if a window moved before one of the last few summaries was ready."""
+    """Return True if recent summaries were ready too late, so that a window moved first.
+
+    The window is active now, or one of the last three published summaries replaced it.
+    """
     if is_makeshift(branch.active_compaction):
         return True
     summaries = branch.compactions.filter(
@@ -301,7 +317,7 @@ def load_finished_messages(
     unfinished = Turn.objects.filter(
         branch=branch, status__in=[Turn.Status.QUEUED, Turn.Status.RUNNING]
     )
-    # By turn ids: a join would scan every message of the branch.
+    # Turn ids select the messages, because a join would scan every message of the branch.
     ids = list(unfinished.values_list("pk", flat=True))
     taken = Message.objects.filter(turn__in=ids, seq__isnull=False)
     # A regenerated turn, or one that answers tool results, has the question of an earlier turn.

@@ -103,9 +103,7 @@ class Summaries:
                     writing.cancel = None
 
     def hand_back(self) -> None:
-        """Cancel all model calls of summaries and refuse new ones, because the process shuts
-        down.
-        """
+        """Cancel all model calls of summaries and refuse new ones. Called on shutdown."""
         with self.lock:
             self.closing = True
             for writing in self.writing.values():

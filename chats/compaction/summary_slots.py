@@ -31,8 +31,9 @@ def list_running_summaries() -> Any:
 
 
 def lock_owner(chat_id: uuid.UUID) -> None:
-    """Lock a chat's owner. Must precede the lock of a branch, as when a team message is
-    accepted.
+    """Lock a chat's owner until the transaction ends.
+
+    Must precede the lock of a branch, as when a team message is accepted.
     """
     owner = Chat.objects.filter(pk=chat_id).values("owner")
     list(User.objects.select_for_update(no_key=True).filter(pk__in=owner).values_list("pk"))

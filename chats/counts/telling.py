@@ -89,7 +89,7 @@ class EventRows:
         self.sums = Sums()
 
     def model(self, name: str, *, own: ModelSpec | None = None) -> ModelSpec | None:
-        """Return the configured model with the given provider name, preferring `own`."""
+        """Return the model with this name at its provider, preferring `own`; None without one."""
         if own is not None and own.name == name:
             return own
         return next((model for model in self.models if model.name == name), None)
@@ -200,12 +200,18 @@ class EventRows:
             added.add_effect("lost", lost)
 
     def call_before(self, receipt: Receipt) -> PricedCall | None:
-        """Return the last call with usage for a reply before this one on its branch."""
+        """Return the last call with usage for a reply before this one on its branch.
+
+        None if it is not in the nearest turns, or its model is not configured.
+        """
         found = self.receipt_before(receipt)
         return self.as_call(found) if found is not None else None
 
     def receipt_before(self, receipt: Receipt) -> Receipt | None:
-        """Return the receipt of the last call with usage for a reply before this one."""
+        """Return the receipt of the last call with usage for a reply before this one.
+
+        Only the nearest turns of the branch are searched. None if they have no such call.
+        """
         turn = receipt.turn
         turns = Turn.objects.filter(branch=turn.branch_id, accepted__lte=turn.accepted)
         nearest = list(turns.order_by("-accepted").values_list("pk", flat=True)[:TURNS_BACK])
@@ -214,7 +220,10 @@ class EventRows:
         return rows.exclude(usage={}).select_related("turn__model").order_by("-created_at").first()
 
     def as_call(self, receipt: Receipt) -> PricedCall | None:
-        """Return the usage of a call, priced by the model's current settings."""
+        """Return the usage of a call, priced by the model's current settings.
+
+        None without reported usage or a model.
+        """
         return build_priced_call(receipt, self.model(receipt.model_name, own=receipt.turn.model))
 
     def compaction(self, event: AuditEvent, *, day: date) -> None:

@@ -60,7 +60,7 @@ def run_process(import_id: uuid.UUID, *, is_closing: Callable[[], bool]) -> None
                 is_told = True
             time.sleep(LOOK)
     if process.returncode:
-        # The sweep finds the import after its lease expires. Its report explains the last attempt.
+        # A due job finds the import after its lease expires. Its report explains the last attempt.
         logger.error("the process of import %s ended (%s)", import_id, process.returncode)
 
 

@@ -75,7 +75,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class MessageTotals:
-    """The token counts of a message before it is stored."""
+    """The token count of a message that is not stored yet, and the version of its counter."""
 
     tokens: int | None
     version: str
@@ -137,7 +137,7 @@ def store_draft(
         draft = replace(draft, file_ids=ids, losses=(*draft.losses, *dict.fromkeys(losses)))
         counts = count_draft_messages(missing, counter=counter, now=now, between=between)
         with alone, transaction.atomic():
-            # Of two parallel imports of one chat, the second then finds the first.
+            # The lock makes the second of two parallel imports of a chat find the first.
             User.objects.select_for_update(no_key=True).get(pk=owner.pk)
             found = find_imported_chat(draft, owner=owner, form=form)
             if (found and found.pk) != (known and known.pk):
@@ -184,7 +184,7 @@ def find_imported_chat(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) 
     rows = ImportedChat.objects.filter(owner=owner.pk, form=form).select_related("chat")
     row = rows.filter(source_id=draft.source).first()
     if row is None and not draft.has_id:
-        # Without an id: a longer file contains all messages of the chat, word for word.
+        # A chat without an id is found if a longer file contains all its messages, word for word.
         some = rows.filter(details__beginning=digest_first_message(draft)).order_by("-created_at")
         row = next((one for one in some[:MOST_ALIKE] if is_longer(draft, one.chat)), None)
     return row.chat if row else None

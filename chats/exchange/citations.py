@@ -7,7 +7,8 @@ from typing import Any
 
 from chats.ground.texts import replace_tagged_blocks
 
-# The blanks before a mark. Only from the first of a run: otherwise a long run takes time squared.
+# The blanks before a mark. A match begins only at the first of a run, because otherwise a long run
+# would take quadratic time.
 BLANKS = r"(?<![ \t])[ \t]*"
 # ChatGPT: U+E200, a kind, fields after U+E202, U+E201. These characters can also occur alone.
 MARK = re.compile(BLANKS + r"\ue200([a-z_]*)((?:\ue202[^\ue200\ue201]*)*)\ue201")

@@ -64,7 +64,7 @@ def iterate_active_messages(chat: Chat) -> Iterator[Message]:
 
 
 def get_chat_heading(chat: Chat) -> str:
-    """Return the title of a chat for a document, or “Untitled chat”."""
+    """Return the title of a chat for a document, or “Chat” if it has none."""
     return chat.title or "Chat"
 
 

@@ -8,7 +8,7 @@ from chats.exchange import documents, writing
 from chats.models import Chat
 
 LINES = "application/x-ndjson"
-# Bytes held in memory; a larger file is on disk until it was sent.
+# Bytes held in memory; a larger file is on disk until it is sent.
 IN_MEMORY = 4 * 1024 * 1024
 
 

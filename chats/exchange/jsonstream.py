@@ -358,7 +358,7 @@ def get_list_items(value: object) -> Sequence[Any]:
 
 
 def describe_object_names(value: object) -> str | Promise:
-    """Return the names in an object, for messages that describe a file."""
+    """Return the first 8 names in an object, or the kind of another value, for error messages."""
     if not isinstance(value, Mapping):
         return (
             gettext_lazy("a list")

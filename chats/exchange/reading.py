@@ -44,8 +44,9 @@ class LineReader:
         self.shelf = Shelf()
 
     def read(self, value: object, *, place: Promise) -> UIMessage:
-        """Return a JSON value as a UI message. Raises `ImportRefused` for a wrong form or a
-        repeated id.
+        """Return a JSON value as a UI message.
+
+        Raises `ImportRefused` for a wrong form.
         """
         try:
             message, losses = parse_ui_message(value)

@@ -125,7 +125,11 @@ def parse_claude_code_session(lines: Lines) -> Found:
 
 
 def add_draft_summary(found: ChatDraft, compact: tuple[str, str], *, before: str) -> ChatDraft:
-    """Return a draft with a summary of the messages up to one."""
+    """Return a draft with a summary of the messages up to and including `before`.
+
+    If the text is empty or the message is not on the active path before its end, the draft gets
+    a loss instead.
+    """
     own, text = compact
     parents = {node.id: node.parent for node in found.nodes}
     path = find_message_path(shorten_id(before), parents)

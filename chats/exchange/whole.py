@@ -15,7 +15,7 @@ from chats.exchange.writing import Writer
 from chats.models import Agent, ApiKey, Chat, Folder, Message, Team
 from contextpolicy import ledger
 
-# Bytes held in memory; the rest is on disk until it was sent.
+# Bytes held in memory; the rest is on disk until it is sent.
 IN_MEMORY = 4 * 1024 * 1024
 
 
@@ -89,7 +89,7 @@ def build_chat_metadata(chat: Chat, *, name: str) -> Mapping[str, Any]:
 
 
 def build_person_data(user: User) -> Mapping[str, Any]:
-    """Return the data of a person except chats, without secrets."""
+    """Return a person's profile, folder names, API keys and teams, without secrets."""
     keys = ApiKey.objects.filter(owner=user).order_by("created_at")
     teams = Team.objects.filter(owner=user, deleted_at=None, current__isnull=False)
     return {

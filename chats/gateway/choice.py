@@ -114,7 +114,10 @@ def select_nameable_policies(user: User) -> QuerySet[ContextPolicy]:
 
 
 def choose_policy_model(policy: ContextPolicy, *, user: User) -> ModelSpec | None:
-    """Return the model for a policy: the default model, or the first one that it allows."""
+    """Return the model for a policy: the default model, or the first one that it allows.
+
+    None if it allows no usable model.
+    """
     probe = Chat(owner_id=user.pk, policy=policy)
     specs = sorted(list_usable_models(), key=lambda spec: not spec.is_default)
     return next((spec for spec in specs if resolve_model_window(probe, spec) is not None), None)

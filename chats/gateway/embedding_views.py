@@ -25,10 +25,10 @@ FORMATS = (None, "float", "base64")
 
 @gateway("POST")
 def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
-    """Return embeddings from a provider. Nothing is stored.
+    """Return embeddings from a provider. The call is recorded, but its texts are not stored.
 
-    Raises what parsing the body and choosing the model raise, `InvalidRequest`, `ModelUnavailable`
-    and `TooManyPassedOn`.
+    Raises the errors of parsing the body and choosing the model, `InvalidRequest`,
+    `ModelUnavailable` and `TooManyPassedOn`.
     """
     sent = body.parse_gateway_body(cast(IO[bytes], request))
     name = body.parse_model_name(sent)

@@ -30,7 +30,7 @@ def has_disk_persistence(url: str) -> bool:
     with connect_to_broker(url) as client:
         if _setting(client, "appendonly", info=("persistence", "aof_enabled")) in {"yes", "1"}:
             return True
-        # Without CONFIG: the number of snapshots since the server's start.
+        # If CONFIG is refused, this is the number of snapshots since the server's start.
         snapshots = _setting(client, "save", info=("persistence", "rdb_saves"))
         return snapshots not in {"", "0"}
 
@@ -41,8 +41,9 @@ def connect_to_broker(url: str) -> Redis:
 
 
 def _setting(client: Redis, name: str, *, info: tuple[str, str]) -> str:
-    """Return a setting of the broker, or a field of INFO if CONFIG is refused. Empty if both
-    are.
+    """Return a setting of the broker, or a field of INFO if CONFIG is refused.
+
+    Empty if both are refused.
     """
     section, field = info
     try:

@@ -232,8 +232,9 @@ class FrameWriter:
             self.is_down = False
 
     async def send(self, pending: Mapping[uuid.UUID, Sequence[Frame]]) -> None:
-        """Send everything in one pipeline. A single text needs none, which saves a third of the
-        time.
+        """Send everything in one pipeline.
+
+        A single text needs none, which saves a third of the time.
         """
         entries = [
             (build_turn_key(turn_id), frame)
@@ -262,7 +263,7 @@ class FrameWriter:
                 await pipeline.execute()
 
     async def close(self) -> None:
-        """Send the queued frames, then stop the writer's thread."""
+        """Stop the writer's task, then send the queued frames."""
         if self.task:
             await cancelling.cancel_tasks(self.task)
         await self.flush(set(self.pending))
@@ -309,7 +310,7 @@ class Hub:
     def __init__(self, client: "Redis") -> None:
         self.client = client
         self.watched: dict[str, set[Subscription]] = {}
-        # From the oldest entry: "$" would miss a wake-up between two reads.
+        # Reading starts at the oldest entry, because "$" would miss a wake-up between two reads.
         self.positions: dict[str, str] = {CONTROL: "0-0"}
         self.task: asyncio.Task[None] | None = None
         # Whether a read is in progress, and whether a wake-up will end it.
@@ -341,7 +342,7 @@ class Hub:
             with suppress(RedisError, OSError):
                 kept = cast(list[Entry], await self.client.xrange(key))
                 frames = [Frame.from_fields(fields, key=key) for _, fields in kept]
-                # Before the frames that the reader delivered during the read.
+                # They precede the frames that the reader delivered during the read.
                 subscription.frames.extendleft(reversed(frames))
         self.positions.setdefault(key, "0-0")
 

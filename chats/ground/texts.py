@@ -9,7 +9,7 @@ from typing import Any
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
-# Of a whole number.
+# Maximum digits of an integer.
 MOST_DIGITS = 1000
 # Signs of Markdown: around words, and before headings. `2**3` has none.
 INLINE_SIGNS = re.compile(r"(?<!\w)\*\*|\*\*(?!\w)|~~|`+|(?<!\S)#{2,6}\s+")
@@ -32,8 +32,9 @@ def strip_line_signs(line: str) -> str:
 
 
 def sanitise_text(text: str) -> str:
-    """Return a text with NULs and lone surrogates as U+FFFD. Surrogate pairs become one
-    character.
+    """Return a text with NULs and lone surrogates replaced by U+FFFD.
+
+    Surrogate pairs become one character.
     """
     if not UNSTORABLE.search(text):
         return text

@@ -37,9 +37,7 @@ IN_SIDEBAR = Q(archived=False, deleted_at=None) & (Q(pinned=True) | Q(folder=Non
 
 
 class Chat(Stored):
-    """A user's conversation: its settings, its branches and the counters that order its
-    messages.
-    """
+    """A user's conversation: its settings, branches, and the counter that orders its messages."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
@@ -77,9 +75,9 @@ class Chat(Stored):
     # Id that a client of the UI message protocol gave the chat. Empty: opened in another way.
     client_id = models.CharField(max_length=200, blank=True, default="", db_default="")
     unread = models.BooleanField(default=False)
-    # Erased when the owner signs out, or a fixed time after the last message.
     # A prompt has only a part of the text of an attached document.
     has_cut_files = models.BooleanField(default=False, db_default=False)
+    # Erased when the owner signs out, or a fixed time after the last message.
     temporary = models.BooleanField(default=False)
     # Same as `Folder.without_memory`, for this chat.
     without_memory = models.BooleanField(default=False, db_default=False)
@@ -198,11 +196,12 @@ class Branch(Stored):
 
 
 class Message(Stored):
-    """A message of a user or a model. Parts never change after the row is written.
+    """A message of a user or a model.
 
     `seq` is empty while the message is queued; `accepted` orders queued messages. Only
-    `chats.record.messages` writes here. Only seq (once), the flags, the token count and an erasure
-    may change a row, and results of a client's tools its parts.
+    `chats.record.messages` writes here. After a row is written, only these change: seq (once), the
+    flags, the token count, and the parts when a client returns tool results. An erasure removes the
+    content.
     """
 
     class Role(models.TextChoices):

@@ -19,7 +19,7 @@ class ImportedChat(Stored):
     # File format, and the chat's ID in the file.
     form = models.CharField(max_length=20)
     source_id = models.CharField(max_length=200)
-    # For an imported summary: the ID of its row here, its original ID, and its metadata.
+    # The ID of an imported summary's row here, its original ID, and its metadata.
     details = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField()
 
@@ -70,7 +70,7 @@ class FileImport(Stored):
     # Position of the next chat: part of the file, and offset within the part.
     mark_part = models.PositiveIntegerField(default=0, db_default=0)
     mark_offset = models.BigIntegerField(default=0, db_default=0)
-    # For each list of chats in the file: start, number of chats, product. Saves a second scan.
+    # Start, number of chats and product of each list of chats in the file. Saves a second scan.
     outline = models.JSONField(default=dict, blank=True, null=True)
     # Error code and reason if the import failed or was stopped.
     code = models.CharField(max_length=60, blank=True, default="")

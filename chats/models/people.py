@@ -11,7 +11,7 @@ from contextpolicy.models.base import Stored
 
 
 class AccountSettings(Stored):
-    """Settings of an account: language, colours, time zone, and password confirmation."""
+    """Settings of an account's pages: time zone, colours and language."""
 
     class Appearance(models.TextChoices):
         SYSTEM = "system", gettext_lazy("System")

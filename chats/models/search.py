@@ -65,7 +65,7 @@ class SearchText(Stored):
     summary = models.ForeignKey(
         Compaction, null=True, blank=True, on_delete=models.CASCADE, related_name="search_texts"
     )
-    # Owner and chat: `@o7 @c…`. No word contains the sign.
+    # Owner, chat and role: `@o7 @c… @ruser`. No word contains the sign.
     keys = models.TextField()
     # Stems, and full words each prefixed with a sign.
     words = SearchWords()

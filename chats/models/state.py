@@ -14,8 +14,9 @@ from contextpolicy.models.base import Stored
 class ChatState(Stored):
     """One version of the state of a branch. The newest applies; only an erasure changes a row.
 
-    A branch without rows inherits the state its parent had at the fork. The cost of the extraction
-    is in its receipt: call 0 of the turn.
+    A branch without rows inherits the state its parent had at the fork. The receipt of the
+    extraction has its cost: call 0 of the step of `turn` that extracted it, with the purpose
+    `state`.
     """
 
     class Kind(models.TextChoices):

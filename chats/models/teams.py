@@ -120,6 +120,7 @@ class Agent(Stored):
     policy = models.ForeignKey(
         "contextpolicy.ContextPolicy", null=True, blank=True, on_delete=models.SET_NULL
     )
+    # Inactive: it does not reply in rounds.
     rests = models.BooleanField(default=False)
 
     class Meta:

@@ -14,8 +14,10 @@ class Webhook(Stored):
     """A URL of a user that receives events, signed with the webhook's secret."""
 
     class Off(models.TextChoices):
-        """Reasons a webhook is disabled: by its owner, after three days of failures, or by status
-        410.
+        """Why a webhook is disabled. Empty: it is active.
+
+        Its owner switched it off, its deliveries failed for three days, or the address returned
+        status 410.
         """
 
         ON = "", gettext_lazy("active")

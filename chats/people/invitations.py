@@ -29,7 +29,7 @@ MOST_SHOWN = 200
 
 
 class InvitationRefused(Refusal):
-    """The user name is invalid or taken. The message says which."""
+    """The user name is invalid or taken. The error message gives the reason."""
 
     code = "invitation_refused"
     status = 422
@@ -52,7 +52,7 @@ def invite_user(
 ) -> tuple[User, str]:
     """Create an account without a password and return it with the token of its link.
 
-    Raises `InvitationRefused`, and what `roles.change_roles` raises.
+    Raises `InvitationRefused`, and the errors of `roles.change_roles`.
     """
     person = User(username=username.strip())
     person.set_unusable_password()
@@ -105,8 +105,9 @@ def select_passwordless_users() -> QuerySet[User]:
 
 
 def link_for(person: User, *, actor: str, now: datetime) -> str:
-    """Create a one-time sign-in link for an invited person and return its token. Record it in the
-    ledger.
+    """Create a one-time sign-in link for an invited person and return its token.
+
+    The ledger records it.
     """
     return create_link(user=person, now=now, actor=actor, lifetime=LIFETIME, invitation=True)
 
@@ -132,5 +133,5 @@ def get_invitation_status(link: LoginLink, *, now: datetime) -> str:
 
 
 def is_invitation(token: str) -> bool:
-    """Return True if a token belongs to the link of an invitation."""
+    """Return True if a token belongs to the link of an invitation. It may have expired."""
     return LoginLink.objects.filter(token_hash=secrets.hash_token(token), invitation=True).exists()

@@ -1,4 +1,4 @@
-"""Estimates the size of an agent's next prompt from the chat's outlook, without queries."""
+"""Estimates the size of an agent's next prompt from the chat's next prompt, without queries."""
 
 from dataclasses import replace
 
@@ -10,10 +10,10 @@ from contextpolicy.engine.team.team_view import compute_agent_window
 
 
 def estimate_agent_tokens(outlook: Outlook, *, view: AgentView) -> int:
-    """Estimate the tokens that the next message would send to an agent of the chat's team.
+    """Estimate the provider tokens that the next message would send to an agent of the chat's team.
 
-    Composes from the chat's outlook as the agent sees it, without queries. The agent's own policy
-    is not taken into account. Raises `composition.PromptRefused`.
+    `outlook` is the chat's next prompt, which is composed again as the agent sees it. The agent's
+    own policy is not taken into account. Raises `composition.PromptRefused`.
     """
     plain = outlook.given
     before = plain.last_seq

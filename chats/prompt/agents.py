@@ -62,8 +62,9 @@ class AgentView:
         return Speaker("assistant", "Assistant", "ai")
 
     def seen(self, message: engine.Message, *, counter: TokenCounter) -> engine.Message:
-        """Return a message as the agent sees it: its own replies as assistant, others with
-        names.
+        """Return a message as the agent sees it.
+
+        Its own replies are assistant messages. Messages of others are user messages with names.
         """
         speaker = self.speaker(message)
         show = rewrite_for_text_prompt if self.form else rewrite_for_viewer
@@ -116,8 +117,10 @@ def load_agent_view(turn: Turn) -> AgentView | None:
 class Seen:
     """The question of an agent's prompt and the messages after it, as the agent sees them.
 
-    `question` is None if the agent itself spoke last: then an instruction replaces it. `duplicate`
-    is the `seq` of a message that the newest one repeats, 0 without a duplicate.
+    `question` is None if the agent itself spoke last: then an instruction replaces it. `before`:
+    the `seq` before which history ends. `steps`: the messages after the question. `opening`: the
+    message that opened the round, if it is sent. `duplicate`: the `seq` of a message that the
+    newest one repeats; 0 without one.
     """
 
     question: engine.Message | None

@@ -8,7 +8,7 @@ from contextpolicy.engine.messages.transcript import TextEntry
 def build_file_entries(turn: Turn, *, zone: str = "") -> tuple[TextEntry, ...]:
     """Return the parts of documents that are sent with a turn's question, in order.
 
-    Each begins with the name of the file and the page. Erased files have none.
+    Each begins with the name of the file and the page. Parts of erased files are left out.
     """
     if turn.trigger is None or (turn.tail or {}).get("files") != "":
         return ()

@@ -49,7 +49,7 @@ class NextContext:
 
     outlook: next_prompt.Outlook
     question: str
-    # In the receipt's format.
+    # The segments have the format of a receipt.
     segments: Sequence[Sequence[object]]
     sources: sent_texts.SegmentSources
     notes: Sequence[str]
@@ -81,7 +81,7 @@ class NextContext:
 
 
 def compose_next_context(*, chat: Chat, question: str, now: datetime) -> NextContext:
-    """Compose the context of `question`. Without a question, all other parts.
+    """Compose the context of `question`; without a question, only the other parts of the prompt.
 
     Raises `TeamRepliesHere`, the refusals of `record.messages.check_text` and
     `model_choice.choose_chat_model`, and `composition.PromptRefused`.

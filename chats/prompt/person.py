@@ -29,7 +29,7 @@ from contextpolicy.engine.messages.transcript import TextEntry
 from contextpolicy.engine.policy.checks import estimate_tokens
 
 # Limits for preferences, and for messages of other chats. In estimated tokens, which are
-# independent of the counter: the outlook page has no tokenizer.
+# independent of the counter, because pages may have no tokenizer.
 MOST_ROWS, MOST_TOKENS = 20, 400
 MOST_RECENT, MOST_RECENT_TOKENS = 50, 1_200
 # Characters shown of a message of another chat.
@@ -120,7 +120,10 @@ def is_of_use(settings: MemorySettings) -> bool:
 
 
 def format_profile(settings: MemorySettings | None, *, is_plain: bool = False) -> str:
-    """Return the person's instructions with an introduction, or without it if `is_plain`."""
+    """Return the person's instructions with an introduction, or without it if `is_plain`.
+
+    Empty if there are none or the person paused the memory.
+    """
     if settings is None or settings.paused or not settings.instructions.strip():
         return ""
     text = settings.instructions.strip()

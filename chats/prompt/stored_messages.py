@@ -95,12 +95,12 @@ def iter_chats_in_rotation() -> Iterator[uuid.UUID]:
 
 
 def store_reading_position(last: int) -> None:
-    """Store the id of the last message compared, so that the next run continues after it."""
+    """Store after which chat the next run continues: the first 63 bits of a chat id."""
     LedgerReader.objects.update_or_create(name=READER, defaults={"last": last})
 
 
 def verify_chat_messages(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[Break]:
-    """Yield the first such prompt or message of one chat."""
+    """Yield the first prompt or message of one chat that differs from the ledger."""
     rows = Receipt.objects.filter(turn__branch__chat=chat_id, erased_at=None)
     rows = rows.exclude(commitment="").order_by("-created_at", "-pk").only("segments")
     shown: set[str] = set()
@@ -122,7 +122,7 @@ def verify_chat_messages(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[
         yield found
         return
     counts = Counter({MATCHED: comparison.compared, NOT_COMPARABLE: comparison.not_comparable})
-    # Without those that are 0.
+    # The plus sign drops counts of 0.
     told.update(+counts)
 
 

@@ -69,8 +69,9 @@ def should_retrieve_context(turn: Turn, *, values: PolicyValues) -> bool:
 
 
 def get_withheld_note(turn: Turn, *, choice: ChosenModel) -> str:
-    """Return the receipt note for the reason why a turn gets no retrieved context. Empty: it
-    does.
+    """Return a receipt note with the reason to withhold retrieved context from a turn.
+
+    Empty if nothing is withheld.
     """
     if not should_retrieve_context(turn, values=choice.values) or "references" in (turn.tail or {}):
         return ""
@@ -109,11 +110,11 @@ def may_need_excerpts(turn: Turn, *, choice: ChosenModel) -> bool:
 def request_excerpts(
     turn: Turn, *, choice: ChosenModel, given: ComposeInput, context: AssembledContext
 ) -> TailRequired | None:
-    """Return the order to look up excerpts of the chat itself, or None if none are needed.
+    """Return a `TailRequired` that requests excerpts of this chat, or None.
 
-    At most once per turn, before its first call, and only if the prompt leaves out messages and has
-    room: excerpts never displace history. A client's request that ends with a tool result has no
-    question.
+    Excerpts are requested at most once per turn, before its first call, and only if the prompt
+    leaves out messages and has room: excerpts never displace history. None for a client's request
+    that ends with a tool result, because it has no question.
     """
     question = turn.trigger
     if question is None or question.role != Message.Role.USER:
@@ -135,10 +136,10 @@ def request_agent_excerpts(
     context: AssembledContext,
     seen: Seen,
 ) -> TailRequired | None:
-    """Return the order to look up excerpts for an agent's turn, or None if none are needed.
+    """Return a `TailRequired` that requests excerpts for an agent's turn, or None.
 
-    Like `request_excerpts`, for the message that the agent answers, whether a person or an agent
-    wrote it.
+    The conditions are those of `request_excerpts`. The question is the message that the agent
+    answers, whether a person or an agent wrote it.
     """
     has_begun = any(
         step.role == "assistant" and not explain_unsendable_message(step) for step in seen.steps

@@ -53,7 +53,7 @@ def copy_without_window(branch: Branch) -> Branch:
 def find_wider(found: WindowNeeded | None, *, branch: Branch) -> WindowNeeded | None:
     """Return the move that widens the branch's window. None if it would gain nothing.
 
-    `found`: the move that the prompt without a window needs. None: all of it fits.
+    `found`: the move that the prompt without a window needs. None: all history fits.
     """
     active = branch.active_compaction
     if active is None:

@@ -73,8 +73,9 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 @dataclass(frozen=True, slots=True)
 class CheckedUrl:
-    """A base URL that passed: `url` has no trailing slash, `host` is lower case without
-    brackets.
+    """A base URL that passed the check.
+
+    `url` has no trailing slash. `host` is lower case, without the brackets of an IPv6 address.
     """
 
     url: str

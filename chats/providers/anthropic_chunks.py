@@ -66,7 +66,7 @@ class _Thought:
 
     @property
     def is_signed(self) -> bool:
-        """Whether the server accepts the block in later requests."""
+        """True if the server accepts the block in later requests."""
         return bool(self.signature or self.data)
 
     def block(self) -> dict[str, str]:
@@ -90,7 +90,7 @@ class MessageReader:
         self._usage: dict[str, int | None] = {}
         self._text = TextJoiner()
         self._reasoning = TextJoiner()
-        # By block index, which is shared by texts, thinking and calls.
+        # The keys are block indexes, which texts, thinking and calls share.
         self._calls: dict[object, _Call] = {}
         self._thoughts: dict[object, _Thought] = {}
 

@@ -272,7 +272,7 @@ def coerce_text(value: object) -> str:
 
 
 def _usage_report(usage: Mapping[str, Any]) -> UsageReport | None:
-    """Return a server's usage. None if a count is missing or invalid."""
+    """Return a server's usage. None if both counts are missing, or if one is invalid."""
     details = coerce_mapping(usage.get("prompt_tokens_details"))
     sent, said = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
     sizes = [parse_token_count(size) for size in (sent, said) if size is not None]

@@ -69,8 +69,9 @@ async def request_embeddings(
 
 
 def count_inputs(said: Any) -> int:
-    """Return the number of inputs in a request: a text or its tokens are one, a list has
-    several.
+    """Return the number of inputs in a request.
+
+    A text, or a list of tokens, is one input. Any other list has one input per entry.
     """
     return len(said) if isinstance(said, list) and not isinstance(said[0], int) else 1
 

@@ -139,7 +139,7 @@ class PayloadReader:
     def __init__(
         self, response: httpx2.Response, reader: ReplyParser, deadlines: Deadlines
     ) -> None:
-        # Not decoded: the transport accepts no compressed response.
+        # The body is not decoded, because the transport accepts no compressed response.
         self._body: ResponseBody = response.extensions["body"]
         self._reader = reader
         self._deadlines = deadlines

@@ -48,8 +48,9 @@ _providers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, Provider]] =
 
 
 def get_provider(account: ProviderAccountValue, *, timeouts: Timeouts) -> Provider:
-    """Return the provider of an account, the same one for equal values. Call it in a running
-    loop.
+    """Return the provider of an account for the running event loop.
+
+    Equal values of account and timeouts return the same provider.
     """
     kept = _providers.setdefault(asyncio.get_running_loop(), {})
     key = (account, timeouts)

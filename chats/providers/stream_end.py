@@ -88,7 +88,7 @@ class StreamEnd:
 
     @property
     def is_finished(self) -> bool:
-        """True if a finish reason holds and this server's reasons are reliable."""
+        """True if the server sent a finish reason and never sent output after one."""
         return bool(self.reason) and not self._is_unreliable
 
     @property

@@ -43,7 +43,7 @@ def get_erasable_chats(*, user: Person) -> QuerySet[Chat]:
 def get_or_not_found(rows: QuerySet[Row]) -> Row:
     """Return the single row. Raises `NotFound` for both missing and forbidden rows."""
     try:
-        # Not `first`, which adds an ordering that costs as much as fetching the row.
+        # `first` would add an ordering that costs as much as fetching the row.
         return rows.get()
     except ObjectDoesNotExist:
         raise NotFound from None

@@ -133,13 +133,13 @@ class LedgerClaims:
     """The commitments of the ledger to the calls and summaries of one chat."""
 
     scope: str
-    # By receipt: the commitment, and the number of its ledger entry.
+    # The commitment of each receipt, and the number of its ledger entry.
     calls: dict[str, tuple[str, int]] = field(default_factory=dict)
-    # By receipt: the commitment to the hash of the body as sent.
+    # The commitment of each receipt to the hash of the body as sent.
     bodies: dict[str, str] = field(default_factory=dict)
     # The attempts whose end lists their calls, as (turn, number).
     ended: set[tuple[uuid.UUID | None, int]] = field(default_factory=set)
-    # By summary: its ledger entries.
+    # The ledger entries of each summary.
     summaries: dict[str, list[tuple[int, Mapping[str, Any]]]] = field(default_factory=dict)
     # The receipts and summaries that entries name as erased.
     erased: set[str] = field(default_factory=set)

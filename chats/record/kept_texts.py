@@ -2,7 +2,7 @@
 
 Call `keep_chat_text`, `keep_personal_text` or `keep_folder_name` in the transaction of the change,
 after locking the row. Without a hold they store nothing. `read_kept_text` records the auditor's
-reason before it returns a text. The sweep calls `erase_due`.
+reason before it returns a text. A due job calls `erase_due`.
 """
 
 import uuid
@@ -19,7 +19,7 @@ from chats.record import audit_access
 from contextpolicy import holds, ledger
 
 Kind = KeptText.Kind
-# Rows that one transaction of the sweep erases.
+# Rows that one transaction erases.
 ERASED_AT_ONCE = 500
 
 

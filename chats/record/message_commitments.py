@@ -22,7 +22,7 @@ from contextpolicy.models import AuditEvent
 
 # The keys of event data: pairs of message and commitment, or the digest of many.
 STORED, DIGEST = "stored", "stored_digest"
-# With more messages in one event, it has their digest.
+# An event with more messages than this has their digest instead.
 MOST_LISTED = 20
 EVENTS = ("chat.imported", "team.imported", "team.message_added", "turn.started", *ENDINGS)
 # A chat that changes during the check is read again this many times.
@@ -138,7 +138,7 @@ class DigestClaim:
 class MessageClaims:
     """The ledger's commitments to the messages of one chat."""
 
-    # By message: its newest commitment, and the number of the event.
+    # The newest commitment of each message, and the number of its event.
     listed: dict[str, tuple[str, int]] = field(default_factory=dict)
     digests: list[DigestClaim] = field(default_factory=list)
     erased: set[str] = field(default_factory=set)
@@ -171,8 +171,9 @@ class MessageComparison(NamedTuple):
 def verify_message_commitments(
     chat_id: uuid.UUID, *, shown: Collection[str]
 ) -> tuple[Break | None, MessageComparison]:
-    """Return the break of a chat whose messages differ from the ledger, and the counts.
+    """Compare a chat's messages with the ledger.
 
+    Returns the first difference as a `Break`, or None, and the comparison with its counts.
     `shown`: the messages that were compared with sent prompts.
     """
     found = MessageComparison()

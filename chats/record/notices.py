@@ -56,9 +56,7 @@ class Notifier:
             self.put(owner, str(chat_id))
 
     def put(self, owner: int, about: str) -> None:
-        """Notify a person's pages about a chat or, if `about` is empty, about their list of
-        chats.
-        """
+        """Notify a person's pages about a chat. Empty `about`: about their list of chats."""
         frame = live.Frame(
             kind="changed", attempt=0, step=0, offset=int(time.time() * 1000), text=about
         )

@@ -25,7 +25,10 @@ _MARKS = re.compile(r"^[ \t]*(?:>[ \t]*)+", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A message that quotes another, and the start of the quote as compared."""
+    """A message that quotes another message.
+
+    `words` is an excerpt of the quoted text on one line.
+    """
 
     message: Message
     words: str
@@ -87,9 +90,7 @@ class Index:
         return ""
 
     def around(self, other: str, *, at: int, start: int) -> str:
-        """Return the shared text around a block, up to twice the shortest quote in each
-        direction.
-        """
+        """Return the shared text around a block, up to 80 characters in each direction."""
         before = after = 0
         while (
             before < min(at, start, 2 * SHORTEST)

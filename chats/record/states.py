@@ -66,7 +66,7 @@ def load_stored_state(branch: Branch, *, values: PolicyValues) -> Kept | None:
 def find_newest_state(branch: Branch, *, up_to: int | None = None) -> ChatState | None:
     """Return the active state of a branch: its own newest, else its parent's at the fork.
 
-    With `up_to`, the state that was active at this version.
+    With `up_to`, the state that was active at this version. None if there is no state yet.
     """
     rows = ChatState.objects.filter(**({} if up_to is None else {"version__lte": up_to}))
     row = rows.filter(branch=branch).order_by("-version").first()
@@ -88,7 +88,10 @@ MOST_VERSIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """A change of one field. None: unknown. `seq` is the message after which it was set."""
+    """A change of one field. `before` and `after` are None if the field was not set.
+
+    `seq` is the message after which it was set; None if unknown.
+    """
 
     name: str
     before: Any
@@ -109,7 +112,7 @@ def list_state_versions(branch: Branch, *, most: int = MOST_VERSIONS) -> list[Ve
     rows = list(ChatState.objects.filter(branch=branch).order_by("-version")[: most + 1])
     fork = branch.fork_seq
     while branch.parent is not None and len(rows) <= most:
-        # Like in `find_newest_state`.
+        # As in `find_newest_state`.
         seen = ChatState.objects.filter(
             branch=branch.parent, to_seq__lte=fork, created_at__lte=branch.created_at
         )

@@ -100,7 +100,7 @@ def sum_person_usage(
     add_calls(found, aggregate_usage(calls, of_receipt()))
     passed_on = PassedOn.objects.filter(owner=owner.pk, **between)
     add_calls(found, aggregate_usage(passed_on, of_passed_on()))
-    # Of the summaries without reported usage, those written by a model.
+    # Summaries without reported usage count only if a model wrote them.
     asked = ~Q(usage={}) | (~Q(calls=[]) & ~Q(summary_tokens=None))
     summaries = Compaction.objects.filter(asked, branch__chat__in=chats, **between)
     costs = {

@@ -62,8 +62,9 @@ def render_code_figure(code: str, language: str) -> str:
 
 
 def is_suited(code: str, language: str) -> bool:
-    """Return True if the code can be coloured: its language is known, and it is within the
-    limits.
+    """Return True if the code can be coloured.
+
+    Its language must be known, and the code within the limits.
     """
     return language in LANGUAGES and len(code) <= HIGHLIGHT_LIMIT and UNSUITED.search(code) is None
 

@@ -23,7 +23,7 @@ from chats.rendering.links import build_text_token
 LONGEST_NAME = 60
 OPEN, CLOSE = "footnote_reference_open", "footnote_reference_close"
 
-# As written by the sanitizer. It escapes "<" in text, so text cannot match.
+# The form in which the sanitizer writes numbers. It escapes "<" in text, so text cannot match.
 NUMBER = re.compile(r'<sup class="note (first)?">([0-9]{1,5})</sup>')
 NOTE = re.compile(r'<li class="note" value="([0-9]{1,5})"')
 BACK = re.compile(r'<span class="note__back">([0-9]{1,5})</span>')

@@ -12,8 +12,9 @@ from contextpolicy.engine.team.team_view import Said, fold_member_name, split_re
 
 
 def extract_displayed_text(message: Message) -> Said:
-    """Return the text that a message is displayed with, and the parts written in another
-    member's name.
+    """Return the text that a message is displayed with.
+
+    Parts that the agent wrote in another member's name are separate.
     """
     if not message.speaker or message.speaker["type"] != "ai":
         return Said(message.text)
@@ -26,7 +27,8 @@ def list_rendered_texts(message: Message) -> set[str]:
     return {message.text, extract_displayed_text(message).own}
 
 
-# From the first blank of a run, and bounded: otherwise hostile texts take time squared.
+# A match begins at the first blank of a run and is bounded. Otherwise hostile texts would take
+# quadratic time.
 _MARKER = re.compile(r"(?<![ \t])[ \t]*\[(FROM|NEXT):([^\]\n]{0,200})\]", re.IGNORECASE | re.ASCII)
 # An incomplete marker at the end of the text so far.
 _OPEN_MARKER = re.compile(

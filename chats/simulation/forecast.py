@@ -74,8 +74,9 @@ class _Kept:
         self.turns -= oldest.asks
 
     def down_to(self, tokens: int, *, keep: int = 1) -> bool:
-        """Drop the oldest messages until the prompt fits into `tokens`. Returns True if any was
-        dropped.
+        """Drop the oldest messages until the prompt fits into `tokens`.
+
+        Returns True if any was dropped.
         """
         before = len(self.messages)
         while self.prompt > tokens and len(self.messages) > keep:

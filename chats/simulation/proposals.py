@@ -33,7 +33,8 @@ class PolicyProposal:
     values: Mapping[str, Any]
     locks: Collection[str]
     level: str = "chat"
-    # For the group level and a removal: the group. For the group level: its policy's slug today.
+    # The group, at the group level or for a removal. `replaces` is the slug of the policy that the
+    # group has today, at the group level.
     group_id: int | None = None
     replaces: str = ""
 

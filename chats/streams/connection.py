@@ -168,10 +168,10 @@ async def stream_events(
     greeting: str = "",
     farewell: Callable[[], str] | None = None,
 ) -> AsyncIterator[bytes]:
-    """Yield the bytes of one event stream, encoded in a language.
+    """Yield the bytes of one event stream. Texts for users are in `language`.
 
-    The greeting is sent in any case. `farewell` returns the end of the stream for clients that do
-    not know the events after which an `EventSource` reconnects.
+    The greeting is sent even if the user has too many streams. `farewell` returns the last event
+    for clients that do not understand `server.restarting` and `server.resume`.
     """
     if greeting:
         yield greeting.encode()

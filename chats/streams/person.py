@@ -127,7 +127,7 @@ class PersonFollower:
         return [ChatChanged(frame.text, frame.offset)]
 
     async def look(self) -> list[PersonUpdate]:
-        """Return updates from the rows of silent replies."""
+        """Read replies without recent events from the database, and return their updates."""
         now = asyncio.get_running_loop().time()
         found: list[PersonUpdate] = []
         for key, turn in list(self.turns.items()):

@@ -35,7 +35,7 @@ def continue_round(
 
 
 def find_newest_chat_round(chat: Chat) -> Round | None:
-    """Return the newest round on the chat's active branch."""
+    """Return the newest round on the chat's active branch; None before the first one."""
     return rounds.find_newest_branch_round(get_active_branch(chat))
 
 

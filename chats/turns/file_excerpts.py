@@ -19,7 +19,7 @@ MOST_TOKENS = 2_000
 def find_turn_excerpts(
     *, turn: Turn, choice: ChosenModel, counter: TokenCounter
 ) -> list[ChunkMatch]:
-    """Return the chunks for a turn's question."""
+    """Return the chunks of documents that match a turn's question; none without a question."""
     question = turn.trigger
     if question is None:
         return []

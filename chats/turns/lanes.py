@@ -29,8 +29,9 @@ def lock_unstarted_lanes(made: Round, *, but: Turn | None) -> list[Turn]:
 
 
 def find_lane_cutoff(turn: Turn) -> int | None:
-    """Return the seq of the last message that the lanes may see. None before the first lane
-    starts.
+    """Return the seq of the last message that the lanes may see.
+
+    None before the first lane starts.
     """
     begun = Turn.objects.filter(round=turn.round_id, lane__gt=0, seen_to__isnull=False)
     return begun.values_list("seen_to", flat=True).first()

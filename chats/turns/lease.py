@@ -50,7 +50,10 @@ def select_held_turn(lease: Lease) -> QuerySet[Turn]:
 
 
 def update_held_turn(lease: Lease, **values: Any) -> None:
-    """Update columns of the turn if the lease still holds. Raises `LeaseLost`."""
+    """Update columns of the turn if the lease still holds.
+
+    Raises `LeaseLost` if another worker claimed the turn or the turn ended.
+    """
     if not statements.write_held(tuple(values)).run(values, turn=lease.turn_id, token=lease.token):
         raise LeaseLost(lease.turn_id)
 
@@ -70,9 +73,9 @@ def lock_held_turn(lease: Lease) -> Turn:
 
 
 def read_turn(lease: Lease) -> Turn:
-    """Return the turn with its branch, chat, model and message. Raises `LeaseLost`.
+    """Return the turn with its branch, chat, model and message, without a check of the lease.
 
-    The row is locked if this transaction wrote it.
+    The row is locked if this transaction wrote it. Raises `LeaseLost` if the turn was deleted.
     """
     turn = statements.TURN.first(turn=lease.turn_id)
     if turn is None:

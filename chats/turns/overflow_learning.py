@@ -49,7 +49,7 @@ def reset_learned_window(*, model: ModelSpec, actor: str, now: datetime) -> Mode
 def detect_overflow(call: ModelCall, *, model: ModelSpec | None) -> ProviderError | None:
     """Return a call's overflow: the provider's error, or billed input above the model's window.
 
-    Some servers truncate a prompt that is too long and reply to the rest.
+    None if the prompt was not too long. Some servers truncate such a prompt and reply to the rest.
     """
     if call.error is not None:
         is_overflow = call.error.code == "context_overflow" and not call.is_useful

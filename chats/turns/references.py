@@ -42,13 +42,13 @@ NOTES = ("none", "below_floor", "late", "breaker", "failed")
 # Shares of the time limit: for embedding the question, and for comparing vectors.
 EMBEDDED_WITHIN, COMPARED_WITHIN = 0.5, 0.75
 BREAKER = LatenessBreaker()
-# Messages that may be sent, of some ids.
+# The messages among the given ids that can be sent.
 SENDABLE = prepared.Select(
     lambda at: Message.objects.filter(
         pk__in=fulltext.unpack_keys(at("messages")), erased_at=None, excluded=False
     ).values_list("pk")
 )
-# Whether a turn has retrieved context from an attempt before.
+# The context that an earlier attempt of the turn stored, if any.
 STORED = prepared.Select(
     lambda at: TurnReference.objects.filter(turn=at("turn")).values_list("pk")[:1]
 )
@@ -67,8 +67,8 @@ async def look_up(
     """Return the retrieved context of a turn's question, or the reason why there is none.
 
     `room`, `sent` and `seq` select excerpts of the chat itself, see `prompt.tail.TailRequired`.
-    Reasons are `late`, `failed` and those of `memory.search.references.find`. If vectors could not
-    be used, `by_words` has the reason.
+    Reasons are `late`, `failed` and those of `memory.search.references.choose_references`. If
+    vectors could not be used, `by_words` has the reason.
     """
     began = time.monotonic()
     try:
@@ -248,7 +248,10 @@ def search_for_question(
 
 
 def is_closed_to_others(chat_id: uuid.UUID) -> bool:
-    """Return True if other chats may not use this chat, because of its memory setting or policy."""
+    """Return True if other chats may not use this chat, because of its memory setting or policy.
+
+    Also True for a deleted chat.
+    """
     chat = Chat.objects.select_related("model").filter(pk=chat_id, without_memory=False).first()
     return chat is None or rights.archive_lock(chat) is not None
 

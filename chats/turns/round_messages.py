@@ -31,7 +31,7 @@ class NoSuchSeat(Refusal):
 
 
 def find_addressees(text: str, *, roster: Roster) -> tuple[str, ...]:
-    """Return the names of the agents mentioned in a person's message, without human members."""
+    """Return the names of the active AI agents that a person's message mentions."""
     names = [a.name for a in roster.agents if a.type == Agent.Type.AI and not a.rests]
     return team_view.find_mentioned_members(text, names=names)
 

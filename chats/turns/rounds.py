@@ -101,7 +101,8 @@ def start_round(
 ) -> None:
     """Open a round for an unsaved or waiting turn and assign the turn to its first agent.
 
-    `opening` is the message that starts the round. Raises `TeamGone`.
+    `opening` is the message that starts the round. Replaces a running or waiting round of the
+    branch. The caller saves the turn. Raises `TeamGone` if no agent can reply.
     """
     branch = turn.branch
     roles = list_opening_roles(roster, branch=branch, addressees=addressees)
@@ -226,9 +227,10 @@ def note_calls(
     roster: Roster,
     others: Sequence[Turn],
 ) -> None:
-    """Queue the agents that a reply mentions while other lanes of its round are unfinished.
+    """Queue the agents that a finished reply mentions.
 
-    They speak after all lanes. An agent that is already replying is not queued.
+    Used while parallel replies of the same round are still running. The queued agents reply after
+    all of them. An agent that is already replying is not queued.
     """
     if turn.agent is None or reply is None or status != Turn.Status.COMPLETED:
         return
@@ -333,9 +335,7 @@ def build_next_turn(turn: Turn, *, chat: Chat, made: Round, now: datetime) -> Tu
 
 
 def end_round(made: Round, status: str, *, now: datetime) -> None:
-    """End a round, or let it wait for a person. Starts maintenance of the chat in the
-    background.
-    """
+    """End a round, or let it wait for a person, and enqueue maintenance of the chat."""
     made.status, made.finished_at = status, now
     record_round_event(
         "round.ended", made, actor=WORKER, now=now, status=status, reason=made.reason

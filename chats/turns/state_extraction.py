@@ -207,7 +207,7 @@ def evaluate_extraction(extraction: Extraction, call: ModelCall) -> StateUpdate:
 def record_extraction(
     extraction: Extraction, *, turn: Turn, row: ChatState | None, code: str, now: datetime
 ) -> None:
-    """Record the state version of the turn in the ledger, and why it is the old one if it is."""
+    """Record the turn's state version in the ledger, and the reason if the state did not change."""
     base = extraction.base
     version = row.version if row else (base.version if base else 0)
     data = {"version": version, "receipt": str(extraction.receipt_id)}

@@ -28,15 +28,17 @@ def chat_list(request: PersonRequest) -> HttpResponse:
 
 
 def find_open_chat(request: PersonRequest, key: uuid.UUID | None) -> Chat | None:
-    """Return the chat with this ID if the person may see it, otherwise None; also None without an
-    ID.
+    """Return the chat with this ID if the person may see it, otherwise None.
+
+    Also None without an ID.
     """
     return access.get_visible_chats(user=request.user).filter(pk=key).first() if key else None
 
 
 def parse_open_chat_id(request: PersonRequest) -> uuid.UUID | None:
-    """Return the ID of the open chat from the query parameter `current`; None if it is missing or
-    not a UUID.
+    """Return the ID of the open chat from the query parameter `current`.
+
+    None if it is missing or not a UUID.
     """
     try:
         return uuid.UUID(request.GET.get("current", ""))

@@ -190,8 +190,9 @@ def run_server_request(
     edited: ProviderAccount | None = None,
     **values: Any,
 ) -> HttpResponse:
-    """Send a request to a server, then show the result with the response time in ms, or the
-    error.
+    """Send a request to a model server, then show the result or the error.
+
+    The result includes the response time.
     """
     try:
         if values:

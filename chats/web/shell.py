@@ -85,7 +85,7 @@ def list_for(*, user: User, current: Chat | None = None) -> ChatList:
     chats, last = listing.list_sidebar_chats(owner=user)
     groups = group_chats(chats)
     is_filed = current is not None and not current.archived and not current.pinned
-    may_have = not chats or chats[0].has_folders  # type: ignore[attr-defined]  # by `page_of`
+    may_have = not chats or chats[0].has_folders  # type: ignore[attr-defined]  # by `paginate_chats`
     folders = [
         FolderPart(
             folder,

@@ -79,7 +79,7 @@ def format_ocsf_line(event: AuditEvent) -> str:
 
 
 def build_native_event(event: AuditEvent) -> dict[str, Any]:
-    """Return an audit event as an OCSF event of the base class, with all data under `unmapped`."""
+    """Return an event in the native form: the hashed data, with its schema, id and both hashes."""
     hashed: dict[str, Any] = json.loads(ledger.format_event_line(event))
     return {
         "schema": ENVELOPE,
@@ -91,6 +91,7 @@ def build_native_event(event: AuditEvent) -> dict[str, Any]:
 
 
 def build_ocsf_event(event: AuditEvent) -> dict[str, Any]:
+    """Return an event as an OCSF event of its class, with its native form under `unmapped`."""
     about, _, action = event.type.partition(".")
     uid = CLASSES.get(event.type) or CLASSES.get(about, API_ACTIVITY)
     number, name = map_ocsf_activity(uid, event.type, action)
@@ -131,7 +132,7 @@ def build_ocsf_event(event: AuditEvent) -> dict[str, Any]:
 
 
 def map_ocsf_activity(uid: int, kind: str, action: str) -> tuple[int, str]:
-    """Return the number and the name of the activity."""
+    """Return the number and the name of the OCSF activity."""
     if kind == "logout.succeeded":
         return 2, "Logoff"
     if kind == "password.changed":

@@ -20,7 +20,10 @@ def build_timestamp_request(digest: bytes, *, nonce: int) -> bytes:
 
 
 def find_response_fault(response: bytes, *, digest: bytes, nonce: int) -> str:
-    """Return why a response does not match the request; empty if it seems valid."""
+    """Return the code of a response's fault; empty if it seems valid.
+
+    Codes: `unreadable`, `refused`, `of_something_else` (another digest or nonce).
+    """
     try:
         tag, whole, rest = parse_der_value(response)
         status_tag, status, token = parse_der_value(whole)

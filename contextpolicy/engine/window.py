@@ -86,7 +86,7 @@ class HistoryView:
         )
 
     def first_fitting(self, room: int) -> int:
-        """Return the smallest index from which the messages fit `room`, from the newest backwards.
+        """Return the smallest index such that all messages from there to the newest fit `room`.
 
         Stops at the first message that does not fit, so there are no gaps. Returns the length of
         the history if not even the newest fits. Pinned messages before the index count as pins.
@@ -218,7 +218,10 @@ def _by_turns(view: HistoryView) -> int:
 
 
 def _smallest_tail(view: HistoryView, cuts: Sequence[int]) -> int:
-    """Find the last complete turn if it fits the limit, else as many last messages as fit."""
+    """Return the start of the last complete turn if it fits the limit.
+
+    Otherwise the start of as many last messages as fit; 0 without cuts.
+    """
     fitting = view.first_fitting(view.room.limit)
     return max(fitting, cuts[-1]) if cuts else 0
 

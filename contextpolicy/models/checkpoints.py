@@ -36,8 +36,9 @@ class LedgerKey(Stored):
 
 
 class LedgerLeaf(Stored):
-    """One entry of a log: the length of a chain and its last hash. The first may name the previous
-    log.
+    """One entry of a log: the length of a chain and its last hash.
+
+    The first entry may name the previous log.
     """
 
     origin = models.ForeignKey(LedgerOrigin, on_delete=models.PROTECT)

@@ -48,12 +48,12 @@ FOREIGN_KEYS = (
     " AND k.connamespace = current_schema()::regnamespace"
     " AND c.relname ~ '^(auth|chats|contextpolicy|django)_' ORDER BY c.relname, k.conname"
 )
-# Of the triggers of the audit log.
+# The functions of the audit log's triggers.
 FUNCTIONS = (
     "SELECT p.oid::regprocedure::text FROM pg_proc p"
     " WHERE p.pronamespace = current_schema()::regnamespace AND p.proname LIKE 'ledger\\_%%'"
 )
-# Its rows come with the tables.
+# Migrations fill this table when they create the others, so it is not copied.
 APPLIED = "django_migrations"
 
 

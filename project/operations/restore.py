@@ -145,7 +145,10 @@ def get_sqlite_path() -> Path:
 
 
 def find_key_file(path: Path, options: RestoreOptions) -> Path | None:
-    """Return the file with the keys: the one that is named, or the one next to the backup."""
+    """Return the file with the keys: the one that is named, or the one next to the backup.
+
+    None if there is none, or if the backup is restored without keys.
+    """
     beside = path.with_name(f"{path.name}{backup.SUFFIX}")
     return options.keys or (beside if beside.is_file() and not options.without_keys else None)
 

@@ -101,7 +101,7 @@ class CopiedTable:
         return self.model._base_manager.using(alias)  # noqa: SLF001  # as above
 
     def _refuse(self, row: Row, error: psycopg.Error) -> OperationRefused:
-        # Not the detail, which quotes the row.
+        # The detail is left out, because it quotes the row.
         said = error.diag.message_primary or str(error)
         return OperationRefused(
             "value_refused",

@@ -12,7 +12,7 @@ from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.resolution import load_policy_values
 from replay.evidence.chats import MeasuredChat
 
-# In the order in which a message passes them.
+# The steps are in the order in which a message passes them.
 STEPS = ("covered", "not indexed", "search late", "floor", "rank", "share of the budget", "cut")
 # Results of the repeated search.
 MOST_FOUND = 1_000

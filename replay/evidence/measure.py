@@ -120,8 +120,9 @@ class Scorer:
 def ask_all(
     measured: MeasuredChat, questions: Sequence[EvidenceQuestion], *, scorer: Scorer
 ) -> Iterator[QuestionScore]:
-    """Yield the score of each question. The changes of each question are rolled back, so the chat
-    keeps none of the questions.
+    """Yield the score of each question.
+
+    The changes of each question are rolled back, so the chat keeps none of the questions.
     """
     for question in questions:
         with roll_back_changes():

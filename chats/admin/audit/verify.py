@@ -103,7 +103,8 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
     def offline(self, request: HttpRequest) -> HttpResponseBase:
         """Send a verification file: checkpoint, log, key, script, or the proof of a chain.
 
-        Raises PermissionDenied without the permission to read the ledger.
+        Shows the page with the checkpoints for other names and if the file is refused. Raises
+        PermissionDenied without the permission to read the ledger.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied

@@ -215,8 +215,9 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
     def counted(
         self, request: HttpRequest, form: PolicyForm, proposal: PolicyProposal
     ) -> dict[str, Any]:
-        """Start a count of the chats that the edited policy would change; return its template
-        values.
+        """Start a count of the chats that the edited policy would change.
+
+        Returns the values for the template.
         """
         policy = ContextPolicy.objects.filter(pk=form.instance.pk).first()
         if policy is None:

@@ -94,7 +94,7 @@ def parse_headings(text: str) -> list[str]:
 
 
 def format_schema_lines(schema: Mapping[str, Any]) -> str:
-    """Write a state's schema as lines, one per value; as JSON if lines cannot express it."""
+    """Return a state's schema as lines, one per value; as JSON if lines cannot express it."""
     if not schema:
         return NONE
     properties = schema.get("properties")

@@ -181,7 +181,7 @@ class ContextViewSet(Endpoint):
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Preview the prompt of the next message, without a question.
 
-        Nothing is stored, and no model is called. Raises what `next_context` raises.
+        Nothing is stored, and no model is called. Raises the errors of `compose_next_context`.
         """
         return self.answer(request, chat_id, ContextQuery.read(request.query_params.dict()))
 
@@ -192,14 +192,17 @@ class ContextViewSet(Endpoint):
         responses={200: ContextOut},
     )
     def create(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Preview the prompt of a question. Nothing is stored, and no model is called.
+        """Preview the prompt of a question.
 
-        Raises what `next_context` raises.
+        Nothing is stored, and no model is called. Raises the errors of `compose_next_context`.
         """
         return self.answer(request, chat_id, NextMessage.read(request.data))
 
     def answer(self, request: Request, chat_id: uuid.UUID, asked: Mapping[str, Any]) -> Response:
-        """Return the preview as a response. Raises `NotFound` and what `next_context` raises."""
+        """Return the preview as a response.
+
+        Raises `NotFound` and the errors of `compose_next_context`.
+        """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         question = str(asked.get("question", ""))
         made = compose_next_context(chat=chat, question=question, now=timezone.now())
@@ -211,8 +214,9 @@ class ReceiptViewSet(Endpoint):
     @extend_schema(summary="List receipts of a turn", responses=SentReceiptsOut)
     @action(detail=False)
     def receipts(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """List the receipts of a turn in order of the calls: each prompt by segment, with its
-        texts.
+        """List the receipts of a turn in order of its calls.
+
+        Each receipt has the segments of the prompt with their texts.
         """
         turn = access.get_turn(user=self.user, chat_id=chat_id, turn_id=turn_id)
         rows = list(

@@ -101,7 +101,7 @@ class ChatExportViewSet(Endpoint):
 def stream_ui_messages(
     request: Request, chat: Chat, *, scope: writing.Scope, cursor: str
 ) -> HttpResponseBase:
-    """Stream the UI messages of a chat as lines. Raises as `streamed` does."""
+    """Stream the UI messages of a chat as lines. Raises the errors of `stream_lines`."""
     writer = writing.Writer(chat, scope=scope)
 
     def part(place: int) -> tuple[bytes, int | None]:

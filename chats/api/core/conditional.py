@@ -98,7 +98,7 @@ def edit_if_match(
 ) -> HttpResponseBase:
     """Run `edit`, and return its response with the new ETag.
 
-    Raises `PreconditionFailed` if the resource does not match `If-Match`, and what `edit` raises.
+    Raises `PreconditionFailed` if the resource does not match `If-Match`, and the errors of `edit`.
     """
     read(request, *args, **kwargs)  # Raises for another person's resource before it is locked.
     with transaction.atomic():

@@ -180,9 +180,7 @@ class PolicyViewSet(ConditionalEndpoint):
     @extend_schema(summary="Export a policy", responses=ExportedPolicyOut)
     @action(detail=True)
     def export(self, request: Request, slug: str) -> Response:
-        """Export a policy with the values of its newest version, even a draft, in the import
-        format.
-        """
+        """Export the newest version of a policy, even a draft, in the import format."""
         policy = find_policy(slug)
         return Response(serialize_row(ExportedPolicyOut, export_policy(policy)))
 
@@ -194,8 +192,9 @@ class RecommendedDraftViewSet(Endpoint):
 
     @extend_schema(summary="List policies without recommended values", responses=RecommendationsOut)
     def list(self, request: Request) -> Response:
-        """List the policies that send no retrieved context or no dates, with the recommended
-        values.
+        """List the active policies that lack recommended values for retrieved context or dates.
+
+        Each policy is returned with its missing values.
         """
         data = [
             {
@@ -209,7 +208,7 @@ class RecommendedDraftViewSet(Endpoint):
 
     @extend_schema(summary="Create recommended drafts", responses=CreatedDraftsOut)
     def create(self, request: Request) -> Response:
-        """Create a draft with the missing values for each of these policies.
+        """Create a draft with the missing values for each policy that lacks recommended values.
 
         Nothing is published. Policies with an unpublished draft are skipped.
         """

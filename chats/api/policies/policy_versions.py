@@ -133,8 +133,9 @@ class VersionViewSet(Endpoint):
     @extend_schema(summary="Publish a policy version", request=Activation)
     @action(detail=True, methods=["post"])
     def activate(self, request: Request, slug: str, number: int) -> Response:
-        """Publish the newest version of a policy, usually a draft. Has no effect if it is active
-        already.
+        """Publish the newest version of a policy, usually a draft.
+
+        Has no effect if the version is already active.
         """
         policy = find_policy(slug)
         asked = validate_storable_texts(Activation.read(request.data))

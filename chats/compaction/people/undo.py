@@ -84,7 +84,8 @@ def undo_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetim
 def find_restorable_compaction(row: Compaction, *, branch: Branch) -> Compaction | None:
     """Return the newest still valid compaction below the summary.
 
-    This is the one it replaced, or the one that this one replaced, and so on.
+    This is the one it replaced, or the one that this one replaced, and so on. None if no earlier
+    one is valid.
     """
     found = row.displaced
     while found is not None:

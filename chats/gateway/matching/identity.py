@@ -1,7 +1,7 @@
 """The end user and the conversation id of a request.
 
-A conversation id only selects a room; the messages determine the place within it. `user` and
-`safety_identifier` name people: they separate rooms and never merge them. `prompt_cache_key` is
+They select the scope in which a request is matched; its messages determine the branch. `user` and
+`safety_identifier` name people: they separate scopes and never merge them. `prompt_cache_key` is
 ignored, because several chats can share it.
 """
 

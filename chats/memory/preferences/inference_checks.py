@@ -108,7 +108,10 @@ class PreferenceProposal(NamedTuple):
 
 
 def is_readable_message(text: str) -> bool:
-    """Return True if a user message is short enough not to be a paste."""
+    """Return True if a model may look for preferences in a user message.
+
+    False for a long one, which may be a paste, and for one of only code or quotations.
+    """
     return 0 < len(text) <= LONGEST_MESSAGE and bool(mask_quotations(text).strip(" […]\n"))
 
 

@@ -41,11 +41,10 @@ def save_proposals(
     folder_id: uuid.UUID | None,
     now: datetime,
 ) -> Counter[str]:
-    """Save the valid proposals of a response, in the caller's transaction. Returns counts by
-    result.
+    """Save the valid proposals of a response, in the caller's transaction.
 
-    `read`: the person's messages as numbered, in their current state. Messages erased or excluded
-    since are skipped.
+    Returns counts by result. `read`: the person's messages as numbered, in their current state.
+    Messages erased or excluded since are skipped.
     """
     counts: Counter[str] = Counter()
     settings = preferences.lock_memory_settings(owner_id)

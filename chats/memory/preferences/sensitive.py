@@ -38,7 +38,10 @@ def is_secret(text: str) -> bool:
 
 
 def is_card(digits: str) -> bool:
-    """Return True if a number of 13 to 19 digits ends with a card's check digit."""
+    """Return True if the digits pass the Luhn check and are not all equal.
+
+    The caller ensures 13 to 19 digits.
+    """
     doubled = (2 * int(digit) for digit in digits[-2::-2])
     total = sum(map(int, digits[-1::-2])) + sum(number // 10 + number % 10 for number in doubled)
     return len(set(digits)) > 1 and total % 10 == 0

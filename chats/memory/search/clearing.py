@@ -19,7 +19,7 @@ ERASURES = (
     "preference.deleted",
     "receipt.erased",
 )
-# How long after an erasure the sweep retries to empty the log.
+# How long after an erasure a due job retries to empty the log.
 TRIED_FOR = timedelta(hours=1)
 # Pages written by one step, which holds the write lock for a few hundredths of a second.
 PAGES = 64
@@ -54,7 +54,7 @@ def run_merge_step(pages: int) -> bool:
 def truncate_log() -> bool:
     """Empty SQLite's write-ahead log, which contains pages from before an erasure.
 
-    Never waits: returns False while another connection reads or writes, and the sweep retries. Call
+    Never waits: returns False while another connection reads or writes, and a due job retries. Call
     outside transactions.
     """
     if connection.vendor != "sqlite" or connection.in_atomic_block:
@@ -73,7 +73,7 @@ def truncate_log() -> bool:
 
 
 def clear_erasure_log(*, now: datetime) -> int:
-    """Empty the write-ahead log after recent erasures. Returns 0, as the sweep expects a number."""
+    """Empty the write-ahead log after recent erasures. Returns 0: due jobs return a number."""
     if connection.vendor == "sqlite":
         since = now - TRIED_FOR
         if AuditEvent.objects.filter(type__in=ERASURES, at__gte=since).exists():

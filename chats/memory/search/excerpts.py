@@ -98,8 +98,9 @@ PLACES = prepared.Select(
 
 
 class PathTexts:
-    """The texts of a branch's messages below the `seq` `before`, except those with a `seq` in
-    `sent`; read in groups.
+    """The texts of a branch's messages before a seq, read in groups.
+
+    Leaves out the messages whose seq is in `sent`.
     """
 
     def __init__(
@@ -150,12 +151,13 @@ def find_in_chat(
     at: datetime,
     look: Look | None = None,
 ) -> ChosenReferences:
-    """Choose excerpts of a branch that its prompt leaves out, best first, within `room` tokens.
+    """Choose excerpts of a branch that its prompt leaves out, within `room` tokens.
 
-    `sent`: seqs of the messages in the prompt. Only messages of the branch with a seq below
-    `before` are used. A message is used whole up to `LONGEST` characters, otherwise around the
-    match. A question also brings messages near the matches. `is_closed`: the chat excludes its
-    messages from search. `note` is as for `references.choose_references`.
+    The best ones are chosen and returned in the order of the chat. `sent`: seqs of the messages in
+    the prompt. Only messages of the branch with a seq below `before` are used. A message is used
+    whole up to `LONGEST` characters, otherwise around the match. A question also brings messages
+    near the matches. `is_closed`: the chat excludes its messages from search. `note` is as for
+    `references.choose_references`.
     """
     if is_closed or is_greeting(question):
         return ChosenReferences(note="none")
@@ -258,7 +260,10 @@ class Filling:
                 return
 
     def add_match(self, found: MatchingMessage) -> bool:
-        """Add a message; return False if it does not fit."""
+        """Add a message. Return False if it does not fit.
+
+        A message that is missing or too short to be useful is skipped, which also returns True.
+        """
         text = self.texts.get(found.seq)
         if text is None or not text.text:
             return True

@@ -40,7 +40,11 @@ INDEXED = (
 
 
 class Text(NamedTuple):
-    """One text of the index: its id, kind, words and token count."""
+    """One text of the index.
+
+    `words` has its stems and `full` its full words, each separated by spaces. `session` is the seq
+    of its session's first message.
+    """
 
     id: int
     words: str
@@ -106,7 +110,7 @@ def build_sqlite_query(
     *,
     is_beginning: bool,
 ) -> Statement:
-    """Write the SQLite query for the newest texts of a word.
+    """Return the SQLite query for the newest texts of a word.
 
     With a condition, CROSS JOIN fixes the order: the word index first, then each text.
     """
@@ -133,7 +137,7 @@ def build_postgres_query(
     *,
     is_beginning: bool,
 ) -> Statement:
-    """Write the same query for PostgreSQL."""
+    """Return the PostgreSQL query for the newest texts of a word."""
     match = [f"'{FULL}{word}':*" if is_beginning else f"'{word}'"]
     match += [f"'{KEY}{key}'" for key in within.keys]
     if within.either:
@@ -145,7 +149,7 @@ def build_postgres_query(
 def build_postgres_select(
     match: str, where: str, given: list[Any], most: int, only: Statement
 ) -> Statement:
-    """Write a query of PostgreSQL's index, newest texts first.
+    """Return a query of PostgreSQL's index, newest texts first.
 
     OFFSET 0 keeps the sort out of the inner query, which would otherwise read all texts.
     """
@@ -193,7 +197,7 @@ def query_text_range(word: str, part: Stretch, most: int, only: Statement = ANY)
 
 
 def build_or_query(words: Iterable[str]) -> str:
-    """Write a query for texts with any of the words."""
+    """Return a query for texts with any of the words."""
     return " | ".join(f"'{word}'" for word in words)
 
 
@@ -206,7 +210,7 @@ def fetch_text_ids(statement: str, values: Sequence[Any]) -> list[int]:
 def build_id_condition(numbers: Collection[int]) -> Statement:
     if connection.vendor == "sqlite":
         return "IN (SELECT value FROM json_each(%s))", [json.dumps(list(numbers))]
-    # As text, because psycopg checks each number of a list for quoting.
+    # Returned as text, because psycopg checks each number of a list for quoting.
     return "= ANY(%s::bigint[])", [f"{{{','.join(map(str, numbers))}}}"]
 
 
@@ -214,7 +218,8 @@ def pack_values(values: Collection[Any]) -> str:
     """Return numbers or texts as one SQL parameter for `unpack_numbers` or `unpack_texts`."""
     if connection.vendor == "sqlite":
         return json.dumps(list(values))
-    # As text, because psycopg checks each number of a list for quoting. Words need quoting.
+    # Returned as text, because psycopg checks each number of a list for quoting. Words need
+    # quoting.
     inside = (json.dumps(each, ensure_ascii=False) for each in values)
     return f"{{{','.join(inside)}}}"
 

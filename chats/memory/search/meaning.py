@@ -45,7 +45,11 @@ def compare_question_vector(
     places: Collection[int] | None,
     without: Collection[int],
 ) -> TextLikeness | None:
-    """Compare a question's vector with a person's texts, until a deadline."""
+    """Compare a question's vector with a person's texts. None on timeout.
+
+    `give_up`: the deadline, by the monotonic clock. `places`: the branches to search; None for all.
+    `without`: ids of texts to skip.
+    """
     return nearest.compare_question_texts(
         question,
         space_id=space_id,

@@ -44,7 +44,8 @@ class QuestionLikeness:
     """The similarity of a person's texts with a question.
 
     `nearest`: the most similar by id. `usual`: the average over all texts. `floor`: a value that
-    random pairs of texts rarely reach. With too few texts, they are 0 and above 1.
+    random pairs of texts rarely reach; with too few texts it is above 1, so that no text reaches
+    it.
     """
 
     nearest: Mapping[int, float]

@@ -17,7 +17,7 @@ MOST_LOOKED_AT = 2_000
 def find_chats_by_title(owner_id: int, question: str, *, scope: Scope, most: int) -> list[Chat]:
     """Return a person's chats whose titles contain every significant word, newest first.
 
-    None for filters that only apply to messages: role, speaker, time.
+    Empty for filters that only apply to messages: role, speaker, time.
     """
     found = find_words(question)
     wanted = {word.full or word.stem for word in found if word.stem not in load_stop_words()}
@@ -25,7 +25,7 @@ def find_chats_by_title(owner_id: int, question: str, *, scope: Scope, most: int
     if not wanted or scope.role or scope.speaker or scope.before or scope.after:
         return []
     rows = Chat.objects.filter(build_scope_filter(owner_id, scope)).exclude(title="")
-    # As strings, because only a few of thousands of ids become UUID objects.
+    # The ids are strings, because only a few of thousands become UUID objects.
     titles = rows.annotate(key=Cast("pk", CharField())).values_list("key", "title")
     newest = titles.order_by("-updated_at", "-pk")[:MOST_LOOKED_AT]
     ids = [uuid.UUID(key) for key, title in newest if has_all_words(title, wanted)][:most]

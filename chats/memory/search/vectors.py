@@ -167,7 +167,10 @@ def activate_space(space: VectorSpace, *, now: datetime) -> None:
 
 
 def delete_retired_vectors() -> bool:
-    """Delete some vectors of unused indexes. Returns True if more are left."""
+    """Delete some vectors of an unused index. Unused indexes without vectors are deleted too.
+
+    Returns True if it deleted vectors, because more may be left then.
+    """
     for space in VectorSpace.objects.filter(state=VectorSpace.State.RETIRED):
         rows = TextVector.objects.filter(space=space).order_by("pk")
         some = list(rows.values_list("pk", flat=True)[:DELETED_AT_ONCE])

@@ -35,7 +35,7 @@ class LeasedTurn(Protocol):
 
 
 class Host(Protocol):
-    """The worker as heartbeats see it: runs database functions, and writes to the live bus."""
+    """The interface of the worker that heartbeats use: database functions and the live bus."""
 
     async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
         """Run a database function in a thread and return its result."""

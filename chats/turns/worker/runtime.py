@@ -54,7 +54,7 @@ SPARE_THREADS = 2
 # How long a call may wait behind others, in seconds. At the end of a reply the reader already has
 # the text; at its start the reader is still waiting.
 PATIENCE: dict[Callable[..., Any], float] = {writes.close_step: 0.25}
-# When the turn of a task was asked for, as monotonic time.
+# The monotonic time at which a task requested its turn.
 ASKED_AT: ContextVar[float | None] = ContextVar("asked_at", default=None)
 # Seconds that a call waits for an unavailable database. The lease lasts longer.
 DB_PATIENCE = 20.0
@@ -270,5 +270,5 @@ def load_what_calls_need() -> None:
 
 
 def call_and_release(function: Callable[..., Result], arguments: dict[str, Any]) -> Result:
-    """Call the function in the current thread, then close its database connection."""
+    """Call the function in the current thread, then close this thread's database connection."""
     return databases.close_connections_after(function)(**arguments)

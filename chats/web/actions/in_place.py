@@ -84,7 +84,10 @@ def render_changed_compaction(
 
 
 def parse_summary_options(request: PersonRequest) -> dict[str, Any]:
-    """Return the options for a new summary as keyword arguments of `people.controls`."""
+    """Return the form's `focus` and `model` for a new summary, by name.
+
+    Model None: the policy chooses. Model "": write the summary without a model.
+    """
     chosen = request.POST.get("summariser", "")
     # Empty: the policy chooses. The extractive summariser has no model slug.
     model = None if not chosen else "" if chosen == EXTRACTIVE else chosen

@@ -107,7 +107,7 @@ def message_unpin(
 def message_exclude(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
-    """Exclude a message from prompts, and every summary that covers it."""
+    """Exclude a message, and every summary that covers it, from prompts."""
     row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     marks.exclude_message(message=row, actor=format_actor(request), now=timezone.now())
     return render_flagged_message(request, chat_id, row)

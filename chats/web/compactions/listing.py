@@ -139,7 +139,7 @@ def build_compaction_line(
 
 
 def describe_starter(name: str, *, user: User) -> str:
-    """Return which user started it; empty for this server."""
+    """Return “by you” or “by another user” for a user in the ledger. Empty for this server."""
     if name == f"user:{user.pk}":
         return gettext("by you")
     return gettext("by another user") if name.startswith("user:") else ""

@@ -34,12 +34,12 @@ class OriginalMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A covered message. `mark` gives the reason it is not a source, if any."""
+    """A covered message with its HTML. `mark`: how the next prompt sends it."""
 
     message: Message
     html: SafeString
     mark: OriginalMark
-    # Reason it cannot be pinned.
+    # This sentence says why it cannot be pinned; empty if it can be.
     pin_lock: str
 
 

@@ -76,7 +76,10 @@ def render_compaction_page(
 def build_summary_comparison(
     request: PersonRequest, *, chat: Chat, row: Compaction, others: list[Compaction]
 ) -> revise.Comparison | None:
-    """Compare this summary with the chosen one, older first."""
+    """Compare this summary with the chosen one, else with the previous one, older first.
+
+    None if there is no other summary, or this one has no text.
+    """
     wanted = request.GET.get("with", "")
     chosen = next((other for other in others if str(other.pk) == wanted), None)
     other = chosen or next((o for o in others if o.pk in {row.revises_id, row.previous_id}), None)

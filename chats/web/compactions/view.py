@@ -316,7 +316,10 @@ def list_other_summaries(row: Compaction, *, chat: Chat) -> list[Compaction]:
 def load_compaction_events(
     row: Compaction, *, chat: Chat, user: User
 ) -> list[tuple[AuditEvent, str]]:
-    """Return the ledger rows about it, oldest first, each with its actor."""
+    """Return the ledger rows about a compaction, oldest first, each with the label of its actor.
+
+    At most `MOST_EVENTS`.
+    """
     rows = AuditEvent.objects.filter(scope=f"chat:{chat.pk}", data__compaction=str(row.pk))
     found = list(rows.order_by("seq")[:MOST_EVENTS])
     return [(event, describe_ledger_actor(event.actor, user=user)) for event in found]

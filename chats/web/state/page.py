@@ -209,8 +209,9 @@ def list_changed_fields(form: StateForm, *, seen: ChatState | None, kept: Kept) 
 def render_saved_state(
     request: PersonRequest, chat: Chat, kept: Kept, *, saved: str, note: str
 ) -> HttpResponse:
-    """Return the new state: as a partial, or as a redirect, so that a reload sends nothing
-    again.
+    """Return the new state: as a partial for htmx, else as a redirect.
+
+    A reload of the page then sends nothing again.
     """
     if not request.htmx:
         return redirect("chats:state", chat.pk)

@@ -60,7 +60,7 @@ class BranchUnderPolicy:
     cover: Coverage
     locks: Locks
     policy_label: str
-    # Outlook on the next prompt; None if the policy allows no prompt.
+    # The next prompt as it would be composed now; None if the policy allows no prompt.
     outlook: Outlook | None
     facts: BranchFacts
     turns: Sequence[Turn]
@@ -153,7 +153,7 @@ def build_policy_coverage(branch: Branch, *, choice: model_choice.ChosenModel) -
 
 
 def find_branch_outlook(branch: Branch, *, choice: model_choice.ChosenModel) -> Outlook | None:
-    """Return the outlook on the next prompt of a branch; None if it would be refused.
+    """Compose the next prompt of a branch; None if it would be refused.
 
     Also None if a flag changed between its queries: the next poll shows it.
     """

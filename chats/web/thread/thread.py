@@ -121,7 +121,7 @@ def load_thread_page(
 ) -> ThreadPage:
     """Return the newest page of the chat's thread, or the page before a seq, without tail.
 
-    `branch` and `default` as in `ground_of`.
+    `branch` and `default` as in `load_branch_under_policy`.
     """
     drawn_at = get_render_time_ms()
     # The newest page has all markers, because earlier pages are added above it.

@@ -70,7 +70,7 @@ def render_thread_part(
     """Render a part of the thread or all of it, with out-of-band updates."""
     thread = part or load_thread_page(chat=chat, user=request.user)
     lifecycle.mark_read(chat=chat)
-    chat.is_replying = thread.is_replying  # type: ignore[attr-defined]  # as `page_of` annotates
+    chat.is_replying = thread.is_replying  # type: ignore[attr-defined]  # by `paginate_chats`
     meter = build_meter_view(chat=chat, thread=thread)
     composer = build_composer(
         user=request.user,

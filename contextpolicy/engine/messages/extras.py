@@ -91,12 +91,15 @@ def read_extras(text: str) -> CallExtras:
 
 
 def select_unknown_message_fields(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a message that are not stored elsewhere."""
+    """Return the non-empty fields of a message that are not stored elsewhere."""
     return {name: value for name, value in message.items() if name not in OF_A_MESSAGE and value}
 
 
 def select_unknown_call_fields(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a tool call, and of its function, that are not stored elsewhere."""
+    """Return the non-empty fields of a tool call that are not stored elsewhere.
+
+    Those of its function are in `function`.
+    """
     found = {name: value for name, value in call.items() if name not in OF_A_CALL and value}
     function = _object(call.get("function"))
     inner = {name: value for name, value in function.items() if name not in OF_A_FUNCTION and value}

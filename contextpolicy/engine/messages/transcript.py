@@ -81,8 +81,9 @@ class Background:
 
 
 class TranscriptWriter:
-    """Formats entries and sections; `question_prefix` is one more prefix to guard against
-    imitation.
+    """Formats entries and sections, and indents lines that imitate a title or an entry.
+
+    `question_prefix` is one more prefix that texts cannot imitate.
     """
 
     def __init__(self, *, question_prefix: str = "") -> None:

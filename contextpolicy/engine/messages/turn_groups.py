@@ -45,7 +45,11 @@ def _starts_turn(message: Message, before: Message) -> bool:
 def split_open_turn(
     messages: Sequence[Message],
 ) -> tuple[Sequence[Message], Sequence[Message]]:
-    """Split off the last turn if one of its calls still waits for a result."""
+    """Return the messages of finished turns, then those of the last turn if it is unfinished.
+
+    It is unfinished if a tool call of its newest reply has no result. Otherwise the second part is
+    empty.
+    """
     cuts = find_turn_starts(messages)
     last = messages[cuts[-1] :] if cuts else ()
     newest = next((message for message in reversed(last) if message.role == "assistant"), None)
@@ -69,7 +73,7 @@ def _is_step(message: Message) -> bool:
 def convert_message_to_wires(message: Message) -> tuple[list[WireMessage], tuple[str, ...]]:
     """Return the wire messages of a stored message, and notes on the repairs made for the wire.
 
-    Nothing is cut here (see `truncation.cut_wires`), and stored data is unchanged.
+    Nothing is cut here (see `entries.build_prompt_entry`), and stored data is unchanged.
     """
     if len(message.parts) == 1 and isinstance(message.parts[0], TextPart):
         text = message.parts[0].text

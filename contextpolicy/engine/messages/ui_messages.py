@@ -63,9 +63,9 @@ class UIMessage:
 
 
 class MalformedUIMessage(ValueError):
-    """A UI message cannot be parsed; `code` is stable, the text says where and what to do.
+    """A UI message cannot be parsed. The text says where and what to do.
 
-    `malformed_ui_message`, `system_in_history`, `unknown_part`, `duplicate_id`.
+    `code` is `malformed_ui_message`, `system_in_history`, `unknown_part` or `duplicate_id`.
     """
 
     def __init__(self, code: str, sentence: str) -> None:
@@ -74,7 +74,10 @@ class MalformedUIMessage(ValueError):
 
 
 def parse_ui_messages(data: object) -> tuple[tuple[UIMessage, ...], tuple[str, ...]]:
-    """Parse a list of UI messages, and report losses. Raises MalformedUIMessage."""
+    """Return the UI messages of a JSON list, and the losses as `KIND:detail`.
+
+    Raises MalformedUIMessage for an unknown form or a repeated id.
+    """
     if not isinstance(data, list | tuple):
         raise _malformed("The messages must be a list.")
     read = [parse_ui_message(item) for item in data]
@@ -88,7 +91,7 @@ def parse_ui_messages(data: object) -> tuple[tuple[UIMessage, ...], tuple[str, .
 
 
 def parse_ui_message(data: object) -> tuple[UIMessage, tuple[str, ...]]:
-    """Parse a UI message, and report losses. Raises MalformedUIMessage."""
+    """Return a UI message from JSON, and the losses as `KIND:detail`. Raises MalformedUIMessage."""
     if not isinstance(data, Mapping):
         raise _malformed("A message must be an object.")
     own_id, role = data.get("id"), data.get("role")

@@ -42,7 +42,8 @@ class BilledUsage:
 def explain_calibration_skip(usage: BilledUsage, *, model: str) -> str:
     """Return the reason why a call cannot calibrate `model`; "" if it can.
 
-    `other_model`, `not_completed` (stopped or failed calls may bill any number), `no_numbers`.
+    Reasons: `other_model`, `not_completed` (stopped or failed calls may bill any number),
+    `no_numbers`.
     """
     if usage.model != model:
         return "other_model"

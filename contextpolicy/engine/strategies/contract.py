@@ -63,7 +63,7 @@ class ComposingStrategy(Protocol):
         room: int,
         config: Mapping[str, object],
     ) -> Payload:
-        """Return the payload, its history within `room` tokens."""
+        """Return the payload, whose history fits `room` tokens."""
 
 
 class PayloadRefused(Exception):
@@ -111,10 +111,11 @@ STRATEGIES: Mapping[str, Strategy] = {
 def choose_history_window(
     strategy: Strategy | None, view: HistoryView
 ) -> tuple[WindowChoice | WindowMove, str]:
-    """Return the decision of a strategy, and the reason if it was replaced, else "".
+    """Return a valid decision, and the reason if it is not that of `strategy`, else "".
 
-    The returned decision is always valid, and the strategy cannot change the prompt. `missing`,
-    `failed:NAME` (of the exception), `changed_tools` and `unsound` fall back to `sliding_window`.
+    `sliding_window` decides instead if the strategy is not installed (`missing`), raised an
+    exception (`failed:NAME`), changed the tool definitions (`changed_tools`), or returned an
+    invalid choice (`unsound`). A strategy gets a copy of the tools, so it cannot change the prompt.
     """
     fallback = STRATEGIES["sliding_window"]
     if strategy is None:
@@ -132,14 +133,14 @@ def choose_history_window(
 
 
 def has_turn_hook(strategy: object) -> bool:
-    """Return True if a strategy has a turn hook."""
+    """Return True if a strategy has the optional method `on_turn_complete`."""
     return _turn_hook(strategy) is not None
 
 
 def call_turn_hook(strategy: object, *, history: Sequence[Message]) -> str:
-    """Call a strategy's turn hook; its failure has no effect.
+    """Call a strategy's method `on_turn_complete`, if it has one. Never raises.
 
-    Returns the name of its exception, "" if there was none or no hook.
+    Returns the name of the exception class if the method failed, else "".
     """
     hook = _turn_hook(strategy)
     if hook is None:

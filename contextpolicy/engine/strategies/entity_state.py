@@ -17,7 +17,7 @@ from contextpolicy.engine.text.schema import find_schema_violations
 from contextpolicy.engine.window import HistoryView, WindowChoice
 
 STATE_V1 = "state-v1"
-# In bytes of JSON: a state is a form, not a transcript.
+# The maximum size in bytes of JSON. A state holds field values, not the conversation.
 LARGEST_STATE = 16_384
 
 Outcome = Literal[

@@ -1,4 +1,4 @@
-"""Strategy `sliding_window`: fills the room next to the fixed parts, from the newest backwards."""
+"""Strategy `sliding_window`: sends the newest messages that fit into the rest of the prompt."""
 
 from contextpolicy.engine.window import (
     HistoryView,

@@ -308,9 +308,9 @@ class _Sums:
         """Estimate how much the prompt grows until a summary that is prepared now is swapped in.
 
         It grows to the high mark and by one more turn of average size, because turns rarely end
-        exactly at a mark. A low mark that counts turns already includes that turn. Below the
-        prepare mark, a ceiling in messages or turns triggered the summary; then tokens do not
-        apply.
+        exactly at a mark. A low mark that counts turns already includes that turn. Returns 0
+        below the prepare mark: there, a ceiling of the policy triggered the summary, not the size
+        of the prompt.
         """
         if self.before < compute_prepare_mark(self.values, prompt_limit=self.limit):
             return 0
@@ -332,7 +332,7 @@ class _Sums:
         return self.cuts[turns] if turns < len(self.cuts) else 0
 
     def _asked_for(self) -> tuple[int, tuple[str, ...]]:
-        """Return where a manual compaction ends, and the relaxed rules.
+        """Return the index at which a manual compaction ends, and the relaxed rules.
 
         In a chat too short for `keep_last_messages` the older half is compacted. Repeating the
         request has no effect until there are more new messages than the summary covers.
@@ -369,8 +369,9 @@ class _Sums:
         return last
 
     def _after(self, end: int) -> int:
-        """Estimate the prompt's tokens if a summary of maximum size covers everything before
-        `end`.
+        """Estimate the prompt's tokens after messages before `end` are summarised.
+
+        Assumes a summary of maximum size.
         """
         folding = self.folding[end]
         summary = min(self.values.summary_max_tokens, self.prior + folding)

@@ -66,7 +66,7 @@ LARGEST_SHARE = 0.6
 # repeated again. They come last unless they contain a fact.
 FEWEST_REFRAINS = 3
 REFRAIN = -100.0
-# In tokens: below this the five headings are too large a share.
+# In summaries of fewer tokens than this, the five headings take too much room.
 SMALL_SUMMARY = 80
 # Headings that would take more than this share of a summary are omitted. In scripts without
 # capitals, which are dense, a heading displaces more content.
@@ -92,7 +92,7 @@ IN_CODE = 0.5
 CARRIED = 0.9
 # The weights of a word that the chat repeats and of a word that occurs once.
 TOPIC, WORD = 0.06, 0.03
-# An everyday word occurs in more than this share of the messages.
+# A word in more than this share of the messages is too common to be a topic.
 EVERYDAY = 0.08
 SMALL_TALK = -3.0
 # Differences of float sums are rarely exactly zero.

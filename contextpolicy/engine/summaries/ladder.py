@@ -1,7 +1,8 @@
-"""Decides what follows an attempt to compact: the next rung, a pause, or waiting for more messages.
+"""Decides what follows a failed attempt to compact: a fallback, a pause, or waiting for messages.
 
-Pure decisions over facts about past attempts. Every ladder ends at the window, which needs no
-model, so a chat stays usable even if every summariser fails.
+The fallbacks are the rungs of a ladder, from a model's summary down to the window. These are pure
+decisions over facts about past attempts. The window needs no model, so a chat stays usable even if
+every summariser fails.
 """
 
 from collections.abc import Sequence

@@ -35,11 +35,11 @@ SUMMARY_V1 = "summary-v1"
 # Versions with authors and days; the short one is for models with a small context window.
 SUMMARY_V2, SHORT_V2 = "summary-v2", "summary-v2-short"
 SUMMARY_VERSIONS = (SUMMARY_V1, SUMMARY_V2, SHORT_V2)
-# In tokens.
+# Models with a context window of at most this many tokens get the short version.
 SMALL_WINDOW = 8_192
 # The most characters of a document in a summary request.
 FILE_CHARACTERS = 2_000
-# The headings a summary has, in this order, in any language, where a policy names no others.
+# The default headings of a summary, in this order and in every language.
 SECTIONS = ("Facts", "Preferences", "Decisions", "Open items", "Done items")
 
 # The heading of the list in a second attempt.
@@ -109,7 +109,7 @@ _DATES = """
   the day that they mean."""
 
 
-# The marks by which models' templates say who speaks: nobody may speak in a summary.
+# The marks that start a speaker's turn in the templates of models. A summary contains none.
 TEMPLATE_MARK = re.compile(
     r"<\|(?=im_start|im_end|start_header_id|end_header_id|eot_id|endoftext)", re.IGNORECASE
 )
@@ -246,7 +246,7 @@ def _instructions(values: PolicyValues, version: str, *, is_dated: bool) -> str:
         sections=f"{number} headings" if several else "heading",
         unchanged="as they are" if several else "as it is",
         the_sections=f"the {number} sections" if several else "the section",
-        # Headings that a policy names are in whatever language it names them.
+        # A policy's own headings are in the policy's language.
         language="" if values.summary_sections else ", in English",
         max_tokens=values.summary_max_tokens,
         instruction=f"\nWhat matters in these chats\n{own}\n" if own else "",

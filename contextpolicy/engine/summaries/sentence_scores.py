@@ -33,10 +33,10 @@ LONGEST_CODE = 120
 class Saying:
     """A sentence with its section, base weight and facts with their weights.
 
-    `names` are candidate names, with whether they open the sentence; the whole chat decides.
-    `addressed` are those set off by commas, as in "Sam, how are you?", with whether the sentence
-    shows that it speaks to the person. `words` are its longer words by their beginnings; `small`
-    the lower-case ones. `clauses` are those in scripts without capitals. `is_asked`: an answered
+    `names` maps candidate names to True if they open the sentence; comparing the whole chat shows
+    which are names. `addressed` are those set off by commas, as in "Sam, how are you?"; True if the
+    sentence speaks to that person. `words` are the beginnings of its longer words; `small` are its
+    lower-case words. `clauses` are those in scripts without capitals. `is_asked`: an answered
     question that is not a request.
     """
 
@@ -139,8 +139,9 @@ def get_fact_weight(kind: Kind, fact: str) -> float:
 
 
 def extract_word_stems(text: str) -> Iterator[str]:
-    """Yield the first letters of the longer words of a text. Chinese is split into pairs of
-    characters.
+    """Yield the first six letters of each longer word of a text.
+
+    Chinese is split into pairs of characters.
     """
     for word in _WORD.findall(text):
         yield word.casefold()[:STEM]

@@ -23,7 +23,7 @@ PAIR_TURNS = 3
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A team member for routing. An inactive one is never called."""
+    """A team member for routing. `rests`: the member is inactive and never called."""
 
     role_id: str
     name: str
@@ -33,8 +33,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The rules of a team's rounds: routing, independence, and limits of replies, tokens and
-    seconds.
+    """The rules of a team's rounds.
+
+    `hop_limit` is the number of replies, `token_limit` the tokens and `seconds_limit` the seconds
+    after which a round ends. `goes_on_after_failure`: a failed reply does not end the round.
     """
 
     routing: Routing = "all"
@@ -46,10 +48,11 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The state of a round after a reply: the queue, past speakers, and the usage so far.
+    """The state of a round after a reply.
 
-    `speakers`: the role ids of its replies since the user's last message, oldest first. `passes`:
-    the number of consecutive empty replies up to now.
+    `queue`: the role ids of the next speakers. `speakers`: the role ids of the replies since the
+    user's last message, oldest first. `hops`, `tokens` and `seconds`: the replies and the usage so
+    far. `passes`: the number of consecutive empty replies up to now.
     """
 
     queue: tuple[str, ...]
@@ -121,7 +124,10 @@ def decide_next_speaker(
     called: Sequence[str],
     failed: bool = False,
 ) -> Next:
-    """Decide what follows the reply of `speaker`, which called these names."""
+    """Return the next speaker, or the end of the round, after a reply of `speaker` (a role id).
+
+    `called`: the names that the reply calls. `failed`: the reply failed.
+    """
     if failed and not rules.goes_on_after_failure:
         return Next("", standing.queue, "failed")
     named, unknown = resolve_member_names(called, members=members, speaker=speaker)

@@ -184,8 +184,8 @@ def select_agent_context(
     """Select the part of a team's chat that an agent gets, regardless of addressees.
 
     The newest message is separate. Of the earlier ones the newest `window_size` are included,
-    except one that the newest repeats and those that are only markers. The cost depends on the
-    window. Raises NegativeWindow.
+    except one that the newest repeats and those that are only markers. The cost does not depend on
+    the length of the chat. Raises NegativeWindow.
     """
     if window_size < 0:
         raise NegativeWindow(

@@ -16,7 +16,7 @@ _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
     r"sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
-# In order of precedence. Email addresses and paths come between `quoted` and `word`.
+# The kinds are in order of precedence. Email addresses and paths come between `quoted` and `word`.
 _PATTERN = re.compile(
     r"(?P<url>(?:https?://|www\.)[^\s<>\"'）)\]}，。；]+)"
     r"|(?P<date>\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
@@ -45,6 +45,8 @@ _PATH = re.compile(r"(?:[\w.-]*/)+[\w.-]+\.\w+")
 
 
 class FoundFact(NamedTuple):
+    """A fact of a text: its kind, and its start and end index."""
+
     kind: Kind
     start: int
     end: int
@@ -78,8 +80,9 @@ def scan_facts(text: str) -> Iterator[FoundFact]:
 
 
 def _following(spans: deque[_Span], place: int) -> FoundFact:
-    """Return the first fact that begins at `place` or later. Without one, its place is past the
-    text.
+    """Return the first fact that begins at `place` or later.
+
+    Without one, the returned fact begins after the end of any text.
     """
     while spans and spans[0].last < place:
         spans.popleft()

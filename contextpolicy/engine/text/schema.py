@@ -55,10 +55,10 @@ class SchemaRefused(ValueError):
 
 
 def check_schema(schema: Mapping[str, object]) -> None:
-    """Check that an object schema is supported.
+    """Check that a JSON Schema describes an object and has only supported keywords.
 
-    Raises SchemaRefused: `schema_not_an_object`, `schema_too_large`, `schema_too_deep`,
-    `schema_malformed`, `schema_keyword_unsupported`.
+    Raises SchemaRefused with the code `schema_not_an_object`, `schema_too_large`,
+    `schema_too_deep`, `schema_malformed` or `schema_keyword_unsupported`.
     """
     if schema.get("type") != "object":
         raise SchemaRefused(

@@ -94,7 +94,8 @@ class Command(BaseCommand):
         if after:
             load_and_wait(after)
         refuse_newer_database()
-        # Not with the application, which the launcher loads before it forks: this starts threads.
+        # Telemetry is not set up with the application, which the launcher loads before it forks,
+        # because it starts threads.
         set_up_telemetry()
         config = uvicorn.Config(
             "project.asgi:application",

@@ -51,7 +51,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, data: list[Path], **options: Any) -> None:
-        """Measure and print. Raises CommandError for files and presets that are unknown."""
+        """Measure and print. Raises CommandError for unreadable files and unknown presets."""
         try:
             conversations = read_all(data or [settings.BASE_DIR / OWN])
             limits = [int(part) for part in options["limits"].split(",") if part] or list(LIMITS)

@@ -196,8 +196,9 @@ class Command(BaseCommand):
     def replay(
         self, path: Path, turns: Turns, *, limit: int, folder: Path | None
     ) -> tuple[ReplayReport, int]:
-        """Play one recorded conversation through the pipeline. Return the report and the stored
-        bytes.
+        """Play one recorded conversation through the pipeline.
+
+        Return the report and the number of stored messages.
         """
         with fake_server(limit=limit) as base:
             chat = create_replay_chat(base=base, limit=limit, now=timezone.now())
